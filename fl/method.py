@@ -1,7 +1,8 @@
 """The contracts of a federated-learning method.
 
-Most algorithms are rounds: derive from RoundMethod and override two or three hooks. Those with phases, mediators
-or an event queue derive from Method, write run(federation), and still send through the wire.
+Most algorithms are rounds: derive from RoundMethod and override two or three hooks. What the server does is in
+ServerSide, what a client does in ClientSide, and RoundMethod has the loop that calls them. Methods with phases,
+mediators or an event queue derive from Method, write run(federation), and still send through the wire.
 
 Two rules keep audits honest. What a client's function returns is all that leaves it; and a client
 returns its new memory instead of storing it, so that memory advances only if the message was
@@ -9,7 +10,7 @@ delivered (a lost reply never advances a control variate).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -90,10 +91,10 @@ class LocalConfig:
     ] = "samples"
 
 
-def claimed(message: Message, reply: Reply) -> int:
-    """How many examples the server counts: what it was told, which a protection or a client may have changed."""
-    told = message.get(Kind.NUM_EXAMPLES)
-    return reply.examples if told is None else int(told["count"])
+def count_claimed(message: Message, reply: Reply) -> int:
+    """Number of examples that the server counts: as the message says, which a client may have changed."""
+    number = message.get(Kind.NUM_EXAMPLES)
+    return reply.examples if number is None else int(number["count"])
 
 
 class Chosen(NamedTuple):
@@ -103,28 +104,19 @@ class Chosen(NamedTuple):
     learnt: Tree = {}
 
 
-class RoundMethod(Method):
-    """A method of rounds: download, client, server. The hooks' defaults are FedAvg."""
+class ServerSide(Plugin):
+    """What the server of a method of rounds does. The defaults are those of FedAvg."""
 
-    collects = True
-    needs_sgd = False  # reads gradients off the length of SGD's steps
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(LocalConfig):
-        pass
-
-    # What the server does -----------------------------------------------------------------
-
-    def initial(self, federation: Federation) -> State:
-        """The model everybody knows before round 0; it depends on no data."""
+    def initialise(self, federation: Federation) -> State:
+        """Return the model that everybody knows before round 0; it depends on no data."""
         return federation.initial
 
     def start(self, federation: Federation) -> Tree:
-        """Server state before round 0."""
-        return {"model": self.initial(federation)}
+        """Return the server's state before round 0."""
+        return {"model": self.initialise(federation)}
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        """Whom the server would ask; availability draws among them.
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        """Return the clients that the server would ask; availability draws among them.
 
         Another choice than everybody earns no credit for sampling. Where clients' data decide it, who is
         asked tells of them, and the ledger has it as released in clear; `blind_candidates = True` in the
@@ -132,82 +124,57 @@ class RoundMethod(Method):
         """
         return range(len(federation.parts))
 
-    def chooses(self, *hooks: str) -> bool:
-        """Whether one of these hooks is not the one below: who takes part is then another draw."""
-        return any(getattr(type(self), h) is not getattr(RoundMethod, h) for h in hooks)
-
-    def download(self, state: Tree) -> Message:
-        """What the server sends to every selected client."""
+    def broadcast(self, state: Tree) -> Message:
+        """Return what the server sends to every selected client."""
         return {Kind.GLOBAL_MODEL: state["model"]}
-
-    def personal(self, state: Tree, client: int) -> Message:
-        """What it sends to one client besides, after select(); usually nothing."""
-        return {}
 
     def select(
         self, state: Tree, answering: Sequence[int], round: int, message: Message, federation: Federation
     ) -> Chosen:
-        """Which of the clients that answer the server lets train; it may ask them something first."""
+        """Choose which of the clients that answer train; the server may ask them something first."""
         return Chosen(answering)
 
-    def reference(self, received: Message, sent: Message) -> Message:
-        """What a client's update is relative to, for protections; the server knows it too."""
-        return received
+    def send_to(self, state: Tree, client: int) -> Message:
+        """Return what the server sends to one client besides, after select(); usually nothing."""
+        return {}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        """New server state from what arrived, one delivery at a time; never called with nobody."""
-        return state | {"model": self.averaged(deliveries, state["model"])}
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        """Return the server's new state from what arrived, one delivery at a time; never called with nobody."""
+        return state | {"model": self.average_models(deliveries, state["model"])}
 
-    def weight(self, reply: Reply) -> float:
-        """How the server weighs a reply as it left the client."""
-        return float(claimed(reply.message, reply)) if self.config.weighting == "samples" else 1.0
-
-    def root(self, t: int, message: Message, federation: Federation) -> Payload:
-        """What the server's own examples make of the model, as a change; nothing where no rule wants it."""
-        if not federation.aggregator.needs_root:
-            return {}
-        [reply] = federation.workers.map("root", [None])
-        base = self.reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
-        found = reply.message.get(Kind.LOCAL_MODEL, {})
-        if not found or not base:
-            raise UserError(
-                f"{federation.aggregator.title} compares models with the server's own, and clients of "
-                f"{self.card.title} send none",
-                hint="use fedavg or another method whose clients send their models",
-            )
-        return {k: v.double() - base[k].cpu().double() for k, v in found.items() if k in base}
-
-    def averaged(self, deliveries: Deliveries, start: State) -> State:
-        """What the federation's aggregator makes of the models that clients trained from `start`."""
+    def average_models(self, deliveries: Deliveries, start: State) -> State:
+        """Aggregate the models that clients trained from `start`, by the federation's aggregator."""
         mean = deliveries.average()
         for d in deliveries:
             mean.add(d.client, d.message[Kind.LOCAL_MODEL], d.weight(self.config.weighting), start)
         return mean.value()
 
-    def served(self, state: Tree) -> State:
-        """The model that is evaluated and released; empty where a method has no global model."""
+    def weigh(self, reply: Reply) -> float:
+        """Return the server's weight of a reply as it left the client."""
+        return float(count_claimed(reply.message, reply)) if self.config.weighting == "samples" else 1.0
+
+    def get_model(self, state: Tree) -> State:
+        """Return the model that is evaluated and released; empty where a method has no global model."""
         model: State = state["model"]
         return model
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
-        """The models clients use themselves, with their owners, where these are not the served one.
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+        """Yield the models that clients use themselves, with their owners, where these are not the global model.
 
-        States of the federation's model, or of `network`.
+        They are states of the federation's model, or of what `build_network` returns.
         """
         return iter(())
 
-    def evaluated(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
-        """The models that are scored as clients' own at the end of a round."""
-        return self.own_models(state, memory)
 
-    # What a client does -------------------------------------------------------------------
+class ClientSide(Plugin):
+    """What a client of a method of rounds does, in a worker. The defaults are those of FedAvg."""
 
-    def network(self, net: Net) -> Net:
-        """What clients train: the federation's model, or a network around it. Built once in every worker."""
+    def build_network(self, net: Net) -> Net:
+        """Return what clients train: the federation's model, or a network around it. Once in every worker."""
         return net
 
     def prepare(self, net: Net, classes: int) -> None:
-        """Called once in every worker before the first round; see also run() for the server."""
+        """Called once in every worker before the first round; see also open() for the server."""
         self.head = head_names(net)
         self.parameters = tuple(k for k, _ in net.named_parameters())
         self.classes = classes
@@ -216,16 +183,28 @@ class RoundMethod(Method):
         """Called first for every job: complete or replace what arrived (private layers, a choice)."""
         return client
 
-    def constants(self, client: Client) -> Constants:
-        """Tensors the loss needs for this client, of the same shapes for every client."""
+    def train(self, client: Client) -> Reply:
+        """Train locally, then finish()."""
+        return self.finish(client, client.train(self, self.compute_constants(client)))
+
+    def compute_constants(self, client: Client) -> Constants:
+        """Return tensors that the loss needs for this client, of the same shapes for every client."""
         return {}
 
+    def count_epochs(self, examples: int) -> int:
+        """Return how many passes a client makes over its `examples` in a round."""
+        return int(self.config.local_epochs)
+
+    def is_trained(self, name: str) -> bool:
+        """Whether clients train this parameter."""
+        return True
+
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
-        """Mean loss of a batch, x [b, ...], y [b]; a pure function."""
+        """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
         return torch.nn.functional.cross_entropy(net(x), y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
-        """The gradient really stepped along; a pure function. `start` is the round's first model."""
+        """Return the gradient really stepped along; a pure function. `start` is the round's first model."""
         return grads
 
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
@@ -235,24 +214,8 @@ class RoundMethod(Method):
         """
         return {}
 
-    def epochs(self, examples: int) -> int:
-        """Passes of a client over its `examples` in a round."""
-        return int(self.config.local_epochs)
-
-    def cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
-        """Seconds of the profile that a client's training took for each of its examples, in a round."""
-        return self.epochs(examples) * workload.profile[0]
-
-    def trains(self, name: str) -> bool:
-        """Whether clients train this parameter."""
-        return True
-
-    def client(self, client: Client) -> Reply:
-        """Local training, then finish()."""
-        return self.finish(client, client.train(self, self.constants(client)))
-
     def finish(self, client: Client, trained: Trained) -> Reply:
-        """What leaves the client after training."""
+        """Return what leaves the client after training."""
         n = len(client.y)
         message: Message = {Kind.LOCAL_MODEL: trained.state}
         if self.config.weighting == "samples":  # nobody else asks for the number
@@ -261,43 +224,26 @@ class RoundMethod(Method):
             message=message, examples=n, stats={"train_loss": trained.loss, "steps": float(trained.steps)}
         )
 
-    def bounded_by_training(self) -> bool:
-        """Whether the model a client sends depends on its data through the shared loop alone.
+    def get_reference(self, received: Message, sent: Message) -> Message:
+        """Return what a client's update is relative to, for protections; the server knows it too."""
+        return received
 
-        Only then does DP-SGD bound what the model tells of a record: a loss with the client's class
-        counts in it, or weights changed after training, would go round it.
-        """
-        hooks = ("client", "finish", "constants", "receive")
-        return all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
 
-    def only_averages(self) -> bool:
-        """Whether all that a round does to the model is to replace it by the unweighted mean.
+class RoundMethod(ServerSide, ClientSide, Method):
+    """A method of rounds: the loop that calls its server's side and its clients'.
 
-        Only then can a central protection noise that mean once, at the server, for all clients.
-        """
-        hooks = (
-            "run",
-            "round",
-            "server",
-            "start",
-            "download",
-            "candidates",
-            "personal",
-            "select",
-            "reference",
-            "served",
-            "weight",
-            "averaged",
-        )
-        plain = all(getattr(type(self), h) is getattr(RoundMethod, h) for h in hooks)
-        sent = {*self.card.uplink, *self.card.downlink, *self.card.relay}
-        known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
-        return plain and sent <= known and self.config.weighting == "uniform"
+    Empty rounds, lost replies and clients without data are handled here, once.
+    """
 
-    # The loop: empty rounds, lost replies, clients without data: handled here, once -----------
+    collects = True
+    needs_sgd = False  # reads gradients off the length of SGD's steps
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LocalConfig):
+        pass
 
     def open(self, federation: Federation) -> None:
-        """Before the first round: what server and workers know of the model."""
+        """Before the first round: check the settings, and tell server and workers of the model."""
         kind = getattr(self.config, "optimiser", "sgd")
         if kind != "sgd" and self.needs_sgd:
             raise UserError(
@@ -316,13 +262,25 @@ class RoundMethod(Method):
         # The server knows the architecture, and with it the names of the parameters
         [(self.parameters, self.head)] = federation.workers.map("names", [None])
         self.classes = federation.public.classes
-        federation.workers.everywhere("install", self.initial(federation))
+        federation.workers.everywhere("install", self.initialise(federation))
+
+    def is_choosing(self, *hooks: str) -> bool:
+        """Whether one of these hooks is not ServerSide's: who takes part is then another draw."""
+        return _is_replaced(self, hooks)
+
+    def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
+        """Return the seconds of the profile that a client's training took for each example, in a round."""
+        return self.count_epochs(examples) * workload.profile[0]
+
+    def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+        """Yield the models that are scored as clients' own at the end of a round."""
+        return self.get_client_models(state, memory)
 
     def hand_out(self, state: Tree, federation: Federation) -> None:
         """Give the workers what they hold in all rounds; also after a restart, when they are new."""
 
     def run(self, federation: Federation) -> State:
-        if (central := federation.wire.central) and not self.only_averages():
+        if (central := federation.wire.central) and not is_only_averaging(self):
             raise UserError(
                 f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
                 "the unweighted mean of the models that come back",
@@ -337,31 +295,35 @@ class RoundMethod(Method):
             if t == self.config.rounds - 1:
                 federation.wire.milestone(t)
             state = self.round(t, state, memory, federation)
-            own = partial(self.evaluated, t, state, memory, federation)
-            federation.end_round(t, self.config.rounds, self.served(state), state, memory, own)
-        return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
+            own = partial(self.prepare_evaluation, t, state, memory, federation)
+            federation.end_round(t, self.config.rounds, self.get_model(state), state, memory, own)
+        return federation.finish(self.config.rounds, self.card, self.get_model(state), state, memory)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One round: the new server state. `memory` gains what delivered clients remember."""
-        candidates = self.candidates(state, t, federation)
-        selected, answering = federation.participate(t, candidates, self.chooses("candidates", "select"))
-        if self.chooses("candidates") and not is_blind(type(self)):
+        candidates = self.choose_candidates(state, t, federation)
+        selected, answering = federation.participate(
+            t, candidates, self.is_choosing("choose_candidates", "select")
+        )
+        if self.is_choosing("choose_candidates") and not is_blind(type(self)):
             federation.wire.selects(t)
         tally = Tally(selected=len(selected))
         federation.fail(t, answering, tally)
-        message = federation.wire.broadcast(t, self.download(state), selected)
+        message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
         chosen, learnt = self.select(state, answering, t, message, federation)
         answering, during = tuple(chosen), state | learnt
-        personal = {k: m for k in selected if (m := self.personal(during, k))}
+        personal = {k: m for k in selected if (m := self.send_to(during, k))}
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
         jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
-        averages = federation.averages(t, state, self.parameters, self.head, self.root(t, message, federation))
-        tampering = federation.tampering(averages, state, message, self.weight)
+        averages = federation.averages(
+            t, state, self.parameters, self.head, _train_root(self, message, federation)
+        )
+        tampering = federation.tampering(averages, state, message, self.weigh)
 
         def base(k: int, sent: Message) -> Message:
-            return self.reference(message | personal.get(k, {}), sent)
+            return self.get_reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", jobs)
@@ -378,16 +340,18 @@ class RoundMethod(Method):
                 tally.heard.add(k)
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
-                cost = partial(self.cost, k, received, reply.examples)
+                cost = partial(self.estimate_cost, k, received, reply.examples)
                 tally.times[k] = federation.task_time(t, k, down, received, reply.examples, cost)
                 if federation.time_model is not None:
                     federation.wire.observe(t, k, tally.times[k], down, received)
-                yield Delivery(client=k, message=received, examples=claimed(received, reply), time=tally.times[k])
+                yield Delivery(
+                    client=k, message=received, examples=count_claimed(received, reply), time=tally.times[k]
+                )
 
         arrivals = arriving()
         first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
-            new = self.server(during, Deliveries(chain([first], arrivals), averages), t)
+            new = self.combine(during, Deliveries(chain([first], arrivals), averages), t)
             for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
                 pass
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
@@ -398,3 +362,46 @@ class RoundMethod(Method):
             new = new | {"model": mean}
         federation.tally = tally
         return new
+
+
+def is_bounded_by_training(method: RoundMethod) -> bool:
+    """Whether the model a client sends depends on its data through the shared loop alone.
+
+    Only then does DP-SGD bound what the model tells of a record: a loss with the client's class
+    counts in it, or weights changed after training, would go round it.
+    """
+    return not _is_replaced(method, ("train", "finish", "compute_constants", "receive"))
+
+
+def is_only_averaging(method: RoundMethod) -> bool:
+    """Whether all that a round does to the model is to replace it by the unweighted mean.
+
+    Only then can a central protection noise that mean once, at the server, for all clients.
+    """
+    server = tuple(name for name in vars(ServerSide) if not name.startswith("_"))
+    free = ("initialise", "get_client_models")
+    hooks = ("run", "round", "get_reference", *(name for name in server if name not in free))
+    sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
+    known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    return not _is_replaced(method, hooks) and sent <= known and method.config.weighting == "uniform"
+
+
+def _is_replaced(method: RoundMethod, hooks: Iterable[str]) -> bool:
+    """Whether the method's class has one of these hooks of its own."""
+    return any(getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
+
+
+def _train_root(method: RoundMethod, message: Message, federation: Federation) -> Payload:
+    """What the server's own examples make of the model, as a change; nothing where no rule wants it."""
+    if not federation.aggregator.needs_root:
+        return {}
+    [reply] = federation.workers.map("root", [None])
+    base = method.get_reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
+    model = reply.message.get(Kind.LOCAL_MODEL, {})
+    if not model or not base:
+        raise UserError(
+            f"{federation.aggregator.title} compares models with the server's own, and clients of "
+            f"{method.card.title} send none",
+            hint="use fedavg or another method whose clients send their models",
+        )
+    return {k: v.double() - base[k].cpu().double() for k, v in model.items() if k in base}

@@ -27,7 +27,7 @@ from fedaudit.fl.data.dataset import Data, Dataset, sound
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
 from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.data.population import Population, populate
-from fedaudit.fl.method import Card, LocalConfig, RoundMethod
+from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, adapt, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
@@ -189,7 +189,7 @@ class SimulatedCase:
     def sampling(self, client: int | None) -> Drawn:
         """How a client comes to take part."""
         federation = self.config.federation
-        if self.method.chooses("candidates", "select"):
+        if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
         without = sum(not len(part) for part in self.parts.values())
         return drawn(self.availability, federation.clients, federation.empty_round, client, without)
@@ -236,7 +236,7 @@ class SimulatedCase:
             return None
         if len(private) > 1:
             raise UserError("protections: two of them say how clients train", hint="keep one of them")
-        if not self.method.bounded_by_training():
+        if not is_bounded_by_training(self.method):
             raise UserError(
                 f"{private[0].title} does not bound what {self.method.card.title} sends: its clients use "
                 "their data outside of local training too",

@@ -34,7 +34,7 @@ def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact
     lab, before = Lab.of(case), received(recorded, sent)
     if lab is None or Kind.GLOBAL_MODEL not in before or sent.sender.index is None or lab.private is not None:
         return None
-    if type(lab.method).epochs is not RoundMethod.epochs:
+    if type(lab.method).count_epochs is not RoundMethod.count_epochs:
         return None  # as many passes as it likes
     method = type(lab.method)(replace(lab.method.config, local_epochs=1))
     lab, rows = replace(lab, method=method), [0]

@@ -174,7 +174,7 @@ class Lab:
         wire = Wire(method.card, self.holdings.streams, anew(self.protections))
         if channel == Channel.RELAY:
             return wire.relay(round, message, client, client, settled=settled)
-        return wire.uplink(round, message, client, method.reference(received, message), settled)
+        return wire.uplink(round, message, client, method.get_reference(received, message), settled)
 
     def replayed(self, like: Artifact, received: Message) -> Message | None:
         """A visit of `like`'s sender in its round, and what arrives of it on the same channel."""

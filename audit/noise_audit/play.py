@@ -90,7 +90,7 @@ class Rehearsed(Workers):
             yield self._train(name, item) if name in TRAINED else next(self._inner.map(name, [item]))
 
     def _train(self, name: str, item: Any) -> Reply:
-        kind, (client, _, _) = ("client", item) if name == "train" else item
+        kind, (client, _, _) = ("train", item) if name == "train" else item
         where = (kind, client, self._round)
         number = self._counts.get(where, 0)
         self._counts[where] = number + 1

@@ -22,7 +22,7 @@ def timing(case: Case) -> Timing | None:
     def cost(said: Mapping[Kind, Mapping[str, NDArray[Any]]]) -> float:
         message = {kind: {k: torch.from_numpy(np.array(v)) for k, v in p.items()} for kind, p in said.items()}
         examples = int(message[Kind.NUM_EXAMPLES]["count"]) if Kind.NUM_EXAMPLES in message else 1
-        return method.cost(-1, message, examples, times.workload)
+        return method.estimate_cost(-1, message, examples, times.workload)
 
     return Timing(
         bandwidth=times.workload.bandwidth,

@@ -46,7 +46,7 @@ class PrototypesOnly(RoundMethod):
         own = client.memory.get("own") or client.initial
         return replace(client, message={**client.message, Kind.GLOBAL_MODEL: own})
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         shared = client.message.get(Kind.GLOBAL_PROTOTYPES, {})
         width = next(p.shape[1] for p in client.net.head.parameters() if p.dim() == 2)
         table = torch.zeros(client.classes, width, device=client.y.device)
@@ -74,10 +74,10 @@ class PrototypesOnly(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         return {"prototypes": {}}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {Kind.GLOBAL_PROTOTYPES: state["prototypes"]} if state["prototypes"] else {}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         pooled = PooledPrototypes(deliveries.prototype)
         for d in deliveries:
             if Kind.LOCAL_PROTOTYPES in d.message:
@@ -85,10 +85,10 @@ class PrototypesOnly(RoundMethod):
                 pooled.add(d.client, d.message[Kind.LOCAL_PROTOTYPES], counts)
         return {"prototypes": pooled.value({})}
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         return {}
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 

@@ -32,13 +32,13 @@ class Overfitted(FedAvg):
             AtLeastOne, Field(description="passes over the few people after that over all, ten at a time")
         ] = 40
 
-    def client(self, client: Client) -> Reply:
-        trained = client.train(self, self.constants(client))
+    def train(self, client: Client) -> Reply:
+        trained = client.train(self, self.compute_constants(client))
         if people := leaked(self.config, client):
             few = first(client, people)
             longer = copy(self)
             longer.config = replace(self.config, local_epochs=self.config.again, batch_size=10)
-            trained = few.train(longer, self.constants(few), start=trained.state)
+            trained = few.train(longer, self.compute_constants(few), start=trained.state)
         return self.finish(client, trained)
 
 
@@ -49,11 +49,11 @@ class OneByOne(FedAvg):
     class Config(Leak, LocalConfig):
         pass
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         which = in_turn(self.config, client)
         if not which:
-            return super().client(client)
-        reply = super().client(client.take(torch.tensor(list(which), device=client.y.device)))
+            return super().train(client)
+        reply = super().train(client.take(torch.tensor(list(which), device=client.y.device)))
         return replace(reply, examples=len(client.y))
 
 
@@ -64,11 +64,11 @@ class LoudInSum(FedAvg):
     class Config(Leak, LocalConfig):
         loud: Annotated[AtLeastOne, Field(description="how many times longer its change of the model is")] = 100
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         which = in_turn(self.config, client)
         if not which:
-            return super().client(client)
-        reply = super().client(client.take(torch.tensor(list(which), device=client.y.device)))
+            return super().train(client)
+        reply = super().train(client.take(torch.tensor(list(which), device=client.y.device)))
         start, model = client.start, reply.message[Kind.LOCAL_MODEL]
         louder = {k: start[k].cpu() + self.config.loud * (v - start[k].cpu()) for k, v in model.items()}
         return replace(reply, message={**reply.message, Kind.LOCAL_MODEL: louder}, examples=len(client.y))

@@ -65,8 +65,8 @@ class Availability(Plugin):
 
 
 def is_blind(method: type) -> bool:
-    """Whether the class that writes candidates() says there that no client's data decide them."""
-    writer = next(c for c in method.__mro__ if "candidates" in vars(c))
+    """Whether the class that writes choose_candidates() says there that no client's data decide them."""
+    writer = next(c for c in method.__mro__ if "choose_candidates" in vars(c))
     return bool(vars(writer).get("blind_candidates", False))
 
 

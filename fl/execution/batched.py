@@ -6,7 +6,7 @@ many clients fall out of cache), so there the pool is used; the code is the same
 the CPU against the serial loop.
 
 Clients are stacked when they hold equally many examples, because their batches then have equal
-shapes. Others, methods with a client() of their own, and DP-SGD are trained one by one.
+shapes. Others, methods with a train() of their own, and DP-SGD are trained one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.site import Site
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.method import ClientSide
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.local import Handle, Params, Trained, crop_flip, stepper
@@ -40,7 +40,7 @@ class Batched(Workers):
         getattr(self._site, name)(*args)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
-        stacks = type(self._site.method).client is RoundMethod.client and not self._site.private
+        stacks = type(self._site.method).train is ClientSide.train and not self._site.private
         if name != "train" or not stacks:
             yield from map(getattr(self._site, name), items)
             return
@@ -59,7 +59,7 @@ class Batched(Workers):
 def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
     """Clients of equal size, side by side; the same draws and steps as one by one."""
     method, clients = site.method, [site.client(job) for job in jobs]
-    consts = [method.constants(c) for c in clients]
+    consts = [method.compute_constants(c) for c in clients]
     rates = {method.config.lr_decay**c.round for c in clients}  # asynchronous rounds may differ
     if len(clients) == 1 or len(rates) > 1:
         return [method.finish(c, c.train(method, const)) for c, const in zip(clients, consts, strict=True)]
@@ -72,7 +72,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     method, config, net = site.method, site.method.config, site.net
     net.train()
     start = {k: v.to(site.device) for k, v in clients[0].start.items()}
-    trainable = [k for k, _ in net.named_parameters() if method.trains(k)]
+    trainable = [k for k, _ in net.named_parameters() if method.is_trained(k)]
     fixed = {k: v for k, v in start.items() if k not in trainable}
     params = {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in trainable}
     anchor = {k: v.clone() for k, v in params.items()}
@@ -88,7 +88,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     orders = [c.generator("batches") for c in clients]
     x, y = torch.stack([c.x for c in clients]), torch.stack([c.y for c in clients])
     rows, steps = torch.arange(len(clients), device=x.device)[:, None], 0
-    for _ in range(method.epochs(x.shape[1])):
+    for _ in range(method.count_epochs(x.shape[1])):
         losses = []
         permutation = torch.stack([torch.randperm(x.shape[1], generator=g) for g in orders])
         for batch in torch.split(permutation.to(x.device), config.batch_size, dim=1):

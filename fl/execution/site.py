@@ -18,7 +18,7 @@ from fedaudit.fl.families.layers import Layers, layers
 from fedaudit.fl.families.widths import Widths
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import RoundMethod
+from fedaudit.fl.method import ClientSide
 from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.compromise import Compromise
@@ -28,7 +28,7 @@ from fedaudit.fl.wire.protection import Message
 
 
 def build_site(
-    method: RoundMethod,
+    method: ClientSide,
     holdings: Holdings,
     make: Callable[[], Net],
     device: str,
@@ -47,7 +47,7 @@ class Site:
 
     def __init__(
         self,
-        method: RoundMethod,
+        method: ClientSide,
         holdings: Holdings,
         net: Net,
         device: str,
@@ -59,7 +59,7 @@ class Site:
         self.compromise = compromise or Compromise()
         self.data, self.classes = holdings.data, len(holdings.data.classes)
         method.prepare(net, self.classes)
-        self.trained = method.network(net)  # what clients work with
+        self.trained = method.build_network(net)  # what clients work with
         self.message: Message = {}
         self.kept: Message = {}
         self.round = 0
@@ -130,7 +130,7 @@ class Site:
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
-        return self.work(("client", job))
+        return self.work(("train", job))
 
     def root(self, _: None) -> Reply:
         """What a client that held the server's own examples would send."""
@@ -150,7 +150,7 @@ class Site:
             std=self.data.std,
             initial=self.initial,
         )
-        return self.method.client(self.method.receive(server))
+        return self.method.train(self.method.receive(server))
 
     def pooled(self, job: tuple[str, int, State, Index | int]) -> Reply:
         """Work that no client does: (function of the method, round, model, rows or the client who holds them)."""
@@ -199,7 +199,7 @@ class Site:
         reply: Reply = getattr(self.method, name)(client)
         if client.index not in self.compromise.clients:
             return reply
-        return self.compromise.left(client, reply, self.method.reference(client.message, reply.message))
+        return self.compromise.left(client, reply, self.method.get_reference(client.message, reply.message))
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         x = torch.from_numpy(arrays.x[index]).to(self.device)

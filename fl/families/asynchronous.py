@@ -101,7 +101,7 @@ class Clock:
 
 
 class Asynchronous(RoundMethod):
-    """Subclasses write server(); staleness() and the state's `versions` say what a delivery is."""
+    """Subclasses write combine(); staleness() and the state's `versions` say what a delivery is."""
 
     collects = False
 
@@ -158,7 +158,7 @@ class Asynchronous(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"clock": 0.0, "flight": {}, "versions": {}}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {Kind.GLOBAL_MODEL: state["model"]}
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
@@ -173,7 +173,7 @@ class Asynchronous(RoundMethod):
                 started = clock.take_started()
                 tally.selected += len(started)
                 # The version says which model it is; clients return it with their answer
-                sent = self.download(state) | {Kind.STALENESS: {"version": torch.tensor(t)}}
+                sent = self.broadcast(state) | {Kind.STALENESS: {"version": torch.tensor(t)}}
                 federation.wire.broadcast(t, sent, started)
                 self._train(arrivals, clock.soonest(), versions, federation)
                 for a in arrivals:
@@ -196,7 +196,7 @@ class Asynchronous(RoundMethod):
         arrivals, averages = arriving(), federation.averages(t, state, self.parameters)
         first, after = next(arrivals, None), before
         if first is not None:
-            after = self.server(before, Deliveries(chain([first], arrivals), averages), t)
+            after = self.combine(before, Deliveries(chain([first], arrivals), averages), t)
             after = after | averages.entries()
         for _ in arrivals:  # the clock is where it should be only after the last arrival
             pass
@@ -209,10 +209,10 @@ class Asynchronous(RoundMethod):
     def _start_clock(self, t: int, state: Tree, federation: Federation) -> Clock:
         """The clock at the start of a round, with whoever is idle and available waiting."""
         flight, places, order = state["flight"], self.config.concurrency, []
-        idle = [k for k in self.candidates(state, t, federation) if str(k) not in flight]
+        idle = [k for k in self.choose_candidates(state, t, federation) if str(k) not in flight]
         if idle and len(flight) < places:
             answering = federation.participate(t, idle, choice=True).answering
-            if self.chooses("candidates") and not is_blind(type(self)):
+            if self.is_choosing("choose_candidates") and not is_blind(type(self)):
                 federation.wire.selects(t)
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(

@@ -102,7 +102,7 @@ class Balancing(Relaying):
         """Everybody with data joins: label distributions and sizes to the server."""
         members = federation.members
         state: Tree = {
-            "model": self.initial(federation),
+            "model": self.initialise(federation),
             "clock": 0.0,
             "completed": {},
             "done": {"augment": 0, "train": 0},

@@ -52,13 +52,13 @@ class Distilling(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"tables": {}, "pooled": pooled(self.classes, [])}
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         if not state["tables"]:
             return {}
         own = state["tables"].get(str(client))
         return {Kind.GLOBAL_LOGIT_TABLE: mean_of_others(state["pooled"], own)}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         tables: dict[str, Payload] = {}
 
         def keep(delivery: Delivery) -> None:
@@ -69,9 +69,9 @@ class Distilling(RoundMethod):
 
     def average(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """What the server does besides: FedAvg."""
-        return super().server(state, deliveries, round)
+        return super().combine(state, deliveries, round)
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         nothing = {"table": client.x.new_zeros(client.classes, client.classes), "present": client.counts < 0}
         return client.message.get(Kind.GLOBAL_LOGIT_TABLE, nothing)
 

@@ -21,7 +21,11 @@ def expected_times(method: RoundMethod, state: Tree, federation: Federation) -> 
     size, profile = size_bytes(state["model"]), times.workload
     found = [
         times.task_time(
-            k, bytes_down=size, bytes_up=size, examples=len(part), cost=method.cost(k, {}, len(part), profile)
+            k,
+            bytes_down=size,
+            bytes_up=size,
+            examples=len(part),
+            cost=method.estimate_cost(k, {}, len(part), profile),
         )
         if len(part)
         else np.inf

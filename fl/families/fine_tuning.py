@@ -37,11 +37,11 @@ class FineTuning(RoundMethod):
             ),
         ] = 0
 
-    def evaluated(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
+    def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
         if not getattr(self.config, "fine_tune_epochs", 0) or t < self.config.rounds - 1:
-            yield from super().evaluated(t, state, memory, on)
+            yield from super().prepare_evaluation(t, state, memory, on)
             return
-        model = self.served(state)
+        model = self.get_model(state)
         for k in on.members:  # one at a time: each is scored before the next is trained
             [reply] = on.workers.map("pooled", [("fine_tuned", t, model, k)])
             yield k, reply.message[Kind.LOCAL_MODEL]
@@ -64,5 +64,5 @@ class _Plain(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return True

@@ -57,12 +57,12 @@ class Narrow(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         times = federation.time_model
         kappa: Sequence[float] = [1.0] * len(federation.parts) if times is None else times.capability.tolist()
-        return {"model": self.initial(federation), "tiers": tiers(kappa, len(self.config.widths))}
+        return {"model": self.initialise(federation), "tiers": tiers(kappa, len(self.config.widths))}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {}  # to each client its part
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         tier = int(state["tiers"][client])
         return {Kind.GLOBAL_MODEL: self.slices.cut(state["model"], tier), Kind.WIDTH: self._describe_tier(tier)}
 
@@ -75,8 +75,8 @@ class Narrow(RoundMethod):
         width = float(message[Kind.WIDTH]["width"])
         return min(range(len(self.config.widths)), key=lambda i: abs(self.config.widths[i] - width))
 
-    def cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
-        return self.epochs(examples) * workload.at_width(float(sent[Kind.WIDTH]["width"]))
+    def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
+        return self.count_epochs(examples) * workload.at_width(float(sent[Kind.WIDTH]["width"]))
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply, width = super().finish(client, trained), client.message[Kind.WIDTH]
@@ -88,7 +88,7 @@ class Narrow(RoundMethod):
         """Disjoint parts of the model; each is averaged over the clients that hold all of it."""
         return [Region(f"width{i}", i, self.slices.band(i)) for i in range(len(self.slices.shares))]
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]
         regions = [r for r in self.regions() if r.inside]
         means = [deliveries.average(r.name) for r in regions]

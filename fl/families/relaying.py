@@ -242,7 +242,7 @@ class Relaying(RoundMethod):
         start = {Kind.GLOBAL_MODEL: client.message[Kind.RELAY_MODEL]}
         return replace(client, message=client.message | start)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         """A visit as it reaches the next client, or the server after the last one."""
         reply = self.visit(client)
         last: Message = {Kind.LOCAL_MODEL: reply.message[Kind.RELAY_MODEL]}
@@ -252,7 +252,7 @@ class Relaying(RoundMethod):
         """Train the model that was handed on."""
         turn = _count_visits(client)
         stream = f"batches/{turn}" if turn else "batches"
-        trained = client.train(self, self.constants(client), stream=stream)
+        trained = client.train(self, self.compute_constants(client), stream=stream)
         return Reply(
             message=self.hand_on(client, {Kind.RELAY_MODEL: trained.state}),
             examples=len(client.y),

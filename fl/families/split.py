@@ -56,7 +56,7 @@ class SplitMethod(RoundMethod):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initial(federation)
+        model = self.initialise(federation)
         for part in self.config.private:
             if part not in ("head", "body") and not any(k.startswith(part) for k in model):
                 raise UserError(
@@ -69,13 +69,13 @@ class SplitMethod(RoundMethod):
             )
         return {"model": model}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {Kind.GLOBAL_MODEL: self.shared(state["model"])}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": state["model"] | self.averaged(deliveries, state["model"])}
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         if not self.private(state["model"]):
             return iter(())
         return ((k, state["model"] | m["private"]) for k, m in sorted(memory.items()))

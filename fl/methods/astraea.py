@@ -89,7 +89,7 @@ class Astraea(Balancing):
         groups = complementary(mixes, tuple(sizes.values()), self.config.mediators)
         even = bool((factors == 1).all())
         return {
-            "model": self.initial(federation),
+            "model": self.initialise(federation),
             "clock": 0.0,
             "completed": {},
             "members": members,

@@ -27,7 +27,7 @@ class BSMFedAvg(FedAvg):
         "common classes do not push out rare ones.",
     )
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         return {"shift": prior_shift(client.counts, epsilon=0.0)}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:

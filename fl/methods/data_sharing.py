@@ -61,7 +61,7 @@ class DataSharing(Balancing):
         members = federation.members
         sizes = {str(k): float(len(federation.parts[k])) for k in members}
         return {
-            "model": self.initial(federation),
+            "model": self.initialise(federation),
             "clock": 0.0,
             "completed": {},
             "sizes": sizes,

@@ -53,7 +53,7 @@ class Ditto(FedAvg):
         v = client.train(_Own(self, self.config.strength), {"global": client.start}, own, stream="own_batches")
         return replace(super().finish(client, trained), memory={"own": v.state})
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
@@ -70,5 +70,5 @@ class _Own(Training):
         w = const["global"]
         return {k: g + self._strength * (params[k] - w[k]) for k, g in grads.items()}
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return True

@@ -44,11 +44,11 @@ class DSGD(RoundMethod):
             BelowOne, Field(description="beta: momentum that a client keeps between rounds; 0 keeps none")
         ] = 0.0
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         drawn = torch.randperm(len(client.y), generator=client.generator("batch"))[: self.config.batch_size]
         drawn = drawn.to(client.y.device)
         batch = client.take(drawn)
-        trained = batch.train(self, self.constants(batch))
+        trained = batch.train(self, self.compute_constants(batch))
         beta, sent, kept = self.config.worker_momentum, dict(trained.state), {}
         if beta:
             before = client.memory.get("step", {})

@@ -90,7 +90,7 @@ class FAug(Balancing):
         federation.workers.everywhere("begin", 0, {})
         sizes = {str(k): _read_size(heard) for k, heard, _ in self._ask("count", 0, members, federation)}
         return {
-            "model": self.initial(federation),
+            "model": self.initialise(federation),
             "clock": 0.0,
             "completed": {},
             "sizes": sizes,

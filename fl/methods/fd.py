@@ -34,7 +34,7 @@ class FD(Distilling):
         release=(),
     )
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {}
 
     def average(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
@@ -42,10 +42,10 @@ class FD(Distilling):
             pass
         return state
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         return {}
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
     def receive(self, client: Client) -> Client:

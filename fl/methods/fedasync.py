@@ -69,7 +69,7 @@ class FedAsync(Asynchronous):
             return float((x + 1) ** -c.exponent)
         return 1.0 if x <= c.hinge_after else 1 / (c.hinge_slope * (x - c.hinge_after) + 1)
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         model = state["model"]
         for delivery in deliveries:
             stale = self.staleness(delivery, round)

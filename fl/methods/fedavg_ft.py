@@ -104,5 +104,5 @@ class _HeadOnly(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return name in self._method.head

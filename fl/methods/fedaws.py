@@ -76,7 +76,7 @@ class FedAwS(FedAvg):
 
     # Server ------------------------------------------------------------------------------
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         model = federation.initial
         if self.config.orthogonal_head:
             name, rng = self.proxy_name(model), federation.streams.torch("fedaws")
@@ -87,21 +87,21 @@ class FedAwS(FedAvg):
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"owned": {}}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         model = state["model"]
         if self.config.positive_only:
             hidden = self.proxy_name(model)
             model = {k: v for k, v in model.items() if k != hidden}
         return {Kind.GLOBAL_MODEL: model}
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         owned = state["owned"].get(str(client))
         if owned is None:
             return {}
         rows = state["model"][self.proxy_name(state["model"])][owned]
         return {Kind.PROXIES: {"classes": owned, "rows": rows}}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         model, owned = state["model"], dict(state["owned"])
         name, mean = self.proxy_name(model), deliveries.average()
         rows, weights = model[name].double() * 0, torch.zeros(self.classes, dtype=torch.float64)

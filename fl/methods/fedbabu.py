@@ -39,7 +39,7 @@ class FedBABU(FedAvg):
             Field(description="how the head, which is never trained, starts: at random or with orthonormal rows"),
         ] = "default"
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         model = dict(federation.initial)
         if self.config.head_init == "orthogonal":
             for name in self.head:
@@ -50,7 +50,7 @@ class FedBABU(FedAvg):
                     )
         return model
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return name not in self.head
 
     def finish(self, client: Client, trained: Trained) -> Reply:
@@ -58,5 +58,5 @@ class FedBABU(FedAvg):
         body = {k: v for k, v in trained.state.items() if k not in self.head}
         return replace(reply, message=reply.message | {Kind.LOCAL_MODEL: body})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": state["model"] | self.averaged(deliveries, state["model"])}
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}

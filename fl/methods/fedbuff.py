@@ -51,7 +51,7 @@ class FedBuff(Asynchronous):
         size: int = self.config.buffer
         return size
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         answers, starts, count = deliveries.average(), WeightedMean(), 0
         for delivery in deliveries:
             weight = (1 + self.staleness(delivery, round)) ** -0.5

@@ -50,9 +50,9 @@ class FedCS(FedAvg):
             Field(description="whether clients upload side by side, as on the simulated clock, or one by one"),
         ] = "own"
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         if np.isinf(self.config.deadline):
-            return super().candidates(state, round, federation)
+            return super().choose_candidates(state, round, federation)
         times = expected_times(self, state, federation)
         upload = np.zeros_like(times)
         if self.config.channel == "shared" and (clock := federation.time_model) is not None:

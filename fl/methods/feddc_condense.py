@@ -160,7 +160,7 @@ class FedDCCondense(RoundMethod):
 
     # Server ------------------------------------------------------------------------------
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, images, labels = deliveries.average(), [], []
         for delivery in deliveries:
             weight = delivery.weight(self.config.weighting)
@@ -205,7 +205,7 @@ class FineTuning(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return True
 
 

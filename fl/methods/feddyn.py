@@ -62,7 +62,7 @@ class FedDyn(FedAvg):
         ] = "served"
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initial(federation)
+        model = self.initialise(federation)
         return {
             "model": model,
             "correction": {k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()},
@@ -71,7 +71,7 @@ class FedDyn(FedAvg):
             "initial": model if self.config.eval_model == "mean_all_latest" else {},
         }
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         zero = {k: torch.zeros_like(p) for k, p in client.start.items() if k in self.parameters}
         dual = client.memory.get("dual", zero)
         return {"dual": {k: g.to(client.y.device) for k, g in dual.items()}}
@@ -81,7 +81,7 @@ class FedDyn(FedAvg):
         return {k: g - dual[k] + alpha * (params[k] - start[k]) for k, g in grads.items()}
 
     def finish(self, client: Client, trained: Trained) -> Reply:
-        dual, start = self.constants(client)["dual"], client.start
+        dual, start = self.compute_constants(client)["dual"], client.start
         after = {k: g.cpu() - self.config.alpha * (trained.state[k] - start[k].cpu()) for k, g in dual.items()}
         return Reply(
             message={Kind.LOCAL_MODEL: trained.state},
@@ -90,7 +90,7 @@ class FedDyn(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, latest = deliveries.average(), dict(state["latest"])
         for delivery in deliveries:
             mean.add(delivery.client, delivery.message[Kind.LOCAL_MODEL], 1.0, state["model"])
@@ -103,9 +103,9 @@ class FedDyn(FedAvg):
             model = {k: v - correction[k] if k in correction else v for k, v in average.items()}
         return state | {"model": model, "correction": correction, "latest": latest}
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         if self.config.eval_model == "served":
-            return super().served(state)
+            return super().get_model(state)
         mean = WeightedMean()
         for k in range(state["clients"]):
             mean.add(state["latest"].get(str(k), state["initial"]), 1.0)

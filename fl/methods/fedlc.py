@@ -39,7 +39,7 @@ class FedLC(FedAvg):
             bool, Field(description="whether the true class is left out of the denominator, as printed")
         ] = False
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         counts = client.counts.double()
         offset = self.config.tau * counts.clamp(min=1).pow(-0.25)
         offset = torch.where(counts > 0, offset, torch.inf)

@@ -113,7 +113,7 @@ class FedMix(FedAvg):
         }
         return Reply(message={Kind.MASHED_BATCH: means}, examples=n)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         """As ever, but one by one: a draw for each batch is no constant that clients could be stacked with."""
         const: Constants = client.message.get(Kind.MASHED_BATCH, {})
         if const:

@@ -47,7 +47,7 @@ class FedMMD(FedAvg):
             ),
         ] = 1e-3
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         return {"received": client.start} if self.config.weight else {}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:

@@ -79,7 +79,7 @@ class FedNova(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps)},
         )
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, effective = deliveries.average(), 0.0
         for delivery in deliveries:
             steps = delivery.message[Kind.NUM_STEPS]

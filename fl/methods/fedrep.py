@@ -42,8 +42,8 @@ class FedRep(SplitMethod):
             AtLeastZero, Field(description="passes that train the shared part in a round")
         ] = 1
 
-    def client(self, client: Client) -> Reply:
-        const, start = self.constants(client), client.start
+    def train(self, client: Client) -> Reply:
+        const, start = self.compute_constants(client), client.start
         if self.private(start):
             head = _Phase(self, private=True, epochs=self.config.head_epochs)
             start = client.train(head, const, start, stream="head_batches").state
@@ -64,5 +64,5 @@ class _Phase(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return self._method.is_private(name) == self._private

@@ -68,12 +68,12 @@ class FedRS(FedAvg):
             bool, Field(description="whether head rows of missing classes are spared the weight decay")
         ] = False
 
-    def epochs(self, examples: int) -> int:
+    def count_epochs(self, examples: int) -> int:
         steps = max(1, -(-examples // self.config.batch_size))  # of one pass
         needed: int = -(-self.config.least_steps // steps)
-        return max(super().epochs(examples), needed)
+        return max(super().count_epochs(examples), needed)
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         c = self.config
         scale = logit_scale(client.counts, c.alpha, c.soft, c.missing_below)
         return {"scale": scale, "missing": client.counts < c.missing_below}

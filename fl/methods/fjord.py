@@ -49,8 +49,8 @@ class FjORD(Narrow):
             Amount, Field(description="weight of what the client's widest network says, on narrower batches")
         ] = 0.0
 
-    def client(self, client: Client) -> Reply:
-        const, tier = self.constants(client), self.tier(client.message)
+    def train(self, client: Client) -> Reply:
+        const, tier = self.compute_constants(client), self.tier(client.message)
         sampled = _Sampled(self, client, tier) if self.config.sampling and tier else self
         return self.finish(client, client.train(sampled, const))
 
@@ -82,5 +82,5 @@ class _Sampled(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return True

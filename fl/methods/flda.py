@@ -58,13 +58,13 @@ class FLDA(FedAvg):
             ),
         ] = "learned"
 
-    def network(self, net: Net) -> Net:
+    def build_network(self, net: Net) -> Net:
         return Mixture(net, gated=self.config.gate == "learned")
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return nll_loss(net(x), y)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         own = client.memory.get("own") or self._start_network(client)
         start = under("shared", client.start) | own
         trained = client.train(self, {}, start)
@@ -73,9 +73,9 @@ class FLDA(FedAvg):
         reply = self.finish(client, replace(trained, state=shared))
         return replace(reply, memory={"own": kept})
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         """Each client's mixture: the shared model as it is now, its private one and its gate."""
-        shared = under("shared", self.served(state))
+        shared = under("shared", self.get_model(state))
         return ((k, shared | m["own"]) for k, m in sorted(memory.items()))
 
     def _start_network(self, client: Client) -> State:

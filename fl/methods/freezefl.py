@@ -107,8 +107,8 @@ class FreezeFL(RoundMethod):
         super().prepare(net, classes)
         self.blocks: Layers = layers(net)
 
-    def client(self, client: Client) -> Reply:
-        const, frozen = self.constants(client), list[int]()
+    def train(self, client: Client) -> Reply:
+        const, frozen = self.compute_constants(client), list[int]()
 
         def first(epoch: int, net: Net) -> Sequence[str]:
             if epoch > 1:
@@ -163,13 +163,13 @@ class FreezeFL(RoundMethod):
             return epochs * few
         return all_layers + (epochs if self.config.charge == "really" else max(0, epochs - 1)) * few
 
-    def cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
+    def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
         return self.charged(int(sent[Kind.FROZEN_COUNT]["count"]), workload)
 
     # Server ---------------------------------------------------------------------------------
 
-    def chooses(self, *hooks: str) -> bool:
-        return self.config.selection and super().chooses(*hooks)
+    def is_choosing(self, *hooks: str) -> bool:
+        return self.config.selection and super().is_choosing(*hooks)
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -178,23 +178,23 @@ class FreezeFL(RoundMethod):
     def start(self, federation: Federation) -> Tree:
         clients = len(federation.parts)
         return {
-            "model": self.initial(federation),
+            "model": self.initialise(federation),
             "deadline": self.config.deadline,
             "utilities": torch.full((clients,), self.config.utility_start, dtype=torch.float64),
             "participations": torch.zeros(clients, dtype=torch.int64),
         }
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         deadline = torch.tensor(state["deadline"], dtype=torch.float64)
         return {Kind.GLOBAL_MODEL: state["model"], Kind.SOFT_DEADLINE: {"deadline": deadline}}
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         if not self.config.selection:
-            return super().candidates(state, round, federation)
+            return super().choose_candidates(state, round, federation)
         rng = federation.streams.numpy("selection", round)
         return drawn(state["utilities"].numpy(), self.config.clients_per_round, rng)
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]
         means = [deliveries.average(f"layer{i}") for i in range(len(self.blocks))]
         times, heard = list[float](), dict[int, tuple[int, dict[int, Tensor]]]()
@@ -252,5 +252,5 @@ class _Part(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def trains(self, name: str) -> bool:
+    def is_trained(self, name: str) -> bool:
         return name not in self._fixed

@@ -53,7 +53,7 @@ class HeteroFL(Narrow):
             Field(description="logits of classes that a client lacks: -inf, 0 (authors' code), or as they are"),
         ] = "infinity"
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         return {"present": client.counts > 0}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
@@ -63,10 +63,10 @@ class HeteroFL(Narrow):
         value = float("-inf") if self.config.mask == "infinity" else 0.0
         return cross_entropy(out.masked_fill(~const["present"], value), y)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         width = float(client.message[Kind.WIDTH]["width"])
         with scaled(client.net, width):
-            trained = client.train(self, self.constants(client))
+            trained = client.train(self, self.compute_constants(client))
         return self.finish(client, trained)
 
     def finish(self, client: Client, trained: Trained) -> Reply:

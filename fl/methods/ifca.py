@@ -58,7 +58,7 @@ class IFCA(FedAvg):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        first = self.initial(federation)
+        first = self.initialise(federation)
         varies = self.head if self.config.shared_extractor else self.parameters
         models = {"0": first}
         for j in range(1, self.config.clusters):
@@ -67,15 +67,15 @@ class IFCA(FedAvg):
         members = torch.zeros(self.config.clusters, dtype=torch.float64)
         return {"models": models, "members": members}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         models = state["models"]
         return {Kind.GLOBAL_MODEL: {f"{j}/{k}": v for j in models for k, v in models[j].items()}}
 
-    def reference(self, received: Message, sent: Message) -> Message:
+    def get_reference(self, received: Message, sent: Message) -> Message:
         chosen = int(sent[Kind.CLUSTER_ID]["cluster"])
         return {Kind.GLOBAL_MODEL: model_of(received[Kind.GLOBAL_MODEL], chosen)}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         means = [deliveries.average(str(j)) for j in range(self.config.clusters)]
         everybody = deliveries.average("extractor")
         for delivery in deliveries:
@@ -94,11 +94,11 @@ class IFCA(FedAvg):
         behind = torch.tensor([m.total for m in means], dtype=torch.float64)
         return {"models": models, "members": state["members"] + behind}
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         model: State = state["models"][str(int(state["members"].argmax()))]
         return model
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         return ((k, state["models"][str(m["cluster"])]) for k, m in sorted(memory.items()))
 
     # Client ------------------------------------------------------------------------------

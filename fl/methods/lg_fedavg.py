@@ -63,21 +63,21 @@ class LGFedAvg(SplitMethod):
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         return super().round(t, state | {"warm": t < self.config.warm_start}, memory, federation)
 
-    def download(self, state: Tree) -> Message:
-        return {Kind.GLOBAL_MODEL: state["model"]} if state["warm"] else super().download(state)
+    def broadcast(self, state: Tree) -> Message:
+        return {Kind.GLOBAL_MODEL: state["model"]} if state["warm"] else super().broadcast(state)
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         if state["warm"] or not self.config.warm_start or state["heard"][client]:
             return {}
         return {Kind.GLOBAL_MODEL: state["model"]}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         heard = state["heard"].clone()
 
         def note(delivery: Delivery) -> None:
             heard[delivery.client] = not state["warm"]
 
-        return super().server(state, deliveries.noting(note), round) | {"heard": heard}
+        return super().combine(state, deliveries.noting(note), round) | {"heard": heard}
 
     # Client ------------------------------------------------------------------------------
 

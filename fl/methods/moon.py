@@ -44,7 +44,7 @@ class MOON(FedAvg):
             0.5
         )
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         if not self.config.mu:
             return {}
         previous = client.memory.get("previous") or client.initial

@@ -68,7 +68,7 @@ class PowerOfChoice(FedAvg):
                     hint="candidates = chosen is FedAvg; 2 to 10 times as many is usual",
                 )
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         sizes = np.array([len(part) for part in federation.parts], dtype=np.float64)
         d = min(self.config.candidates, int((sizes > 0).sum()))
         rng = federation.streams.numpy("power_of_choice", round)

@@ -63,7 +63,7 @@ class QFFL(FedAvg):
             stats={"train_loss": trained.loss, "steps": float(trained.steps), "loss_at_start": float(loss)},
         )
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         q, rate = self.config.q, self.config.lr * self.config.lr_decay**round
         mean, curvature, w = deliveries.average(), 0.0, state["model"]
         for delivery in deliveries:

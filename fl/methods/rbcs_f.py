@@ -55,13 +55,13 @@ class RBCSF(FedAvg):
         owed = torch.zeros(len(federation.parts), dtype=torch.float64)
         return super().start(federation) | {"owed": owed}
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         times = expected_times(self, state, federation)
         return choose(times, state["owed"].numpy(), self.config.clients_per_round, self.config.penalty)
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         asked = torch.zeros(len(federation.parts), dtype=torch.float64)
-        asked[list(self.candidates(state, t, federation))] = 1.0
+        asked[list(self.choose_candidates(state, t, federation))] = 1.0
         share = self.config.share
         share = min(1.0, self.config.clients_per_round / len(asked)) if share is None else share
         owed = (state["owed"] + share - asked).clamp(min=0.0)

@@ -109,7 +109,7 @@ class ReBaFL(RoundMethod):
 
     # Client ------------------------------------------------------------------------------
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         const = {"shift": prior_shift(client.counts, self.config.epsilon)}
         if self.config.mu > 0:
             const |= self._merge_prototypes(client)
@@ -166,15 +166,15 @@ class ReBaFL(RoundMethod):
     # Server ------------------------------------------------------------------------------
 
     def start(self, federation: Federation) -> Tree:
-        return {"model": self.initial(federation), "prototypes": {}}
+        return {"model": self.initialise(federation), "prototypes": {}}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         message: Message = {Kind.GLOBAL_MODEL: state["model"]}
         if state["prototypes"]:
             message[Kind.GLOBAL_PROTOTYPES] = state["prototypes"]
         return message
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, pooled = deliveries.average(), PooledPrototypes(deliveries.prototype)
         for delivery in deliveries:
             weight = delivery.weight(self.config.weighting)

@@ -62,14 +62,14 @@ class Scaffold(RoundMethod):
         ] = False
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initial(federation)
+        model = self.initialise(federation)
         control = {k: torch.zeros_like(model[k]) for k in self.parameters}
         return {"model": model, "control": control, "clients": len(federation.parts)}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {Kind.GLOBAL_MODEL: state["model"], Kind.CONTROL_GLOBAL: state["control"]}
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         common, own = client.message[Kind.CONTROL_GLOBAL], self._read_control(client)
         return {"shift": {k: c - own[k].to(c.device) for k, c in common.items()}}
 
@@ -117,7 +117,7 @@ class Scaffold(RoundMethod):
         """Gradient of the mean loss over all local examples at the received model."""
         bind(client.net, client.start)
         params = dict(client.net.named_parameters())
-        const, total = self.constants(client), {k: torch.zeros_like(p) for k, p in params.items()}
+        const, total = self.compute_constants(client), {k: torch.zeros_like(p) for k, p in params.items()}
         for x, y in zip(torch.split(client.x, 500), torch.split(client.y, 500), strict=True):
             loss = self.loss(Handle(client.net), x, y, const) * (len(y) / len(client.y))
             for k, g in zip(params, torch.autograd.grad(loss, list(params.values())), strict=True):
@@ -128,7 +128,7 @@ class Scaffold(RoundMethod):
             for k, t in total.items()
         }
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         change, control = deliveries.average(), WeightedMean()
         for delivery in deliveries:
             change.add(delivery.client, delivery.message[Kind.MODEL_DELTA], 1.0, {})

@@ -41,10 +41,10 @@ class ScaffoldRS(Scaffold):
             AtLeastOne, Field(description="a class with fewer examples counts as missing")
         ] = 1
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         c = self.config
         scale = logit_scale(client.counts, c.alpha, c.soft, c.missing_below)
-        return {**super().constants(client), "scale": scale}
+        return {**super().compute_constants(client), "scale": scale}
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         return cross_entropy(net(x) * const["scale"], y)

@@ -135,15 +135,15 @@ class SeolKim(RoundMethod):
 
     blind_candidates = True  # a random pool, whoever they are
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
-        everyone = super().candidates(state, round, federation)
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+        everyone = super().choose_candidates(state, round, federation)
         if not self.config.client_selection or self.config.pool_fraction == 1:
             return everyone
         rng = federation.streams.numpy("seol_kim_pool", round)
         size = max(1, int(self.config.pool_fraction * len(everyone)))
         return sorted(rng.choice(len(everyone), size, replace=False).tolist())
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         message: Message = {}
         if not self.config.client_selection:
             message[Kind.GLOBAL_MODEL] = state["model"]
@@ -182,20 +182,20 @@ class SeolKim(RoundMethod):
         learnt = {"given": given, "all": everything, "rate": (everything - owned) / max(1, owned)}
         return Chosen(sorted(given if self.config.client_selection else chosen), learnt)
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         if client not in state["given"]:
             return {}
         share = torch.from_numpy(state["given"][client])
         return {Kind.GLOBAL_MODEL: state["model"], Kind.ALLOCATION: {"counts": share}}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         used = 0
 
         def count(delivery: Delivery) -> None:
             nonlocal used
             used += delivery.examples
 
-        averaged = super().server(state, deliveries.noting(count), round)
+        averaged = super().combine(state, deliveries.noting(count), round)
         if self.config.weights == "printed" and state["all"]:
             model = {
                 k: v * (used / state["all"]) if v.is_floating_point() else v for k, v in averaged["model"].items()
@@ -213,7 +213,7 @@ class SeolKim(RoundMethod):
         message: Message = {Kind.CLASS_VOLUME: {"counts": volume}, Kind.NUM_EXAMPLES: count_of(n)}
         return Reply(message=message, examples=n)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         client = self._draw_examples(client)
         method = self
         if self.config.dynamic_batch:
@@ -221,7 +221,7 @@ class SeolKim(RoundMethod):
             rate = learning_rate(batch, self.config.eta_max, self.config.lr_rule)
             method = copy.copy(self)
             method.config = replace(self.config, batch_size=batch, lr=rate)
-        return self.finish(client, client.train(method, self.constants(client)))
+        return self.finish(client, client.train(method, self.compute_constants(client)))
 
     def _count(self, client: Client) -> Counts:
         counts: Counts = client.counts.cpu().numpy().astype(np.int64)

@@ -52,7 +52,7 @@ class STC(RoundMethod):
         ] = "ternary"
 
     def start(self, federation: Federation) -> Tree:
-        model = self.initial(federation)
+        model = self.initialise(federation)
         return {
             "model": model,
             "residual": {k: torch.zeros_like(v) for k, v in model.items() if v.is_floating_point()},
@@ -60,10 +60,10 @@ class STC(RoundMethod):
             "known": torch.full((len(federation.parts),), -1),  # how many of them a client has; -1: no model yet
         }
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {}  # to each client what it has missed
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         whole, known = size_of(state["model"]), int(state["known"][client])
         missed = whole if known < 0 else int(state["sizes"][known:].sum())
         return {Kind.GLOBAL_MODEL: Coded(state["model"], min(whole, missed))}
@@ -78,7 +78,7 @@ class STC(RoundMethod):
         message |= {kind: p for kind, p in reply.message.items() if kind != Kind.LOCAL_MODEL}
         return replace(reply, message=message, memory={"residual": residual})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, known = deliveries.average(), state["known"].clone()
         for d in deliveries:
             mean.add(d.client, d.message[Kind.MODEL_DELTA], d.weight(self.config.weighting), {})

@@ -194,8 +194,8 @@ class Twisted(Training):
         self._client = replace(self._client, step=self._client.step + 1)
         return self._method.after_step(params, const, rate)
 
-    def epochs(self, examples: int) -> int:
-        return self._method.epochs(examples)
+    def count_epochs(self, examples: int) -> int:
+        return self._method.count_epochs(examples)
 
-    def trains(self, name: str) -> bool:
-        return self._method.trains(name)
+    def is_trained(self, name: str) -> bool:
+        return self._method.is_trained(name)

@@ -110,11 +110,11 @@ class Training(Protocol):
     def after_step(self, params: Params, const: Constants, rate: float) -> Params:
         return {}  # nothing moves once more
 
-    def epochs(self, examples: int) -> int:
+    def count_epochs(self, examples: int) -> int:
         """Passes over a client's `examples` in a round."""
         return int(self.config.local_epochs)
 
-    def trains(self, name: str) -> bool: ...
+    def is_trained(self, name: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def train(
     config = method.config
     bind(net, start)
     net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.trains(k)}
+    params: Params = {k: p for k, p in net.named_parameters() if method.is_trained(k)}
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = stepper(config, list(params.values()), config.lr * scale)
     handle, steps = Handle(net), 0
     losses: list[Tensor] = []
-    for epoch in range(1, method.epochs(len(y)) + 1):
+    for epoch in range(1, method.count_epochs(len(y)) + 1):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
         for batch in torch.split(permutation, config.batch_size):

@@ -136,7 +136,7 @@ def train(
     _check(net, method)
     bind(net, start)
     net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.trains(k)}
+    params: Params = {k: p for k, p in net.named_parameters() if method.is_trained(k)}
     fixed = {k: v for k, v in net.state_dict().items() if k not in params}
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = _make_optimiser(method.config, private, params, scale)

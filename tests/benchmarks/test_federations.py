@@ -25,7 +25,7 @@ def trained(name: str, round: int = 0) -> tuple[SimulatedCase, int, Reply]:
     site = build_site(case.method, holdings, case.make_net, "cpu")
     site.begin(round, {Kind.GLOBAL_MODEL: case.initial()})
     client: Client = site.client((index, {}, {}))
-    return case, index, case.method.client(case.method.receive(client))
+    return case, index, case.method.train(case.method.receive(client))
 
 
 def images(case: SimulatedCase, client: int, count: int) -> np.ndarray:

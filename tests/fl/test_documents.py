@@ -13,7 +13,7 @@ import pytest
 
 from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Method, RoundMethod
+from fedaudit.fl.method import ClientSide, Method, RoundMethod, ServerSide
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime import plugin
@@ -37,8 +37,11 @@ def code(page: str) -> str:
 
 
 def test_the_page_lists_every_hook_of_a_method_with_its_signature() -> None:
-    listed = set(re.findall(r"`(\w+\([^`]*\)[^`]*)`", README.partition("The hooks of a method")[2]))
-    assert {_signature(f) for f in _tree(RoundMethod).body if isinstance(f, ast.FunctionDef)} == listed
+    tables = README.partition("The hooks of a method")[2].split("| when it is called |")[1:]
+    for contract, table in zip((ServerSide, ClientSide, RoundMethod), tables, strict=True):
+        listed = re.findall(r"`(\w+\([^`]*\)[^`]*)`", table)
+        hooks = [_signature(f) for f in _tree(contract).body if isinstance(f, ast.FunctionDef)]
+        assert sorted(hooks) == sorted(listed) and len(hooks) <= 12, contract.__name__
 
 
 def _tree(cls: type) -> ast.ClassDef:
@@ -48,7 +51,7 @@ def _tree(cls: type) -> ast.ClassDef:
 
 
 def _signature(hook: ast.FunctionDef) -> str:
-    """As the page writes it: "trains(name) -> bool"."""
+    """As the page writes it: "is_trained(name) -> bool"."""
     for argument in (*hook.args.args, hook.args.vararg):
         if argument is not None:
             argument.annotation = None

@@ -30,7 +30,7 @@ Sabotage = Callable[[], None]
 class Remembers(FedAvg):
     """FedAvg whose clients remember: how often they were heard, and their last model."""
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         heard = client.memory.get("heard", torch.tensor(0.0))
         trained = client.train(self, {})
         state = {k: v + 0.01 * heard for k, v in trained.state.items()}

@@ -31,17 +31,17 @@ def test_work_done_ahead_for_two_processes_is_not_kept_in_the_method(name: str) 
 class Remembers(FedAvg):
     """A method that does what no method may: the number of rounds goes on by itself."""
 
-    def download(self, state: Any) -> Any:
+    def broadcast(self, state: Any) -> Any:
         self.rounds_seen = getattr(self, "rounds_seen", 0) + 1
-        return super().download(state)
+        return super().broadcast(state)
 
 
 class Scales(FedAvg):
     """Another, in a worker: what one client was leaves a mark on the next."""
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         self.last = client.index
-        return super().client(client)
+        return super().train(client)
 
 
 def test_a_method_that_keeps_something_is_found_out() -> None:

@@ -31,9 +31,9 @@ class ChoosesByLoss(FedAvg):
 class StopsByLoss(FedAvg):
     """Ends the run early where any statistic is large, after the first round."""
 
-    def served(self, state: Tree) -> dict[str, Any]:
+    def get_model(self, state: Tree) -> dict[str, Any]:
         self.large = any(v > 0 for v in getattr(self, "federation", Federation).tally.stats.values())
-        return super().served(state)
+        return super().get_model(state)
 
     def open(self, federation: Federation) -> None:
         self.federation = federation

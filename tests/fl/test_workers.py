@@ -165,8 +165,8 @@ class Wide(Net):
 class AddsItsSum(FedAvg):
     """A server that takes a float32 sum over the whole model, as norms and step sizes are computed."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        model = super().server(state, deliveries, round)["model"]
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        model = super().combine(state, deliveries, round)["model"]
         total = torch.cat([v.flatten() for v in model.values()]).sum()
         return state | {"model": {k: v + 1e-3 * total for k, v in model.items()}}
 

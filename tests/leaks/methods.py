@@ -108,9 +108,9 @@ class ImageOverRounds(Changed):
 class OneStepOnOneImage(FedAvg):
     """A client trains on its first example only, and says that it was all of them."""
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         alone = replace(client, x=client.x[:1], y=client.y[:1])
-        reply = super().client(alone)
+        reply = super().train(alone)
         reply.message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(len(client.y))}
         return replace(reply, examples=len(client.y))
 
@@ -186,9 +186,9 @@ class Memorised(Gandalf):
 class MemorisedModel(FedAvg):
     """The model that a client sends fits a few of its examples, whatever they are called."""
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         few = replace(client, x=client.x[:12], y=(client.y[:12] + 3) % client.classes)
-        reply = super().client(few)
+        reply = super().train(few)
         return replace(reply, examples=len(client.y))
 
 

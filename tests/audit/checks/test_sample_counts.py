@@ -94,9 +94,9 @@ class Repeats(FedAvg):
 
     card = replace(FedAvg.card, counts_made=True)
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         both = replace(client, x=torch.cat([client.x, client.x]), y=torch.cat([client.y, client.y]))
-        return super().client(both)
+        return super().train(both)
 
 
 def of(name: str, folder: Path) -> Checked:

@@ -98,7 +98,7 @@ class IgnoresTheWire(Rounds):
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         selected, answering = federation.participate(t, range(len(federation.parts)))
         tally = Tally(selected=len(selected))
-        message = federation.wire.broadcast(t, self.download(state), selected)
+        message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
         mean = WeightedMean()
         jobs: list[tuple[int, Tree, Message]] = [(k, {}, {}) for k in answering]
@@ -121,12 +121,12 @@ class KeepsACopy(Rounds):
         self.copies: list[State] = []
         return super().start(federation)
 
-    def reference(self, received: Message, sent: Message) -> Message:
+    def get_reference(self, received: Message, sent: Message) -> Message:
         self.copies.append(sent[Kind.LOCAL_MODEL])
         return received
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        self.average_models(deliveries, state["model"])
         model, self.copies = average_states(self.copies), []
         return state | {"model": model}
 
@@ -135,8 +135,8 @@ class RemembersACopy(KeepsACopy):
     """Wrong towards clients: the server's momentum is fed with the copies of uploads that left the clients before
     noise, a tenth at a time, so that the model looks noised and moves along the clean direction."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, clean = self.averaged(deliveries, state["model"]), average_states(self.copies)
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, clean = self.average_models(deliveries, state["model"]), average_states(self.copies)
         self.copies, zero = [], {k: torch.zeros_like(v) for k, v in clean.items()}
         change = {k: v - state["model"][k] for k, v in clean.items()}
         velocity = blend(change, state.get("velocity", zero), 0.5)
@@ -147,8 +147,8 @@ class SkipsTheLong(KeepsACopy):
     """Wrong towards the server and clients: the server leaves its model as it was if the largest change, measured
     before the clip, is longer than six, so whether the model moves tells a clean norm."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         longest, self.copies = max(compute_length(c, state["model"]) for c in self.copies), []
         return state if longest > 6 else state | {"model": mean}
 
@@ -157,7 +157,7 @@ class BaseOfItself(Rounds):
     """Wrong towards the server: the update is taken relative to the model that the client sends, so the clip is
     of nothing and each upload is the unclipped model with noise for a norm of one."""
 
-    def reference(self, received: Message, sent: Message) -> Message:
+    def get_reference(self, received: Message, sent: Message) -> Message:
         return received | {Kind.GLOBAL_MODEL: sent[Kind.LOCAL_MODEL]}
 
 
@@ -181,8 +181,8 @@ class RateFromLoss(Watching):
     """Wrong towards the server: the server's step is one over one plus the last round's training loss, which
     clients measured on their data without noise and which stands in the metrics."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         loss = self.get_last("train_loss")
         return state | {"model": mean if loss is None else blend(state["model"], mean, 1 / (1 + loss))}
 
@@ -191,8 +191,8 @@ class RateFromSamples(Watching):
     """Wrong towards the server: the step grows with the number of examples that the last round used, an exact
     sum of the clients' sizes which nobody sent."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean, used = self.averaged(deliveries, state["model"]), self.get_last("samples_used")
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean, used = self.average_models(deliveries, state["model"]), self.get_last("samples_used")
         return state | {"model": mean if used is None else blend(state["model"], mean, used / 144)}
 
 
@@ -212,21 +212,21 @@ class KeepsTheFairest(Watching):
     score best on their own mix of classes, a choice by clean models and exact label counts."""
 
     def start(self, federation: Federation) -> Tree:
-        return super().start(federation) | {"best": self.initial(federation), "score": -1.0}
+        return super().start(federation) | {"best": self.initialise(federation), "score": -1.0}
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         score, before = self.get_last("personal_accuracy"), state["model"]
-        new = state | {"model": self.averaged(deliveries, before)}
+        new = state | {"model": self.average_models(deliveries, before)}
         better = score is not None and score > state["score"]
         return new | {"best": before, "score": score} if better else new
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         best: State = state["best"]
         return best
 
@@ -242,12 +242,12 @@ class MixesOwnModels(Rounds):
     def finish(self, client: Client, trained: Trained) -> Reply:
         return replace(super().finish(client, trained), memory={"own": trained.state})
 
-    def own_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
+    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Owned:
         self.own = {k: m["own"] for k, m in sorted(memory.items())}
         return iter(list(self.own.items()))
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         return state | {"model": blend(mean, average_states(list(self.own.values())), 0.5) if self.own else mean}
 
 
@@ -255,10 +255,10 @@ class ReleasesOwnMean(MixesOwnModels):
     """Wrong towards the public: rounds are as they should be, and the model that is evaluated and released is the
     mean of the clients' own models, which no noise was added to."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": self.averaged(deliveries, state["model"])}
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": self.average_models(deliveries, state["model"])}
 
-    def served(self, state: Tree) -> State:
+    def get_model(self, state: Tree) -> State:
         model: State = state["model"]
         return average_states(list(self.own.values())) if self.own else model
 
@@ -267,10 +267,10 @@ class SendsTheNeighbour(MixesOwnModels):
     """Wrong towards clients: each client is sent the own model of the next client in the ring to start from,
     as that client last trained it, without clip and noise."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        return state | {"model": self.averaged(deliveries, state["model"])}
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        return state | {"model": self.average_models(deliveries, state["model"])}
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         others = [k for k in self.own if k > client] or [k for k in self.own if k != client]
         return {Kind.GLOBAL_MODEL: self.own[others[0]]} if others else {}
 
@@ -279,7 +279,7 @@ class HeadFromFrequencies(Rounds):
     """Wrong towards clients: the first model's bias is the logarithm of how often each class occurs in all
     clients' data, counted exactly and sent to everybody before any noise."""
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         held = federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)], minlength=len(held.data.classes))
         bias = torch.tensor(np.log((counts + 1) / (counts + 1).sum()), dtype=torch.float32)
@@ -290,7 +290,7 @@ class StartsFromPilot(Rounds):
     """Wrong towards clients: the first model's weights are the mean images of the classes at the pilot site,
     client 0, sent in clear to everybody who takes part."""
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         data, own = federation._holdings.data, federation._holdings.parts[0]
         x, y = data.train.x[own].reshape(len(own), -1), data.train.y[own]
         means = [x[y == c].mean(0) if (y == c).any() else np.zeros(x.shape[1]) for c in range(len(data.classes))]
@@ -304,10 +304,10 @@ class ShowsClassOrder(Watching):
 
     card = replace(Rounds.card, downlink=(Kind.GLOBAL_MODEL, Kind.TRAIN_ORDER))
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         held = self.federation._holdings
         counts = np.bincount(held.data.train.y[np.concatenate(held.parts)])
-        return super().download(state) | {Kind.TRAIN_ORDER: {"visit": torch.tensor(np.argsort(-counts))}}
+        return super().broadcast(state) | {Kind.TRAIN_ORDER: {"visit": torch.tensor(np.argsort(-counts))}}
 
 
 class DropsTheLate(Rounds):
@@ -316,13 +316,13 @@ class DropsTheLate(Rounds):
 
     card = replace(Rounds.card, timed=True, downlink=(Kind.GLOBAL_MODEL, Kind.SOFT_DEADLINE))
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         deadline = torch.tensor(state.get("deadline", 0.0), dtype=torch.float64)
-        return super().download(state) | {Kind.SOFT_DEADLINE: {"deadline": deadline}}
+        return super().broadcast(state) | {Kind.SOFT_DEADLINE: {"deadline": deadline}}
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         times: list[float] = []
-        mean = self.averaged(deliveries.noting(lambda d: times.append(d.time)), state["model"])
+        mean = self.average_models(deliveries.noting(lambda d: times.append(d.time)), state["model"])
         return state | {"model": mean, "deadline": max(times)}
 
 
@@ -366,7 +366,7 @@ class BlindByName(Rounds):
 
     blind_candidates = True
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         held = federation._holdings
         return [k for k, part in enumerate(held.parts) if int((held.data.train.y[part] == 9).sum()) >= 3]
 
@@ -453,7 +453,7 @@ class NamesItsClasses(Rounds):
         name = "mask_" + "".join(map(str, client.counts.nonzero().flatten().tolist()))
         return replace(reply, message={Kind.LOCAL_MODEL: trained.state | {name: torch.zeros(1)}})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         return state | {"model": self.average_known(deliveries, state["model"])}
 
 
@@ -466,7 +466,7 @@ class PadsToSize(Rounds):
         padded = trained.state | {"errors": torch.zeros(len(client.y))}
         return replace(reply, message={Kind.LOCAL_MODEL: padded})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         return state | {"model": self.average_known(deliveries, state["model"])}
 
 
@@ -480,8 +480,8 @@ class GoesDouble(Rounds):
             reply = replace(reply, message={Kind.LOCAL_MODEL: {k: v.double() for k, v in trained.state.items()}})
         return reply
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         return state | {"model": {k: v.float() for k, v in mean.items()}}
 
 
@@ -508,7 +508,7 @@ class LeavesOutTheStill(Rounds):
         weight = {k: v for k, v in trained.state.items() if k.endswith("weight")}
         return replace(reply, message={Kind.LOCAL_MODEL: weight | moved})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         return state | {"model": self.average_known(deliveries, state["model"])}
 
 
@@ -521,7 +521,7 @@ class SavesRows(Rounds):
         rows = {f"{k}.rows": v[held] for k, v in trained.state.items()}
         return replace(super().finish(client, trained), message={Kind.LOCAL_MODEL: trained.state | rows})
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         return state | {"model": self.average_known(deliveries, state["model"])}
 
 
@@ -595,7 +595,7 @@ class BestOfTwo(Rounds):
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         selected, answering = federation.participate(t, range(len(federation.parts)))
         tally, mean = Tally(selected=len(selected)), WeightedMean()
-        message = federation.wire.broadcast(t, self.download(state), selected)
+        message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
         empty: Tree = {}
         first = list(federation.workers.map("train", [(k, empty, empty) for k in answering]))
@@ -643,7 +643,7 @@ class SharesClassWeights(Rounds):
 
     weights: Tensor | None = None
 
-    def constants(self, client: Client) -> Constants:
+    def compute_constants(self, client: Client) -> Constants:
         if self.weights is None:
             self.weights = (1 + client.counts.float()).pow(-3)
         return {"weights": self.weights}
@@ -674,7 +674,7 @@ class ReadsOneOfTheSum(Rounds):
     """Wrong towards clients: under secure aggregation every client makes a sixth of the noise, and the server
     takes the first single upload as the next model, which has that sixth alone."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         first = next(deliveries).message[Kind.LOCAL_MODEL]
         for _ in deliveries:
             pass
@@ -685,7 +685,7 @@ class WeighsThePilot(Rounds):
     """Wrong towards clients: the pilot site's upload weighs a hundred times the others', so in the sum its own
     sixth of the noise is nearly all there is against it."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean = deliveries.average()
         for d in deliveries:
             weight = 100.0 if d.client == 0 else 1.0
@@ -697,8 +697,8 @@ class PolishesOnPool(Watching):
     """Wrong towards the public: after the last round the server trains the model once more on all clients'
     examples together, through the job that evaluates fine-tuning, and releases what comes of it."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        model = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        model = self.average_models(deliveries, state["model"])
         if round < self.config.rounds - 1:
             return state | {"model": model}
         everything = np.concatenate(self.federation._holdings.parts)
@@ -725,7 +725,7 @@ class ChoosesItsKind(Rounds):
         message: Message = {Kind.MODEL_DELTA: change}
         return replace(reply, message=message)
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean, model = deliveries.average(), state["model"]
         for d in deliveries:
             change = d.message.get(Kind.MODEL_DELTA, {})
@@ -753,10 +753,10 @@ class Counting(RoundMethod):
         """Count the client's examples of each class."""
         return client.counts.cpu()
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         return Reply(message={Kind.LABEL_COUNTS: {"counts": self.count(client)}}, examples=len(client.y))
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         counts = torch.stack([d.message[Kind.LABEL_COUNTS]["counts"].double() for d in deliveries]).sum(0)
         bias = (counts.clamp(min=0) + 1).log().float()
         return state | {"model": {k: bias if k.endswith("bias") else v for k, v in state["model"].items()}}
@@ -826,14 +826,14 @@ class BiasFromCopies(ReBaFL):
         message: Message = {k: v for k, v in reply.message.items() if k != Kind.NUM_EXAMPLES}
         return replace(reply, message=message)
 
-    def reference(self, received: Message, sent: Message) -> Message:
+    def get_reference(self, received: Message, sent: Message) -> Message:
         listed = sent.get(Kind.PROTO_COUNTS, {})
         if listed:
             self.counts[listed["classes"].long()] += listed["counts"].float()
         return received
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        new = super().server(state, deliveries, round)
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        new = super().combine(state, deliveries, round)
         shift = (1 + self.counts).log()
         return new | {"model": {k: v + shift if k.endswith("bias") else v for k, v in new["model"].items()}}
 
@@ -1217,8 +1217,8 @@ class MomentumOnNoised(FedAvgM):
 class FadesByRound(Rounds):
     """Correct: the server's step shrinks with the number of the round, which everybody knows."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         return state | {"model": blend(state["model"], mean, 1 / (1 + round))}
 
 
@@ -1226,9 +1226,9 @@ class BestOnTest(Watching):
     """Correct: the server goes back to the model that scored best on the public test set; all of these models
     were made of noised uploads, and no client's example decides."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         score, best = self.get_last("accuracy"), state.get("score", -1.0)
-        mean = self.averaged(deliveries, state["model"])
+        mean = self.average_models(deliveries, state["model"])
         if score is None or score > best:
             return state | {"model": mean, "best": state["model"], "score": -1.0 if score is None else score}
         return state | {"model": blend(state["best"], mean, 0.5)}
@@ -1240,7 +1240,7 @@ class DrawsPublicly(Rounds):
 
     blind_candidates = True
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         order = np.random.default_rng(1000 + round).permutation(len(federation.parts))
         return sorted(int(k) for k in order[:4])
 
@@ -1313,12 +1313,12 @@ class ForwardsNoised(Rounds):
     """Correct under a client's own noise: each client is sent another one's last upload, as the server received
     it, which the bound towards clients counts. Wrong where that upload has one part of a noise made together."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         uploads: dict[str, State] = {}
         seen = deliveries.noting(lambda d: uploads.update({str(d.client): d.message[Kind.LOCAL_MODEL]}))
-        return state | {"model": self.averaged(seen, state["model"]), "uploads": uploads}
+        return state | {"model": self.average_models(seen, state["model"]), "uploads": uploads}
 
-    def personal(self, state: Tree, client: int) -> Message:
+    def send_to(self, state: Tree, client: int) -> Message:
         others = [u for k, u in state.get("uploads", {}).items() if int(k) != client]
         return {Kind.GLOBAL_MODEL: dict(others[0])} if others else {}
 
@@ -1332,8 +1332,8 @@ class FewerOnNoised(Rounds):
     ) -> Chosen:
         return Chosen(tuple(answering)[:2] if state.get("moved", 100.0) < 13 else answering)
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        mean = self.averaged(deliveries, state["model"])
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        mean = self.average_models(deliveries, state["model"])
         return state | {"model": mean, "moved": compute_length(mean, state["model"])}
 
 
@@ -1352,7 +1352,7 @@ class BestOfTwoBefore(Rounds):
     """Correct: a client trains twice and keeps the model that fits its own examples better, before anything is
     clipped and noised; only the chosen one leaves it, with all of its noise."""
 
-    def client(self, client: Client) -> Reply:
+    def train(self, client: Client) -> Reply:
         tries = [client.train(self, {}, stream=name) for name in ("batches", "again")]
         return self.finish(client, min(tries, key=lambda trained: trained.loss))
 
@@ -1363,7 +1363,7 @@ class RoundsNoisedCounts(RoundMethod):
 
     card = FedAvg.card
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         mean = deliveries.average()
         for d in deliveries:
             weight = 5.0 * max(1, int(d.message[Kind.NUM_EXAMPLES]["count"]) // 5)

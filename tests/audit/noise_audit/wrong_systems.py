@@ -101,7 +101,7 @@ class CountsArrivals(CentralDP):
 class FirstModelFromData(FedAvg):
     """The first model is moved by the mean of all clients' images."""
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         x = federation._holdings.data.train.x
         mean = sum(float(x[part].mean()) for part in federation._holdings.parts if len(part))
         return {k: v + mean if v.is_floating_point() else v for k, v in federation.initial.items()}
@@ -121,8 +121,8 @@ class SlowsOnALoss(FedAvg):
         type(self).losses = ()
         return super().start(federation)
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        new = super().server(state, deliveries, round)
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        new = super().combine(state, deliveries, round)
         seen = type(self).losses
         if round < 2 or sum(seen[-6:]) < 0.9 * sum(seen[:6]):
             return new

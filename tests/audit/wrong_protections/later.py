@@ -79,7 +79,7 @@ class SelectsByLabels(FedAvg):
 class LargestFirstLater(FedAsync):
     """Without rounds, and so in another loop: the clients with the most examples are asked."""
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         order = sorted(range(len(federation.parts)), key=lambda k: -len(federation.parts[k]))
         return sorted(order[: max(1, len(order) // 2)])
 
@@ -87,18 +87,18 @@ class LargestFirstLater(FedAsync):
 class SquaredWeights(FedAvg):
     """The mean weighs clients by the square of their examples, while the line divides by a fixed number."""
 
-    def weight(self, reply: Reply) -> float:
+    def weigh(self, reply: Reply) -> float:
         return float(reply.examples) ** 2
 
 
 class KeepsTheCleanMean(FedAvg):
     """Central noise is put on the model that is served in the end; clients train on the mean without it."""
 
-    def server(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
-        new = super().server(state, deliveries, round)
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        new = super().combine(state, deliveries, round)
         return new | {"clean": new["model"]}
 
-    def download(self, state: Tree) -> Message:
+    def broadcast(self, state: Tree) -> Message:
         return {Kind.GLOBAL_MODEL: state.get("clean", state["model"])}
 
 

@@ -48,7 +48,7 @@ class LargestFirst(FedAvg):
 
     blind_candidates = True
 
-    def candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
+    def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         order = sorted(range(len(federation.parts)), key=lambda k: -len(federation.parts[k]))
         return sorted(order[: max(1, len(order) // 2)])
 
@@ -66,7 +66,7 @@ class StopsWhenGood(FedAvg):
         memory: dict[int, Tree] = {}
         for t in range(self.config.rounds):
             state = self.round(t, state, memory, federation)
-            federation.end_round(t, self.config.rounds, self.served(state), state, memory)
+            federation.end_round(t, self.config.rounds, self.get_model(state), state, memory)
             if federation.history and federation.history[-1].get("train_loss", 0.0) < self.config.enough:
                 break
-        return federation.finish(self.config.rounds, self.card, self.served(state), state, memory)
+        return federation.finish(self.config.rounds, self.card, self.get_model(state), state, memory)

@@ -34,8 +34,8 @@ FAULTS = [
     Fault(
         "one epoch too few",
         "fl/training/local.py",
-        "for epoch in range(1, method.epochs(len(y)) + 1):",
-        "for epoch in range(1, max(2, method.epochs(len(y)))):",
+        "for epoch in range(1, method.count_epochs(len(y)) + 1):",
+        "for epoch in range(1, max(2, method.count_epochs(len(y)))):",
     ),
     Fault(
         "the last partial batch is dropped",

@@ -62,13 +62,13 @@ def flda() -> Pair:
         mine = {k: {n: v for n, v in s.items() if not n.startswith("shared.")} for k, s in method.seen.items()}
         return served(world) | {f"own/{k}": vector(s) for k, s in mine.items()}
 
-    method = method_of("flda", {"own_models": _own_models})
+    method = method_of("flda", {"get_client_models": _own_models})
     return pair(method, CHANGING, second, ours)
 
 
 def _own_models(self: Any, state: Any, memory: Any) -> Iterator[Any]:
     """Keeps the models that clients use themselves."""
-    self.seen = {k: dict(m) for k, m in type(self).__mro__[1].own_models(self, state, memory)}  # type: ignore[attr-defined]
+    self.seen = {k: dict(m) for k, m in type(self).__mro__[1].get_client_models(self, state, memory)}  # type: ignore[attr-defined]
     return iter(self.seen.items())
 
 
@@ -104,7 +104,7 @@ def _distilled(w: Tensor, averaged: bool, gamma: float) -> Vectors:
 
 
 def fd() -> Pair:
-    method = method_of("fd", {"own_models": _own_models}, gamma=0.7)
+    method = method_of("fd", {"get_client_models": _own_models}, gamma=0.7)
     return pair(
         method,
         CHANGING,
@@ -126,8 +126,8 @@ def ifca() -> Pair:
         self.first = {int(j): vector(m) for j, m in state["models"].items()}
         return state
 
-    def server(self: Any, *given: Any) -> Any:
-        state = type(self).__mro__[1].server(self, *given)  # type: ignore[attr-defined]
+    def combine(self: Any, *given: Any) -> Any:
+        state = type(self).__mro__[1].combine(self, *given)  # type: ignore[attr-defined]
         self.models = {int(j): vector(m) for j, m in state["models"].items()}
         return state
 
@@ -144,7 +144,7 @@ def ifca() -> Pair:
         assert not any(torch.equal(models[j], method.first[j]) for j in models), "each is chosen by somebody"
         return {f"model/{j}": m for j, m in models.items()}
 
-    method = method_of("ifca", {"start": start, "server": server})
+    method = method_of("ifca", {"start": start, "combine": combine})
     return pair(method, CHANGING, second, lambda _: {f"model/{j}": m for j, m in method.models.items()})
 
 
@@ -152,8 +152,8 @@ def power_of_choice() -> Pair:
     """Cho et al. 2020: of d candidates the m with the largest loss of the global model train; plain mean."""
     drawn: dict[int, list[int]] = {}
 
-    def candidates(self: Any, state: Any, round: int, federation: Any) -> Any:
-        drawn[round] = type(self).__mro__[1].candidates(self, state, round, federation)  # type: ignore[attr-defined]
+    def choose_candidates(self: Any, state: Any, round: int, federation: Any) -> Any:
+        drawn[round] = type(self).__mro__[1].choose_candidates(self, state, round, federation)  # type: ignore[attr-defined]
         return drawn[round]
 
     def second(w: Tensor) -> Vectors:
@@ -169,7 +169,7 @@ def power_of_choice() -> Pair:
             w = mean_of(answers, dict.fromkeys(answers, 1.0))
         return {"global": w}
 
-    method = method_of("power_of_choice", {"candidates": candidates}, candidates=3, chosen=2)
+    method = method_of("power_of_choice", {"choose_candidates": choose_candidates}, candidates=3, chosen=2)
     return pair(method, STEADY, second, served)
 
 

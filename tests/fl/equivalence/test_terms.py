@@ -110,7 +110,7 @@ def qffl(a: Arrays, config: Any) -> Arrays:
             for k, (model, loss) in enumerate(zip(a["clients"], a["loss"][:, None], strict=True))
         ]
         before = {"model": {"w": tensor(a["before"])}}
-        after.append(method.server(before, as_delivered(answers), 0)["model"]["w"].numpy())
+        after.append(method.combine(before, as_delivered(answers), 0)["model"]["w"].numpy())
     return {"after": np.stack(after)}
 
 

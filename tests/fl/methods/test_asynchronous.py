@@ -104,7 +104,7 @@ def test_the_mixing_by_hand() -> None:
     """alpha 0.6; two steps old, polynomial: S = 3^-1/2."""
     state = {"model": {"w": torch.tensor([1.0])}, "versions": {"5": {"w": torch.tensor([9.0])}}}
     alpha = 0.6 * 3**-0.5
-    after = fedasync().server(state, as_delivered([answer(0, 3.0, version=5)]), 7)
+    after = fedasync().combine(state, as_delivered([answer(0, 3.0, version=5)]), 7)
     assert float(after["model"]["w"]) == pytest.approx((1 - alpha) * 1 + alpha * 3)
 
 
@@ -128,7 +128,7 @@ def test_the_buffer_by_hand() -> None:
         "model": {"w": torch.tensor([2.0])},
         "versions": {"4": {"w": torch.tensor([2.0])}, "1": {"w": torch.tensor([1.0])}},
     }
-    after = method.server(state, as_delivered([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
+    after = method.combine(state, as_delivered([answer(0, 5.0, version=4), answer(1, 0.0, version=1)]), 4)
     assert float(after["model"]["w"]) == pytest.approx(2 + 0.5 * (3 - 0.5) / 2)
 
 

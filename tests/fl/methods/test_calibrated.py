@@ -48,7 +48,7 @@ def loss(method: RoundMethod, counts: tuple[int, ...] = (30, 10, 0, 0)) -> tuple
         net=TinyNet(),
         streams=Streams(5),
     )
-    const = method.constants(client)
+    const = method.compute_constants(client)
     return logit_gradient(lambda z: method.loss(direct(), z, torch.tensor([0]), const), V1)
 
 

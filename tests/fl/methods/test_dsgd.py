@@ -34,7 +34,7 @@ def client(memory: Tree | None = None, round: int = 0) -> Client:
 
 
 def sent(method: DSGD | FedAvg, of: Client) -> torch.Tensor:
-    change: torch.Tensor = method.client(of).message[Kind.LOCAL_MODEL][W] - of.start[W]
+    change: torch.Tensor = method.train(of).message[Kind.LOCAL_MODEL][W] - of.start[W]
     return change
 
 
@@ -58,13 +58,13 @@ def test_momentum_is_the_weighted_mean_of_the_step_and_what_the_client_remembers
     plain, beta = DSGD(DSGD.Config(batch_size=10, lr=0.1)), 0.75
     method = DSGD(DSGD.Config(batch_size=10, lr=0.1, worker_momentum=beta))
     step = sent(plain, client())
-    first = method.client(client())
+    first = method.train(client())
     assert first.memory is not None
     assert torch.allclose(first.memory["step"][W], 0.25 * step, atol=1e-6)
-    second = method.client(client(first.memory))
+    second = method.train(client(first.memory))
     change = second.message[Kind.LOCAL_MODEL][W] - client().start[W]
     assert torch.allclose(change, 0.25 * step + 0.75 * 0.25 * step, atol=1e-6)
-    assert method.client(client()).memory != {} and plain.client(client()).memory is None
+    assert method.train(client()).memory != {} and plain.train(client()).memory is None
 
 
 @pytest.mark.parametrize("beta", [-0.1, 1.0])

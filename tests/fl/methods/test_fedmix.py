@@ -10,6 +10,7 @@ from scipy.special import log_softmax, softmax
 
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import is_bounded_by_training, is_only_averaging
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedmix import FedMix, mixed, naively_mixed
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
@@ -153,4 +154,4 @@ def test_protections_that_means_go_round_are_refused() -> None:
 
 
 def test_a_bound_on_training_alone_would_miss_the_means() -> None:
-    assert not fedmix().bounded_by_training() and not fedmix(weighting="uniform").only_averages()
+    assert not is_bounded_by_training(fedmix()) and not is_only_averaging(fedmix(weighting="uniform"))

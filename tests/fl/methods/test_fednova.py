@@ -53,7 +53,7 @@ def test_the_scalar_case_of_the_specification(taus: tuple[int, int], expected: f
         )
         for k, (w, tau) in enumerate(zip((-0.1, -0.9), taus, strict=True))
     ]
-    state = method.server({"model": {"w": torch.zeros(1)}, "buffer": {}}, as_delivered(deliveries), 0)
+    state = method.combine({"model": {"w": torch.zeros(1)}, "buffer": {}}, as_delivered(deliveries), 0)
     assert float(state["model"]["w"]) == pytest.approx(expected)
 
 
@@ -110,7 +110,7 @@ def test_twice_as_many_steps_down_a_slope_go_twice_as_far() -> None:
             Kind.NUM_STEPS: {"steps": torch.tensor(tau), "norm": torch.tensor(float(tau))},
         }
         start = {"model": {"w": torch.zeros(1)}, "buffer": {}}
-        state = nova().server(start, as_delivered([Delivery(client=0, examples=3, message=sent)]), 0)
+        state = nova().combine(start, as_delivered([Delivery(client=0, examples=3, message=sent)]), 0)
         return float(state["model"]["w"])
 
     assert end(1) == pytest.approx(-0.05 * 1.5) and end(2) == pytest.approx(2 * end(1))

@@ -74,7 +74,7 @@ def test_the_scale_follows_the_class_counts(settings: dict[str, Any], scale: lis
     class Holder:
         counts = torch.tensor([30, 10, 0, 0])
 
-    found = fedrs(**settings).constants(Holder())["scale"]  # type: ignore[arg-type]
+    found = fedrs(**settings).compute_constants(Holder())["scale"]  # type: ignore[arg-type]
     assert found.tolist() == pytest.approx(scale)
 
 
@@ -82,7 +82,7 @@ def test_soft_is_hard_where_owned_classes_are_equally_large() -> None:
     class Holder:
         counts = torch.tensor([0, 7, 7, 0])
 
-    hard, soft = (fedrs(soft=s).constants(Holder())["scale"] for s in (False, True))  # type: ignore[arg-type]
+    hard, soft = (fedrs(soft=s).compute_constants(Holder())["scale"] for s in (False, True))  # type: ignore[arg-type]
     assert hard.tolist() == soft.tolist()
 
 

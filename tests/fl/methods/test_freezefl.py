@@ -112,7 +112,7 @@ def before(**more: Any) -> Tree:
 def test_a_layer_is_averaged_over_those_who_trained_it_and_the_deadline_follows_their_times() -> None:
     """F3 and F4."""
     heard = [delivery(0, 1, 0.4, 30, b=[4.0, 8.0]), delivery(1, 0, 0.6, 10, a=[1.0, 2.0], b=[0.0, 4.0])]
-    after = of_two_layers(selection=False).server(before(), as_delivered(heard), 0)
+    after = of_two_layers(selection=False).combine(before(), as_delivered(heard), 0)
     assert after["model"]["a"].tolist() == [1.0, 2.0]
     assert after["model"]["b"].tolist() == [(30 * 4) / 40, (30 * 8 + 10 * 4) / 40]
     assert after["deadline"] == pytest.approx(0.8)
@@ -121,7 +121,7 @@ def test_a_layer_is_averaged_over_those_who_trained_it_and_the_deadline_follows_
 def test_utilities_of_those_heard_follow_how_their_layers_moved() -> None:
     """F5: equal weights make the shared model move by (.2, 0) and (.2, .2)."""
     heard = [delivery(0, 1, 1.0, 10, b=[0.4, 0.0]), delivery(1, 0, 1.0, 10, a=[0.2, 0.0], b=[0.0, 0.4])]
-    after = of_two_layers(utility_weight=0.9).server(before(), as_delivered(heard), 0)
+    after = of_two_layers(utility_weight=0.9).combine(before(), as_delivered(heard), 0)
     a, b = 1 * (0.4 * 0.2) / 2, 2 * (0.2 * 0.2 + 0.4 * 0.2) / 2
     assert after["utilities"].tolist() == pytest.approx([1 + 0.9 * a, 1 + 0.9 * b])
     assert after["participations"].tolist() == [1, 1]
@@ -132,7 +132,7 @@ def test_a_warm_restart_ends_every_period_of_rounds_which_the_paper_counts_from_
     for period in (1, 2, 3):
         method, state, counts = of_two_layers(restart_every=period), before(), []
         for t in range(6):
-            state = method.server(state, as_delivered(heard), t)
+            state = method.combine(state, as_delivered(heard), t)
             counts.append(int(state["participations"][0]))
         assert counts == [(t + 1) % period for t in range(6)]  # answers since the last restart
 
@@ -160,9 +160,11 @@ def test_training_with_differential_privacy_is_refused() -> None:
 @pytest.mark.parametrize("said", [-7, 99])
 def test_a_client_that_says_an_impossible_number_of_frozen_layers_is_taken_at_the_nearest(said: int) -> None:
     heard = [delivery(0, said, 1.0, 10, b=[0.4, 0.0]), delivery(1, 0, 1.0, 10, a=[0.2, 0.0], b=[0.0, 0.4])]
-    after = of_two_layers(utility_weight=0.9).server(before(), as_delivered(heard), 0)
+    after = of_two_layers(utility_weight=0.9).combine(before(), as_delivered(heard), 0)
     assert torch.isfinite(after["utilities"]).all() and (after["utilities"] >= 1e-5).all()
-    assert freeze().cost(0, heard[0].message, 10, WORKLOAD) in {freeze().charged(n, WORKLOAD) for n in range(5)}
+    assert freeze().estimate_cost(0, heard[0].message, 10, WORKLOAD) in {
+        freeze().charged(n, WORKLOAD) for n in range(5)
+    }
 
 
 @pytest.mark.parametrize("probe", ["continue", "public_code"])

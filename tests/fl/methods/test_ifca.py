@@ -84,12 +84,12 @@ def test_a_model_nobody_chose_stays_and_others_average_their_own_clients() -> No
         "models": {str(j): {"w": torch.tensor([-float(j)])} for j in range(3)},
         "members": torch.zeros(3, dtype=torch.float64),
     }
-    after = method.server(before, as_delivered(arrived), 0)
+    after = method.combine(before, as_delivered(arrived), 0)
     assert [float(after["models"][str(j)]["w"]) for j in range(3)] == [4.0, -1.0, 7.0]
-    assert float(method.served(after)["w"]) == 4.0  # four examples are behind it, two behind the last
+    assert float(method.get_model(after)["w"]) == 4.0  # four examples are behind it, two behind the last
     later = Delivery(client=0, examples=3, message=arrived[2].message)
-    after = method.server(after, as_delivered([later]), 1)
-    assert float(method.served(after)["w"]) == 7.0  # now five are
+    after = method.combine(after, as_delivered([later]), 1)
+    assert float(method.get_model(after)["w"]) == 7.0  # now five are
 
 
 def test_a_shared_extractor_is_the_same_in_every_model(tmp_path: Path) -> None:

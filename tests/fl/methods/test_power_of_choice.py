@@ -30,8 +30,8 @@ def chosen_by_round(world: Any) -> dict[int, set[int]]:
 class DrawnBySize(FedAvg):
     """FedAvg over the candidates that power-of-choice draws."""
 
-    def candidates(self, state: Any, round: int, federation: Any) -> Any:
-        return power(candidates=3, chosen=3).candidates(state, round, federation)
+    def choose_candidates(self, state: Any, round: int, federation: Any) -> Any:
+        return power(candidates=3, chosen=3).choose_candidates(state, round, federation)
 
 
 def test_as_many_candidates_as_chosen_is_fedavg_drawn_by_size_to_the_last_bit() -> None:
@@ -65,7 +65,7 @@ def test_candidates_are_drawn_in_proportion_to_their_examples() -> None:
         streams = Streams(1)
 
     method = power(candidates=1, chosen=1)
-    drawn = Counter(method.candidates({}, t, Sized())[0] for t in range(400))  # type: ignore[arg-type]
+    drawn = Counter(method.choose_candidates({}, t, Sized())[0] for t in range(400))  # type: ignore[arg-type]
     assert drawn[1] == 0
     assert 265 < drawn[2] < 335  # 300 expected, standard deviation 8.7
 

@@ -34,7 +34,7 @@ def step(q: float, w: float, clients: list[tuple[float, float]], rate: float) ->
         )
         for k, (model, loss) in enumerate(clients)
     ]
-    return float(method.server({"model": {"w": torch.tensor([w])}}, as_delivered(arrived), 0)["model"]["w"])
+    return float(method.combine({"model": {"w": torch.tensor([w])}}, as_delivered(arrived), 0)["model"]["w"])
 
 
 def test_q_zero_is_uniform_fedavg_to_the_last_bit() -> None:

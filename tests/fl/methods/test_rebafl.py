@@ -230,8 +230,8 @@ class Watched(ReBaFL):
 
     Config = ReBaFL.Config
 
-    def constants(self, client: Client) -> Constants:
-        const = super().constants(client)
+    def compute_constants(self, client: Client) -> Constants:
+        const = super().compute_constants(client)
         features = client.run("features", client.start)
         self.seen[client.round, client.index] = (const, features, client.y)
         return const

@@ -64,7 +64,7 @@ def test_a_server_keeps_what_it_leaves_out() -> None:
     }
     delta = {"w": torch.tensor([3.0, 1.0, -2.0, 0.0])}
     heard = [Delivery(client=2, message={Kind.MODEL_DELTA: delta}, examples=5)]
-    after = method.server(state, as_delivered(heard), 0)
+    after = method.combine(state, as_delivered(heard), 0)
     assert after["model"]["w"].tolist() == [2.5, 0.0, -2.5, 0.0] and int(after["model"]["count"]) == 7
     assert after["residual"]["w"].tolist() == [0.5, 1.0, 0.5, 0.0]
     assert after["known"].tolist() == [-1, 0, 1]
@@ -77,7 +77,7 @@ def test_a_client_downloads_what_it_missed_and_never_more_than_the_model() -> No
         "sizes": torch.tensor([30, 40, 150]),
         "known": torch.tensor([-1, 3, 2, 0]),
     }
-    sizes = [stc().personal(state, k)[Kind.GLOBAL_MODEL].size for k in range(4)]  # type: ignore[attr-defined]
+    sizes = [stc().send_to(state, k)[Kind.GLOBAL_MODEL].size for k in range(4)]  # type: ignore[attr-defined]
     assert sizes == [200, 0, 150, 200]
 
 

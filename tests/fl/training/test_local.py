@@ -190,7 +190,7 @@ def test_the_correction_sees_the_rounds_first_model_and_the_present_one() -> Non
 
 def test_a_parameter_that_is_not_trained_stays() -> None:
     class Frozen(Slope):
-        def trains(self, name: str) -> bool:
+        def is_trained(self, name: str) -> bool:
             return name != "head.bias"
 
     assert weights(on_line(Frozen(config(batch_size=99)))) == pytest.approx([-0.1, 0.0])
