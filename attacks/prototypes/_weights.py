@@ -19,6 +19,7 @@ from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 Arrays = Mapping[str, NDArray[Any]]
 # what one client's training made of the model, in whatever form; of equals the first is read
 UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)
+MOST_EXAMPLES = 10**12  # of one client: a larger number is no number of examples
 SAID_WITH = (Kind.CONTROL_GLOBAL, Kind.NUM_STEPS)  # what the last two are read with
 
 
@@ -36,6 +37,22 @@ class Weights:
 def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artifact | None:
     """The artifact of that kind that the same sender sent in the same round."""
     return index(view).first(round=artifact.round, kind=kind, sender=artifact.sender, origin="recorded")
+
+
+def read_examples(artifact: Artifact, view: Sequence[Artifact]) -> int | None:
+    """How many examples its sender says it trained on, at least 1; None where it says no possible number."""
+    sent = sent_with(artifact, Kind.NUM_EXAMPLES, view)
+    count = None if sent is None else read_count(sent)
+    return None if count is None else max(1, count)
+
+
+def read_count(artifact: Artifact) -> int | None:
+    """A number of examples; None where nobody can have so many.
+
+    It is what its sender states, who may state any number: no work may grow with it.
+    """
+    count = float(artifact.payload["count"])
+    return round(count) if 0 <= count <= MOST_EXAMPLES else None
 
 
 def broadcast(view: Sequence[Artifact], round: int, sent: Artifact | None = None) -> Artifact | None:

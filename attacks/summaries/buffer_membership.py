@@ -33,7 +33,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.prototypes._weights import global_model, moved, sent_with, uploads
+from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
@@ -155,8 +155,7 @@ def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
         key = _running_mean(a.payload, named[0]) if named else ""
         if not named or not key or key not in start.payload:
             continue
-        count = sent_with(a, Kind.NUM_EXAMPLES, view)
-        n = None if count is None else max(1, round(float(count.payload["count"])))
+        n = read_examples(a, view)
         steps = max(1, schedule(knowledge.training, a.round, n)[1])
         new = 1 - (1 - float(named[1].momentum or 0.1)) ** steps
         change = moved(a, start.payload, view, knowledge.training)[key]

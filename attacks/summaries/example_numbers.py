@@ -20,6 +20,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.attacks.prototypes._weights import read_count
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -48,7 +49,7 @@ class ExampleNumbers(Attack):
         heard: dict[int, list[int]] = {}
         for a in sorted(_numbers(view), key=lambda a: a.round):
             assert a.sender.index is not None
-            heard.setdefault(a.sender.index, []).append(round(float(a.payload["count"])))
+            heard.setdefault(a.sender.index, []).append(read_count(a) or 0)
         return {
             "client": np.array(list(heard)),
             "count": np.array([said[-1] for said in heard.values()]),
@@ -81,11 +82,9 @@ class ExampleNumbers(Attack):
 
 
 def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
-    return [
-        a
-        for a in view
-        if a.kind == Kind.NUM_EXAMPLES and a.sender.role == Role.CLIENT and a.sender.index is not None
-    ]
+    """Those that there could be."""
+    sent = [a for a in view if a.kind == Kind.NUM_EXAMPLES and a.sender.role == Role.CLIENT]
+    return [a for a in sent if a.sender.index is not None and read_count(a) is not None]
 
 
 def _judge_known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:

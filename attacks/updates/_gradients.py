@@ -17,7 +17,7 @@ from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import is_replayed
 from fedaudit.attacks.prototypes import _weights as weights
-from fedaudit.attacks.prototypes._weights import global_model, sent_with
+from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.updates._head import head_names
 from fedaudit.attacks.updates._label_rules import llg
 from fedaudit.fl.artifact import Artifact
@@ -82,7 +82,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
         sent: Arrays = {k: np.asarray(v, np.float64) for k, v in a.payload.items() if k in start}
     else:
         # how far a constant gradient of length 1 would have carried the weights
-        reach = rate * sum((1 - momentum ** (i + 1)) / (1 - momentum) for i in range(steps))
+        reach = rate * sum_velocities(steps, momentum)
         if a.kind in (Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA):
             reach = weights.length(a, view, known)
         change = weights.moved(a, start, view, known)
@@ -110,12 +110,19 @@ def _schedule(a: Artifact, view: Sequence[Artifact], known: Mapping[str, float])
     if is_replayed(a.origin):
         batch = int(a.note.get("batch", a.note.get("n", 1)))
         return batch, batch, int(a.note.get("steps", 1))
-    count = sent_with(a, Kind.NUM_EXAMPLES, view)
     size = max(1, int(known.get("batch_size", 1)))
-    n = size if count is None else max(1, round(float(count.payload["count"])))
+    n = weights.read_examples(a, view) or size
     if a.kind == Kind.GRADIENT:
         return n, n, 1
     return min(n, size), n, max(1, int(known.get("local_epochs", 1)) * -(-n // size))
+
+
+def sum_velocities(steps: int, momentum: float) -> float:
+    """How far a constant gradient of length 1 carries the weights in so many steps at rate 1.
+
+    The velocity of step i is 1 + m + ... + m^(i-1); a client may state billions of steps, so their sum is closed.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 def labels(update: Update, knowledge: Knowledge, number: int) -> NDArray[np.int64] | None:

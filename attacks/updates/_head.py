@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes import _weights as weights
-from fedaudit.attacks.prototypes._weights import global_model, sent_with
+from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 
@@ -56,8 +56,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         if weight not in change:
             continue
         assert a.sender.index is not None
-        count = sent_with(a, Kind.NUM_EXAMPLES, view)
-        n = None if count is None else max(1, round(float(count.payload["count"])))
+        n = weights.read_examples(a, view)
         rate, steps, slow = schedule(knowledge.training, a.round, n)
         if a.kind == Kind.CONTROL_DELTA:  # a direction: one step's worth
             rate, steps, slow = weights.length(a, view, knowledge.training), 1, 1.0
