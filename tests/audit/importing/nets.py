@@ -1,0 +1,37 @@
+"""Networks of other people's federations; the auditor is given this file."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Mlp(nn.Module):
+    """[b, 1, 8, 8] -> [b, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(64, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.hidden(x.flatten(1))))
+
+
+class Normed(nn.Module):
+    """[b, 1, 8, 8] -> [b, 10], with batch normalisation, whose counter is an integer buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3, stride=2), nn.BatchNorm2d(4), nn.Linear(36, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.norm(self.conv(x))).flatten(1))
+
+
+class Table(nn.Module):
+    """[b, 6] -> [b, 3]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.hidden(x)))
