@@ -51,5 +51,6 @@ class Imported(Record):
     sha256: str = ""  # of the inbox's manifest
     errors: list[str] = Field(default_factory=list)  # what the recorder could not keep
     left_out: list[str] = Field(default_factory=list)  # messages that were not finite
+    changes: list[str] = Field(default_factory=list)  # names and types of arrays in the run's copy, in sentences
     filters: dict[str, int] = Field(default_factory=dict)  # privacy filters that senders name -> messages
     checks: list[Check] = Field(default_factory=list)

@@ -22,6 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
 T = TypeVar("T")
+STAGING = ".importing"  # folder in which an import is put together
 
 
 class Difference(NamedTuple):
@@ -60,7 +61,8 @@ class RunDir:
         if path.exists():
             survey(path)
         if path.exists() and any(path.iterdir()) and not run.config.exists():
-            strangers = [p.name for p in path.iterdir() if p.name not in (".lock", ".config.yaml.partial")]
+            ours = (".lock", ".config.yaml.partial", STAGING)
+            strangers = [p.name for p in path.iterdir() if p.name not in ours]
             if strangers:
                 raise UserError(
                     f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",

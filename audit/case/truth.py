@@ -82,6 +82,12 @@ def example_shape(folder: Path) -> list[int]:
     raise UserError(f"{folder} holds no NAME.npz that says a shape", hint="state examples.shape by hand")
 
 
+def label_count(folder: Path) -> int:
+    """One more than the greatest label in a folder of truth; 0 where no NAME.npz has one."""
+    found = (_load_npz(path)["y"] for path in sorted(folder.glob("*.npz")))
+    return max((int(y.max()) + 1 for y in found if y.size and y.dtype.kind in "iu"), default=0)
+
+
 def _map_names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
     """Name of truth -> client."""
     known = {node: int(party.partition("/")[2]) for party, node in nodes.items()}

@@ -1,56 +1,70 @@
-"""A first subject.yaml from what an inbox shows: every line marked as seen in it, or as guessed."""
+"""A first subject.yaml from what an inbox shows: every line marked as seen in it, guessed, or not seen."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from fedaudit.audit.case.truth import example_shape
-from fedaudit.audit.importing.inbox import header, inspect
-from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import UPDATES, Kind
+import yaml
+
+from fedaudit.audit.case.truth import example_shape, label_count
+from fedaudit.audit.importing.inbox import header
+from fedaudit.audit.importing.layout import MODEL_KINDS
+from fedaudit.audit.importing.survey import Survey
 from fedaudit.fl.runtime.errors import UserError
+
+UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
+    "model": "the network: a name of `fedaudit list models`, or module:Class of a file beside the subject",
+    "method": "what a client does in a round, with its settings, such as {name: fedavg, rounds: 3, "
+    "local_epochs: 1, batch_size: 32, lr: 0.01}",
+    "protections": "those that are claimed, with their parameters",
+    "examples.classes": "names of the classes, in the order of their labels",
+    "examples.mean": "and std: what the model is given is (x - mean) / std of values from 0 to 1",
+}
 
 
 def first_subject(inbox: Path, truth: Path | None = None) -> str:
-    """YAML with comments, with the shape of `truth`. Raises UserError where the inbox holds no upload."""
-    lines = list(inspect(inbox))
-    nodes = [x for x in lines if "party" in x]
-    uploads = [x for x in lines if "message" in x and x["channel"] == Channel.UPLINK]
-    models = {k.value for k in (*UPDATES, Kind.GLOBAL_MODEL)}
-    sent = uploads or [x for x in lines if "message" in x and {*x["kinds"]} & models]  # checkpoints alone
-    if not sent:
-        raise UserError(f"{inbox} holds no model", hint="record at least one round")
-    kinds = {k for x in uploads for k in x["kinds"]}
-    clients = {x["sender"] for x in uploads} | {x["party"] for x in nodes}
-    rounds = max(1, *(x["round"] + bool(uploads) for x in sent))
-    arrays = header(inbox / f"{sent[0]['message']}.safetensors")
-    shapes = [shape for name, (_, shape) in arrays.items() if name.partition("/")[0] in models]
-    classes = next((s[0] for s in reversed(shapes) if len(s) == 1), 2)
+    """YAML with comments, with the shape of `truth`. Raises UserError where an import would refuse the inbox."""
+    return "\n".join(_write_lines(Survey.of(inbox), truth)) + "\n"
+
+
+def _write_lines(found: Survey, truth: Path | None) -> Iterator[str]:
+    if not found.messages:
+        raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
+    labels = 0 if truth is None else label_count(truth)
+    outputs = _count_outputs(found)
+    classes = max(labels, outputs, 2)
+    shown = f"the smallest layer has {outputs} outputs"
+    if truth is not None and labels >= outputs:
+        shown = f"labels of {truth.name} go to {labels - 1}"
+    yield f"# What the operator states of {found.inbox.name} and the auditor cannot see in it."
+    yield f"title: {yaml.safe_dump(found.inbox.resolve().name, width=1000).splitlines()[0]}  # guessed"
+    yield "examples:"
     named = ", ".join(f"class {i}" for i in range(classes))
-    counted = "samples" if Kind.NUM_EXAMPLES in kinds else "uniform"
-    sends = "every client sends" if counted == "samples" else "no client sends"
-    changes = Kind.MODEL_DELTA in kinds
-    method = (
-        "null" if changes else f"{{name: fedavg, rounds: {rounds}, local_epochs: 1, batch_size: 32, lr: 0.01}}"
-    )
-    filters = sorted({f for x in uploads for f in x.get("filters", ())})
-    text = [
-        f"# What the operator states of {inbox.name} and the auditor cannot see in it. Correct what is guessed.",
-        f"title: {inbox.resolve().name}  # guessed",
-        "examples:",
-        f"  classes: [{named}]  # guessed: the last bias has {classes} numbers",
-        "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
-        if truth is None
-        else f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example",
-        "  mean: [0.0]  # guessed: the model sees (x - mean) / std of values from 0 to 1",
-        "  std: [1.0]  # guessed",
-        f"clients: {len(clients) or 'null'}  # seen: more may exist that were never heard",
-        "model: null  # not seen: a name of `fedaudit list models`, or module:Class of a file beside this one",
-        f"method: {method}  # guessed: what a client does in a round; rounds were seen",
-        f"aggregation: {counted}  # guessed: {sends} its number of examples",
-        "protections: []  # not seen: those that are claimed, with their parameters",
-    ]
-    if filters:
-        text.append(f"# seen: messages name the privacy filters {', '.join(filters)}")
-    if nodes:
-        text.append("identities: {}  # node: name of its truth, where they differ; seen were")
-        text += [f"#   {x['node']}: {x['party']}" for x in nodes[:50]]
-    return "\n".join(text) + "\n"
+    yield f"  classes: [{named}]  # guessed: {shown}; names are not seen"
+    if truth is None:
+        yield "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
+    else:
+        yield f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example"
+    yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean']}"
+    yield "  std: [1.0]  # not seen"
+    yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"
+    yield f"model: null  # not seen: {UNSEEN['model']}"
+    yield f"method: null  # not seen: {UNSEEN['method']}"
+    name, shown = found.aggregation
+    yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
+    yield f"protections: []  # not seen: {UNSEEN['protections']}"
+    if found.filters:
+        yield f"# seen: messages name the privacy filters {', '.join(sorted(found.filters))}"
+    if found.nodes:
+        yield "identities: {}  # node: name of its truth, where they differ; seen were"
+        yield from (f"#   {node}: {party}" for party, node in [*found.nodes.items()][:50])
+
+
+def _count_outputs(found: Survey) -> int:
+    """Rows of the smallest matrix that has a bias beside it; 0 where no model was sent."""
+    line = next((x for x in found.messages if MODEL_KINDS & {*x["kinds"]}), None)
+    if line is None:
+        return 0
+    arrays = header(found.inbox / f"{line['message']}.safetensors")
+    shapes = [shape for key, (_, shape) in arrays.items() if key.partition("/")[0] in MODEL_KINDS]
+    biases = {shape[0] for shape in shapes if len(shape) == 1}
+    return min((shape[0] for shape in shapes if len(shape) == 2 and shape[0] in biases), default=0)

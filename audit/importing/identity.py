@@ -4,7 +4,9 @@ A wrong map makes every attack look weak, so it is never taken on trust. Example
 from client to client; else the loss of every client's latest upload on every client's data: among the uploads, a
 client's own must fit its data best. If uploads and data were matched at random, at least h of k clients would be
 their own best with probability P(at least h fixed points of a random permutation); below LEVEL the map holds.
-Where the best assignment (Hungarian method) is another one, and that is as unlikely, the map is contradicted.
+Where the best assignment (Hungarian method) is another one, it was chosen after looking. Were losses to tell
+nothing, every client's data would be fitted best by an upload at random; the map is contradicted where so many
+different uploads would then be somebody's best with a probability below LEVEL.
 """
 
 import math
@@ -72,6 +74,16 @@ def matches(hits: int, clients: int) -> float:
     return min(1.0, max(0.0, total))
 
 
+def distinct(kinds: int, clients: int) -> float:
+    """Probability that `clients` independent draws from as many uploads give at least `kinds` different ones."""
+    law = np.zeros(clients + 1)
+    law[0] = 1.0
+    for _ in range(clients):
+        seen = np.arange(clients + 1) / clients
+        law = law * seen + np.concatenate([[0.0], (law * (1 - seen))[:-1]])
+    return float(law[kinds:].sum())
+
+
 def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArray[np.float64]]:
     """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
     models = client_models(latest)
@@ -106,8 +118,9 @@ def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
     _, best = linear_sum_assignment(centred.T)  # upload of each data
     other = int((table.argmin(axis=0) == best).sum())
     moved = [f"{clients[j]} by that of {clients[i]}" for j, i in enumerate(best) if i != j]
-    if moved and matches(other, k) <= LEVEL:
-        text += f" Another map fits: data of client {', '.join(moved[:8])}. The stated map is not theirs."
+    if moved and (luck := distinct(other, k)) <= LEVEL:
+        text += f" Another map fits: data of client {', '.join(moved[:8])}, which would be so by chance with "
+        text += f"probability {luck:.2g}. The stated map is not theirs."
         return Check(id="who", title=TITLE, status="contradicted", text=text)
     return Check(id="who", title=TITLE, status="open", text=f"{text} That does not tell who is who.")
 
@@ -125,7 +138,10 @@ def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.g
         if a.kind not in UPDATES or a.sender.index is None:
             continue
         if a.kind == Kind.LOCAL_MODEL:
-            found[a.sender.index] = dict(a.payload)
+            found[a.sender.index] = {
+                **start.get(a.round, {}),
+                **a.payload,
+            }  # layers that it did not send are as before
         elif a.round in start:
             base = start[a.round]
             found[a.sender.index] = {n: base[n] + v for n, v in a.payload.items() if n in base}  # type: ignore[operator]

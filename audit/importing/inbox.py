@@ -3,25 +3,28 @@
 Nothing is unpickled or executed. Names are plain, files lie inside and are no links, sizes and counts stay below
 limits given beforehand, a file is what its SHA-256 says, and the header of a file is read before its arrays. The
 first thing wrong ends the import with one sentence. A message that is not finite is left out and counted, as the
-server would have rejected it.
+server would have rejected it. Optional keys are filled in, and a model's arrays get its network's names and types
+(layout.py): later readers find one form, whatever recorded it.
 """
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
+from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.fl.artifact import Channel, Party, Role
-from fedaudit.fl.kinds import Kind, explain_misfit
+from fedaudit.fl.kinds import UPDATES, Kind, explain_misfit
 from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, lines
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -35,6 +38,7 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
 BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 AT_CLIENTS = ("flower-client", "nvflare-client")  # recorders that cannot know who reads what they send
 MOST_OF_A_HEADER = 10_000_000
+MOST_LOOKED_AT = 200  # messages whose arrays' types are compared
 FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
 RECIPE = (
     "convert it where it was made: load it there, then Inbox.message(...) of the file that "
@@ -61,19 +65,34 @@ class Taken:
     nodes: dict[str, str] = field(default_factory=dict)  # client/3 -> node
     errors: list[str] = field(default_factory=list)  # that the recorder counted
     left_out: list[str] = field(default_factory=list)  # messages that were not finite
+    changes: list[str] = field(default_factory=list)  # what the copy has otherwise than the inbox, in sentences
     messages: int = 0
     bytes: int = 0
 
 
 def take_in(
-    inbox: Path, out: Path, limits: Limits | None = None, sees: Mapping[Any, Sequence[str]] | None = None
+    inbox: Path,
+    out: Path,
+    limits: Limits | None = None,
+    sees: Mapping[Any, Sequence[str]] | None = None,
+    network: Shapes | None = None,
 ) -> Taken:
-    """Copy an inbox into `out`, an artifacts folder; `sees` says who could read a channel, where that is stated.
+    """Copy an inbox into `out`, an artifacts folder.
+
+    Args:
+        inbox: What a recorder wrote.
+        out: Where the copy lies.
+        limits: What it may hold at most.
+        sees: Channel -> who could read it, where that is stated.
+        network: Name -> shape of the stated network's arrays, in its order.
 
     Raises UserError for the first thing that is not what a recorder leaves.
     """
-    limits, taken = limits or Limits(), Taken()
-    for _ in _parsed(inbox, limits):  # every line, before anything is written
+    limits, taken, layout = limits or Limits(), Taken(), Layout(network or {})
+    checked = _parsed(inbox, limits)
+    models = (x for x in checked if "message" in x and MODEL_KINDS & {*x["kinds"]})
+    layout.learn_types(header(_locate(inbox, x["message"])) for x in islice(models, MOST_LOOKED_AT))
+    for _ in checked:  # every line, before anything is written
         pass
     log, traffic, told = None, _Counted(), False
     for line in _parsed(inbox, limits):
@@ -82,11 +101,18 @@ def take_in(
             log = durable.Log(out / MANIFEST)
             log.add({"format": FORMAT, "version": VERSION})
         if "message" in line:
-            data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken)
+            data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken.bytes)
             arrays = _arrays(inbox, line, data, limits)
+            settled = layout.settle(str(line["message"]), arrays)
+            _refuse_misfit(inbox, line, settled)
+            _name_clients(line, taken)
             if broken := _not_finite(arrays):
                 taken.left_out.append(f"{line['message']}: {broken} holds NaN or infinity")
                 continue
+            if settled is not arrays:
+                arrays, data = settled, save(settled)
+                line = line | {"sha256": sha256(data).hexdigest()}
+            line = {"bytes": sum(a.nbytes for a in arrays.values())} | line
             if sees and line["channel"] in sees:
                 _admitted(line, sees[line["channel"]], taken.recorder)
                 line = line | {"seen_by": list(sees[line["channel"]])}
@@ -109,7 +135,15 @@ def take_in(
         log.add(line)
     durable.sync([log])
     log.close()
+    taken.changes = layout.describe()
     return taken
+
+
+def _name_clients(line: Mapping[str, Any], taken: Taken) -> None:
+    """A client of which no line says what node it is has its own number for a name: client-3."""
+    for party in (line["sender"], *line.get("receivers", ()), *line["seen_by"]):
+        if NUMBERED.fullmatch(party):
+            taken.nodes.setdefault(party, party.replace("/", "-"))
 
 
 def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
@@ -124,9 +158,15 @@ def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> 
         )
 
 
-def inspect(inbox: Path, limits: Limits | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of an inbox, checked, without their files."""
-    return _parsed(inbox, limits or Limits())
+def inspect(inbox: Path, limits: Limits | None = None) -> list[dict[str, Any]]:
+    """The lines of an inbox, and its first messages, checked as an import does."""
+    limits = limits or Limits()
+    found = list(_parsed(inbox, limits))
+    layout = Layout()
+    for line in islice((x for x in found if "message" in x), MOST_LOOKED_AT):
+        data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, 0)
+        _refuse_misfit(inbox, line, layout.settle(str(line["message"]), _arrays(inbox, line, data, limits)))
+    return found
 
 
 def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -146,6 +186,7 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
             raise UserError(f"{inbox} holds {bad[0]!r:.80} and no {MANIFEST}: it is not an inbox", hint=RECIPE)
         raise UserError(f"no {MANIFEST} in {inbox}", hint="give the folder that a recorder wrote")
     names: set[str] = set()
+    rounds, sent, sends = set[int](), set[str](), Counter[str]()
     for number, line in enumerate(lines(inbox), start=1):
         where = f"{inbox / MANIFEST} line {number}"
         if number > limits.messages:
@@ -162,7 +203,18 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
                     f"{where}: message {line['message']!r} is listed twice", hint="names are used once"
                 )
             names.add(line["message"])
+            rounds.add(line["round"])
+            if line["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in line["kinds"]:
+                sent.add(str(line["sha256"]))
+            elif {*UPDATES} & {*line["kinds"]}:
+                sends[line["sender"]] += 1
         yield line
+    if len(rounds) == 1 and len(sent) > 1 and sends and min(sends.values()) > 1:
+        raise UserError(
+            f"every message is of round {rounds.pop()}, in which {len(sent)} different models were sent to "
+            f"clients, and each of {len(sends)} clients sent {min(sends.values())} or more",
+            hint="record the round of each message; `fedaudit recorder` writes recorders that do",
+        )
 
 
 def _checked(line: Mapping[str, Any], limits: Limits) -> None:
@@ -196,7 +248,8 @@ def _checked(line: Mapping[str, Any], limits: Limits) -> None:
             raise ValueError("senders, messages and bytes are whole numbers")
 
 
-def _file(inbox: Path, name: str, digest: str, limits: Limits, taken: Taken) -> bytes:
+def _locate(inbox: Path, name: str) -> Path:
+    """The file of a message; raises UserError where it is none or lies elsewhere."""
     path = inbox / f"{name}.safetensors"
     if path.resolve() != inbox.resolve() / f"{name}.safetensors":
         raise UserError(
@@ -204,8 +257,14 @@ def _file(inbox: Path, name: str, digest: str, limits: Limits, taken: Taken) -> 
         )
     if not path.is_file():  # nor a pipe, which would never end
         raise UserError(f"{path} is missing or is not a file", hint="copy the whole inbox")
+    return path
+
+
+def _file(inbox: Path, name: str, digest: str, limits: Limits, before: int) -> bytes:
+    """The bytes of a message, of an inbox of which `before` were read."""
+    path = _locate(inbox, name)
     size = path.stat().st_size
-    if size > limits.message_bytes or taken.bytes + size > limits.bytes:
+    if size > limits.message_bytes or before + size > limits.bytes:
         raise UserError(
             f"{path} brings the inbox above its limit of {limits.bytes / 2**30:g} GiB, "
             f"{limits.message_bytes / 2**30:g} GiB a message",
@@ -236,19 +295,22 @@ def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: Limits) -
         arrays: dict[str, Any] = load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged: {error}", hint="write it with safetensors") from error
+    return arrays
+
+
+def _refuse_misfit(inbox: Path, line: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Raises UserError where arrays are not those of their kind."""
     for kind in line["kinds"]:
         own = {name.partition("/")[2]: a.shape for name, a in arrays.items() if name.startswith(f"{kind}/")}
         if problem := explain_misfit(Kind(kind), own):
             raise UserError(
-                f"{path}: {kind} {problem}", hint="docs/artifact-format.md has the arrays of each kind"
+                f"{inbox / line['message']}.safetensors: {kind} {problem}",
+                hint="docs/artifact-format.md has the arrays of each kind",
             )
-    return arrays
 
 
 def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Checked against the file's size, so that no array is larger than the file it is in."""
-    if data[:8].startswith(FORBIDDEN):
-        raise UserError(f"{path} is a pickle, an archive or a numpy file, not safetensors", hint=RECIPE)
     try:
         length = int.from_bytes(data[:8], "little")
         if len(data) < 8 or length > min(size - 8, MOST_OF_A_HEADER):
@@ -267,6 +329,10 @@ def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[in
                 raise ValueError(f"array {name!r:.60} of {math.prod(shape):,} numbers is not in the file")
             found[name] = (str(entry["dtype"]), shape)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if data.startswith(FORBIDDEN):  # asked last: a header of 640 bytes begins like a pickle
+            raise UserError(
+                f"{path} is a pickle, an archive or a numpy file, not safetensors", hint=RECIPE
+            ) from None
         raise UserError(f"{path} is not safetensors: {error}", hint="write it with safetensors") from error
     return found
 

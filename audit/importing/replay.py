@@ -119,7 +119,7 @@ def _rank(values: Values, slack: float) -> int:
 def _change(
     kind: Kind, payload: Mapping[str, NDArray[np.generic]], start: Mapping[str, NDArray[np.generic]]
 ) -> Values:
-    names = [n for n in sorted(payload) if n in start and payload[n].dtype.kind == "f"]
+    names = [n for n in sorted(payload) if n in start and payload[n].dtype.kind == start[n].dtype.kind == "f"]
     base = 1.0 if kind == Kind.LOCAL_MODEL else 0.0
     parts = [
         (np.asarray(payload[n], np.float64) - base * np.asarray(start[n], np.float64)).ravel() for n in names

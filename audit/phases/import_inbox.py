@@ -1,9 +1,16 @@
-"""Bringing a federation: inbox, statements, truth and the operator's ledger into a run folder, then checks."""
+"""Bringing a federation: inbox, statements, truth and the operator's ledger into a run folder, then checks.
 
+All of it is put together in a folder inside the run folder and moved up when the checks are done. An import that
+is refused or killed leaves the run folder as it was; one that was not there before is removed.
+"""
+
+import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.inbox import Limits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
@@ -32,6 +39,40 @@ def bring(
     progress: Callable[[str, int, int], None],
 ) -> Imported:
     """Everything into the folder, and its import phase; code that the subject names lies in `beside`."""
+    staged = run.path / STAGING
+    try:
+        shutil.rmtree(staged, ignore_errors=True)  # of an import that was killed
+        found = _bring(RunDir.create(staged), config, inbox, truth, own_ledger, beside, limits, trust, progress)
+        _replace(run.path, staged)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it held something before
+            run.path.rmdir()
+    return found
+
+
+def _replace(folder: Path, staged: Path) -> None:
+    """Move what was put together up into the folder, in place of what an earlier import and its audit left."""
+    with durable.locked(folder / ".lock"):
+        for path in folder.iterdir():
+            if path.name not in (STAGING, ".lock"):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        names = sorted((p.name for p in staged.iterdir() if p.name != ".lock"), key=lambda n: n == "config.yaml")
+        for name in names:  # last the config, without which it is no run folder
+            (staged / name).rename(folder / name)
+
+
+def _bring(
+    run: RunDir,
+    config: Config,
+    inbox: Path,
+    truth: Path | None,
+    own_ledger: Path | None,
+    beside: Path,
+    limits: Limits,
+    trust: bool,
+    progress: Callable[[str, int, int], None],
+) -> Imported:
     assert config.subject is not None
     for key, name in named_code(config):
         if not trust:
@@ -44,7 +85,9 @@ def bring(
         foreign.bring(name, [beside], key)
     bring_code(config, [beside])
     durable.remove(run.path / TAKEN)  # until all is in
-    taken = take_in(inbox, run.artifacts, limits, config.subject.sees)
+    make_net = RecordedCase(config, run.artifacts).make_net
+    network = {} if make_net is None else {n: tuple(v.shape) for n, v in make_net().state_dict().items()}
+    taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
     else:
@@ -61,6 +104,7 @@ def bring(
         "nodes": taken.nodes,
         "errors": taken.errors[:100],
         "left_out": taken.left_out[:100],
+        "changes": taken.changes,
         "sha256": sha256(inbox / MANIFEST),
     }
     run.write_json(run.path / TAKEN, found)

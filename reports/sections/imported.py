@@ -34,7 +34,11 @@ class Imported(Section):
         ]
         for check in found.checks:
             blocks += _matrix(check)
-        for title, items in (("Left out, since not finite", found.left_out), ("Not recorded", found.errors)):
+        for title, items in (
+            ("Left out, since not finite", found.left_out),
+            ("Not recorded", found.errors),
+            ("Changed in the audited copy", found.changes),
+        ):
             if items:
                 blocks += [Heading(title), Bullets(items[:10])]
         return blocks

@@ -1,6 +1,6 @@
-"""Inboxes as other people's frameworks leave them, written from docs/artifact-format.md without a recorder of ours.
+"""Inboxes as other people's frameworks leave them, written from docs/artifact-format.md without our recorders.
 
-A small federation is trained here by plain loops; then `INBOXES[name].write(folder)` writes what crossed its wire to
+A small federation is trained by plain loops; then `INBOXES[name].write(folder)` writes what crossed its wire to
 folder/inbox, and what its clients held to folder/truth.
 """
 
@@ -203,6 +203,12 @@ def q_fair(before: State, uploads: Sequence[Upload], q: float = 0.5, rate: float
     return after
 
 
+@cache
+def standard(make: Callable[[], nn.Module], clients: int = CLIENTS) -> tuple[list[Round], State]:
+    """FedAvg of all clients in all rounds."""
+    return federate(make, digits(clients)[0])
+
+
 def federate(
     make: Callable[[], nn.Module],
     parts: Sequence[Examples],
@@ -279,7 +285,7 @@ def _least(folder: Path) -> None:
     record_truth(folder, held, own)
 
 
-@inbox("page: FedAvg, no optional key, no counts", states={"aggregation": "uniform"})
+@inbox("page: FedAvg, no optional key, no counts")
 def _bare(folder: Path) -> None:
     parts, own = digits()
     rounds, final = federate(nets.Mlp, parts, serve=lambda b, u: average(b, u, [1.0] * len(u)))
@@ -290,7 +296,7 @@ def _bare(folder: Path) -> None:
 @inbox("page: BatchNorm, integer counters", model="nets:Normed")
 def _integer_counters(folder: Path) -> None:
     parts, own = digits()
-    rounds, final = federate(nets.Normed, parts)
+    rounds, final = standard(nets.Normed)
     record(folder, rounds, final)
     record_truth(folder, parts, own)
 
@@ -302,7 +308,7 @@ def float_counters(state: State, kind: Any = np.float64) -> State:
 @inbox("page: BatchNorm, the server's mean makes float64 counters", model="nets:Normed")
 def _float_counters(folder: Path) -> None:
     parts, own = digits()
-    rounds, final = federate(nets.Normed, parts)
+    rounds, final = standard(nets.Normed)
     down = iter([rounds[0].before, *(float_counters(r.before) for r in rounds[1:]), float_counters(final)])
     record(folder, rounds, final, down=lambda _: {"global_model": next(down)})
     record_truth(folder, parts, own)
@@ -311,7 +317,7 @@ def _float_counters(folder: Path) -> None:
 @inbox("page: BatchNorm, changes with float32 counters", model="nets:Normed")
 def _float_changes(folder: Path) -> None:
     parts, own = digits()
-    rounds, final = federate(nets.Normed, parts)
+    rounds, final = standard(nets.Normed)
 
     def up(before: State, u: Upload) -> Mapping[str, Mapping[str, Any]]:
         change = {n: (v - before[n]).astype(np.float32) for n, v in u.state.items()}
@@ -329,13 +335,13 @@ def numbered(state: State) -> State:
 @inbox("page: arrays named by their position, as a NumPyClient's")
 def _numbered(folder: Path) -> None:
     parts, own = digits()
-    rounds, final = federate(nets.Mlp, parts)
+    rounds, final = standard(nets.Mlp)
     up = lambda _, u: {"local_model": numbered(u.state), "num_examples": {"count": np.int64(u.examples)}}  # noqa: E731
     record(folder, rounds, final, up=up, down=lambda s: {"global_model": numbered(s)})
     record_truth(folder, parts, own)
 
 
-@inbox("page: FedAdam", states={"aggregation": "other"})
+@inbox("page: FedAdam")
 def _adam(folder: Path) -> None:
     parts, own = digits()
     rounds, final = federate(nets.Mlp, parts, serve=FedAdam())
@@ -343,7 +349,7 @@ def _adam(folder: Path) -> None:
     record_truth(folder, parts, own, [f"hospital-{k}" for k in range(CLIENTS)])
 
 
-@inbox("page: q-FedAvg, losses sent", states={"aggregation": "other"})
+@inbox("page: q-FedAvg, losses sent")
 def _q_fair(folder: Path) -> None:
     parts, own = digits()
     rounds, final = federate(nets.Mlp, parts, serve=q_fair)
@@ -378,7 +384,7 @@ def _prototypes(folder: Path) -> None:
 @inbox("page: one client")
 def _one_client(folder: Path) -> None:
     parts, own = digits(1)
-    rounds, final = federate(nets.Mlp, parts)
+    rounds, final = standard(nets.Mlp, 1)
     record(folder, rounds, final)
     record_truth(folder, parts, own)
 
@@ -397,3 +403,333 @@ def _table(folder: Path) -> None:
     rounds, final = federate(nets.Table, parts)
     record(folder, rounds, final)
     record_truth(folder, parts, own)
+
+
+# What frameworks send besides
+
+
+def counted(state: State, examples: int, kind: str = "local_model") -> dict[str, Mapping[str, Any]]:
+    return {kind: state, "num_examples": {"count": np.int64(examples)}}
+
+
+def change(before: State, u: Upload) -> State:
+    return {n: (v - before[n]).astype(v.dtype) for n, v in u.state.items()}
+
+
+def inbox_of(
+    name: str,
+    make: Callable[[], nn.Module] = nets.Mlp,
+    *,
+    up: Callable[[State, Upload], Mapping[str, Mapping[str, Any]]] = lambda _, u: counted(u.state, u.examples),
+    down: Callable[[State], Mapping[str, Mapping[str, Any]]] = lambda state: {"global_model": state},
+    nodes: Sequence[str] = (),
+    cut: int = ROUNDS,
+    is_final: bool = True,
+    training: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """An inbox of FedAvg, or of other `training`, with messages of its own."""
+
+    def write(folder: Path) -> None:
+        parts, own = digits()
+        rounds, final = federate(make, parts, **training) if training else standard(make)
+        record(folder, rounds[:cut], final if is_final else None, up=up, down=down, nodes=nodes)
+        if options.get("has_truth", True):
+            record_truth(folder, parts, own, nodes)
+
+    options = {"model": f"nets:{make.__name__}"} | options
+    INBOXES[name] = Inbox(write, **options)
+
+
+def both(rename: Callable[[State], State]) -> dict[str, Any]:
+    """Models under other names, both ways."""
+    return {
+        "up": lambda _, u: counted(rename(u.state), u.examples),
+        "down": lambda state: {"global_model": rename(state)},
+    }
+
+
+def prefixed(prefix: str) -> Callable[[State], State]:
+    return lambda state: {f"{prefix}{n}": v for n, v in state.items()}
+
+
+def typed(kind: Any) -> Callable[[State], State]:
+    return lambda state: {n: v.astype(kind) if v.dtype.kind == "f" else v for n, v in state.items()}
+
+
+def only(*names: str) -> Callable[[State], State]:
+    return lambda state: {n: v for n, v in state.items() if n.startswith(names)}
+
+
+def without(*names: str) -> Callable[[State], State]:
+    return lambda state: {n: v for n, v in state.items() if not n.endswith(names)}
+
+
+NODES = [f"{8372907206053482155 + 7 * k}" for k in range(CLIENTS)]
+
+
+def losses(_: State, u: Upload) -> Mapping[str, Mapping[str, Any]]:
+    return {**counted(u.state, u.examples), "local_loss": {"loss": np.float32(u.loss)}}
+
+
+class FedAdagrad(FedAdam):
+    """Squares add up."""
+
+    def __call__(self, before: State, uploads: Sequence[Upload]) -> State:
+        mean, after = average(before, uploads), {}
+        for n, value in before.items():
+            self.v[n] = self.v.get(n, 0) + (mean[n] - value) ** 2
+            after[n] = (value + self.rate * (mean[n] - value) / (np.sqrt(self.v[n]) + 1e-3)).astype(value.dtype)
+        return after
+
+
+class FedAdamNormed(FedAdam):
+    """FedAdam over every array of the state, counters and statistics too, as Flower's strategy does."""
+
+    def __call__(self, before: State, uploads: Sequence[Upload]) -> State:
+        after = super().__call__({n: v.astype(np.float64) for n, v in before.items()}, uploads)
+        return {n: np.abs(v) if n.endswith("var") else v for n, v in after.items()}
+
+
+inbox_of("Flower: FedAvg, node ids", nodes=NODES)
+inbox_of("Flower: FedProx", nodes=NODES, training={"proximal": 1.0}, up=losses)
+inbox_of("Flower: FedAdagrad", nodes=NODES, training={"serve": FedAdagrad()})
+inbox_of(
+    "Flower: FedAdam over counters and statistics",
+    nets.Normed,
+    nodes=NODES,
+    training={"serve": FedAdamNormed()},
+    has_labels=False,
+)
+inbox_of("Flower: FedAvg weighs everybody alike", training={"serve": lambda b, u: average(b, u, [1.0] * len(u))})
+inbox_of("legacy: arrays by position, BatchNorm", nets.Normed, **both(numbered))
+inbox_of(
+    "legacy: arrays by position, no counters", nets.Normed, **both(lambda s: numbered(without("tracked")(s)))
+)
+inbox_of(
+    "legacy: parameters by position, no statistics",
+    nets.Normed,
+    **both(lambda s: numbered(without("tracked", "mean", "var")(s))),
+    refused="numbers its arrays by position",
+)
+inbox_of(
+    "legacy: arrays by position, in another order",
+    **both(lambda s: numbered(dict(reversed(s.items())))),
+    refused="numbers its arrays by position: array 0 is",
+)
+inbox_of("legacy: arrays by position, network not stated", **both(numbered), model="", has_labels=False)
+inbox_of("wrapper: names below module.", **both(prefixed("module.")))
+inbox_of("wrapper: names below _orig_mod.net., BatchNorm", nets.Normed, **both(prefixed("_orig_mod.net.")))
+inbox_of(
+    "names that were changed",
+    **both(lambda s: {n.replace("hidden", "trunk"): v for n, v in s.items()}),
+    refused="unknown to it",
+)
+inbox_of("half precision, both ways", **both(typed(np.float16)))
+inbox_of("double precision, both ways", **both(typed(np.float64)))
+inbox_of("uploads in half precision", up=lambda _, u: counted(typed(np.float16)(u.state), u.examples))
+inbox_of(
+    "uploads of the last layer alone",
+    up=lambda _, u: counted(only("head")(u.state), u.examples),
+    training={"serve": lambda b, u: b | only("head")(average(b, u))},
+)
+inbox_of("a frozen base that is never sent", **both(only("head")), refused="lacks 'hidden.weight'")
+inbox_of("a frozen base that is never sent, network not stated", **both(only("head")), model="", has_labels=False)
+inbox_of(
+    "statistics of BatchNorm stay at clients",
+    nets.Normed,
+    **both(without("tracked", "mean", "var")),
+    refused="lacks",
+)
+SHAPE = {"examples": {"classes": [str(c) for c in range(10)], "shape": [1, 8, 8]}}
+inbox_of("no truth", has_truth=False, has_labels=False, states=SHAPE)
+inbox_of(
+    "no truth and no counts",
+    up=lambda _, u: {"local_model": u.state},
+    has_truth=False,
+    has_labels=False,
+    states=SHAPE,
+)
+inbox_of("one round, no last model", cut=1, is_final=False)
+inbox_of("changes", up=lambda b, u: counted(change(b, u), u.examples, "model_delta"))
+inbox_of(
+    "changes under the name of models",
+    up=lambda b, u: counted(change(b, u), u.examples),
+    refused="they look like model_delta",
+)
+inbox_of(
+    "counts as arrays of one number",
+    up=lambda _, u: {"local_model": u.state, "num_examples": {"count": np.array([u.examples])}},
+)
+inbox_of(
+    "counts as floating-point numbers",
+    up=lambda _, u: {"local_model": u.state, "num_examples": {"count": np.float32(u.examples)}},
+)
+inbox_of(
+    "counts under another name",
+    up=lambda _, u: {"local_model": u.state, "num_examples": {"n": np.int64(u.examples)}},
+    refused="has no array 'count'",
+)
+inbox_of("a kind of its own", up=lambda _, u: {"weights": u.state}, refused="'weights' is not a valid Kind")
+inbox_of("clients that did not train", training={"epochs": 0}, has_labels=False)
+inbox_of(
+    "FedSGD: gradients",
+    up=lambda b, u: {"gradient": {n: -v for n, v in change(b, u).items()}, "num_examples": {"count": u.examples}},
+    has_labels=False,
+)
+
+
+def write_tasks(folder: Path, *, scaffold: bool = False, filters: Sequence[str] = ()) -> None:
+    """NVFlare: every task and result is a message of its own; changes, weighted by steps."""
+    parts, own = digits()
+    sites = [f"site-{k + 1}" for k in range(CLIENTS)]
+
+    def serve(before: State, uploads: Sequence[Upload]) -> State:
+        return average(before, uploads, [steps(u) for u in uploads])
+
+    rounds, final = federate(nets.Mlp, parts, serve=serve)
+    for k, site in enumerate(sites):
+        write_line(folder / "inbox", {"party": f"client/{k}", "node": site})
+    control = {n: np.zeros_like(v) for n, v in final.items()}
+    more = {"filters": list(filters)} if filters else {}
+    for t, one in enumerate(rounds):
+        for u in one.uploads:
+            task = {"global_model": one.before} | ({"control_global": control} if scaffold else {})
+            to = f"client/{u.client}"
+            write_message(
+                folder / "inbox", f"t{t}-{u.client}", t, "downlink", "server", [to], task, receivers=[to]
+            )
+            moved = change(one.before, u)
+            result: dict[str, Any] = {"model_delta": moved, "num_steps": {"steps": np.int64(steps(u))}}
+            if scaffold:
+                result["control_delta"] = {n: (-v / steps(u)).astype(v.dtype) for n, v in moved.items()}
+            write_message(folder / "inbox", f"r{t}-{u.client}", t, "uplink", to, ["server"], result, **more)
+    write_message(folder / "inbox", "last", ROUNDS, "downlink", "server", ["client"], {"global_model": final})
+    record_truth(folder, parts, own, sites)
+
+
+def steps(u: Upload) -> int:
+    return 3 * -(-u.examples // 10)
+
+
+INBOXES["NVFlare: ScatterAndGather"] = Inbox(write_tasks)
+INBOXES["NVFlare: ScatterAndGather with a filter"] = Inbox(lambda f: write_tasks(f, filters=["ExcludeVars"]))
+INBOXES["NVFlare: Scaffold"] = Inbox(lambda f: write_tasks(f, scaffold=True))
+
+
+@inbox("Flower: models are sent to be evaluated, and losses come back")
+def _evaluated(folder: Path) -> None:
+    parts, own = digits()
+    rounds, final = standard(nets.Mlp)
+    record(folder, rounds, final)
+    for t in range(ROUNDS):
+        for k in range(2):
+            write_message(
+                folder / "inbox",
+                f"e{t}-{k}",
+                t,
+                "uplink",
+                f"client/{k}",
+                ["server"],
+                {"local_loss": {"loss": np.float32(0.5)}},
+                metrics={"accuracy": 0.5},
+            )
+    record_truth(folder, parts, own)
+
+
+@inbox("evaluation alone: no client's update was recorded", has_labels=False)
+def _evaluation_alone(folder: Path) -> None:
+    parts, own = digits()
+    rounds, final = standard(nets.Mlp)
+    record(folder, rounds, final, up=lambda _, u: {"local_loss": {"loss": np.float32(u.loss)}})
+    record_truth(folder, parts, own)
+
+
+@inbox("checkpoints alone", has_labels=False)
+def _checkpoints(folder: Path) -> None:
+    _, own = digits()
+    rounds, final = standard(nets.Mlp)
+    record(folder, [Round(r.before, []) for r in rounds], final)
+    write_truth(folder, {"own": own})
+
+
+@inbox("prototypes over rounds, with those of all", model="", has_labels=False)
+def _prototype_rounds(folder: Path) -> None:
+    parts, own = digits()
+    every = {"classes": np.arange(10), "features": np.zeros((10, 64), np.float32)}
+    for t in range(2):
+        write_message(
+            folder / "inbox", f"s{t}", t, "downlink", "server", ["client"], {"global_prototypes": every}
+        )
+        for k, part in enumerate(parts):
+            sent = {"local_prototypes": prototypes(part)["local_prototypes"]}
+            write_message(folder / "inbox", f"c{t}-{k}", t, "uplink", f"client/{k}", ["server"], sent)
+    record_truth(folder, parts, own)
+
+
+@inbox("legacy: every message in round 0", refused="every message is of round 0")
+def _round_zero(folder: Path) -> None:
+    parts, own = digits()
+    rounds, final = standard(nets.Mlp)
+    for t, one in enumerate([*rounds, Round(final, [])]):
+        write_message(
+            folder / "inbox", f"m{t}", 0, "downlink", "server", ["client"], {"global_model": one.before}
+        )
+        for u in one.uploads:
+            kinds = counted(u.state, u.examples)
+            write_message(
+                folder / "inbox", f"m{t}-{u.client}", 0, "uplink", f"client/{u.client}", ["server"], kinds
+            )
+    record_truth(folder, parts, own)
+
+
+@inbox("rounds from 1, clients' numbers with gaps")
+def _gaps(folder: Path) -> None:
+    parts, own = digits()
+    rounds, final = standard(nets.Mlp)
+    for t, one in enumerate([*rounds, Round(final, [])], start=1):
+        kinds: Mapping[str, Any] = {"global_model": one.before}
+        write_message(folder / "inbox", f"m{t}", t, "downlink", "server", ["client"], kinds)
+        for u in one.uploads:
+            sender = f"client/{3 * u.client + 2}"
+            write_message(
+                folder / "inbox",
+                f"m{t}-{u.client}",
+                t,
+                "uplink",
+                sender,
+                ["server"],
+                counted(u.state, u.examples),
+            )
+    record_truth(folder, parts, own, [f"client-{3 * k + 2}" for k in range(CLIENTS)])
+
+
+@inbox("a client whose training diverged")
+def _diverged(folder: Path) -> None:
+    parts, own = digits()
+    rounds, final = standard(nets.Mlp)
+
+    def up(_: State, u: Upload) -> Mapping[str, Mapping[str, Any]]:
+        state = u.state if u.client else {n: v * np.float32("nan") for n, v in u.state.items()}
+        return counted(state, u.examples)
+
+    record(folder, rounds, final, up=up)
+    record_truth(folder, parts, own)
+
+
+@inbox("a line without its readers", refused="'seen_by' is missing")
+def _no_readers(folder: Path) -> None:
+    _bare(folder)
+    path = folder / "inbox" / "manifest.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "seen_by"}) + "\n" for row in rows))
+
+
+@inbox(
+    "a table that was standardised", model="nets:Table", has_labels=False, refused="finite numbers from 0 to 1"
+)
+def _standardised(folder: Path) -> None:
+    parts, own = table()
+    rounds, final = federate(nets.Table, parts)
+    record(folder, rounds, final)
+    record_truth(folder, [(4 * x - 2, y) for x, y in parts], own)

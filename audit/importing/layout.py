@@ -1,0 +1,107 @@
+"""Names and types of a model's arrays, brought to those of its network.
+
+Frameworks send what a network's `state_dict()` holds under other names or types: by position ("0", "1", ...),
+below a wrapper's prefix ("module."), or with counters of batches that a server's mean made floating-point
+numbers. Only what leaves no doubt is changed, in the run's own copy of the messages, and every change is
+reported.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedaudit.fl.kinds import MODEL, Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+
+COUNTER = "num_batches_tracked"
+Shapes = Mapping[str, tuple[int, ...]]
+MODEL_KINDS = frozenset(k for k in Kind if dict(k.arrays) == MODEL)
+
+
+@dataclass
+class Layout:
+    """How the arrays of one inbox become those of `network`: name -> shape, in its order; empty: not stated."""
+
+    network: Shapes = field(default_factory=dict)
+    integers: set[str] = field(default_factory=set)  # arrays that are integers in some message
+    changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
+
+    def learn_types(self, headers: Iterable[Mapping[str, tuple[str, tuple[int, ...]]]]) -> None:
+        """Note which arrays of a model are integers in some of the messages."""
+        for header in headers:
+            for key, (kind_of_number, _) in header.items():
+                if key.partition("/")[0] in MODEL_KINDS and kind_of_number[0] in "IU":
+                    self.integers.add(key.partition("/")[2])
+
+    def settle(self, message: str, arrays: dict[str, Any]) -> dict[str, Any]:
+        """The arrays of a message as the network has them; the same dict where nothing is to be changed.
+
+        Raises UserError where positions do not fit it.
+        """
+        settled = dict(arrays)
+        for key, array in arrays.items():
+            kind, _, name = key.partition("/")
+            if kind not in MODEL_KINDS and Kind(kind).arrays.get(name) == "[]" and array.shape == (1,):
+                settled[key] = np.asarray(array).reshape(())  # a list of one number
+        for kind in MODEL_KINDS & {key.partition("/")[0] for key in arrays}:
+            own = {key.partition("/")[2]: a for key, a in arrays.items() if key.startswith(f"{kind}/")}
+            names = self._name(message, own)
+            for name in own:
+                del settled[f"{kind}/{name}"]
+            settled |= {f"{kind}/{names[name]}": self._cast(name, names[name], a) for name, a in own.items()}
+        if settled.keys() == arrays.keys() and all(settled[key] is arrays[key] for key in settled):
+            return arrays
+        return settled
+
+    def describe(self) -> list[str]:
+        """A sentence for every change that was made."""
+        return [f"{fmt.plural(n, 'message')}: {words}." for words, n in self.changes.items()]
+
+    def _name(self, message: str, own: Mapping[str, Any]) -> dict[str, str]:
+        """Name in the message -> name in the network."""
+        same = {name: name for name in own}
+        if not self.network or own.keys() <= self.network.keys():
+            return same
+        if own.keys() == {str(i) for i in range(len(own))}:
+            return self._name_by_position(message, own)
+        first = next(iter(own)).split(".")
+        for i in range(1, len(first)):
+            prefix = ".".join(first[:i]) + "."
+            short = {name: name.removeprefix(prefix) for name in own}
+            if all(n.startswith(prefix) for n in own) and set(short.values()) <= self.network.keys():
+                self._count(f"names of arrays without {prefix!r:.60}, as the stated network has them")
+                return short
+        return same
+
+    def _name_by_position(self, message: str, own: Mapping[str, Any]) -> dict[str, str]:
+        shapes = [np.shape(own[str(i)]) for i in range(len(own))]
+        without_counters = [n for n in self.network if not n.endswith(COUNTER)]
+        for names in ([*self.network], without_counters):
+            if [self.network[n] for n in names] == shapes:
+                self._count("arrays numbered by position, read in the order of the stated network's state_dict()")
+                return {str(i): name for i, name in enumerate(names)}
+        there = [*self.network.items()]
+        alike = [a == b for a, (_, b) in zip(shapes, there, strict=False)]
+        wrong = alike.index(False) if False in alike else len(alike)
+        said = f"array {wrong} is {list(shapes[wrong])}" if wrong < len(shapes) else f"there are {wrong}"
+        has = f"{there[wrong][0]!r} {list(there[wrong][1])} there" if wrong < len(there) else "nothing there"
+        raise UserError(
+            f"{message} numbers its arrays by position: {said}, and the stated network has {has}",
+            hint="record all of state_dict() in its order, or with names: dict(zip(net.state_dict(), arrays))",
+            key="subject.model",
+        )
+
+    def _cast(self, before: str, name: str, array: Any) -> Any:
+        """A counter as integers; a scalar of a framework that gives every array an axis without it."""
+        if self.network and name in self.network and self.network[name] == () and np.shape(array) == (1,):
+            array = np.asarray(array).reshape(())
+        if (name.endswith(COUNTER) or {before, name} & self.integers) and array.dtype.kind == "f":
+            self._count("counters that a mean made floating-point numbers, as whole numbers")
+            return np.asarray(np.rint(array), np.int64)
+        return array
+
+    def _count(self, words: str) -> None:
+        self.changes[words] = self.changes.get(words, 0) + 1

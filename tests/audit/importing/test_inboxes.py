@@ -1,0 +1,122 @@
+"""Every inbox of inboxes.py imports, or ends in one sentence; what is said of it agrees wherever it is said."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.summary import summary
+from fedaudit.audit.importing.survey import Survey
+from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.imported import Imported
+from fedaudit.reports.result import Outcome
+from tests.audit.importing.inboxes import INBOXES, Inbox
+from tests.audit.importing.theirs import check
+
+HERE = Path(__file__).parent
+IMPORTED = [name for name, one in INBOXES.items() if not one.refused]
+REFUSED = [name for name, one in INBOXES.items() if one.refused]
+
+
+def state(folder: Path, one: Inbox) -> dict[str, Any]:
+    """What `init` writes of the inbox, with what its operator adds."""
+    subject: dict[str, Any] = yaml.safe_load(
+        first_subject(folder / "inbox", folder / "truth" if one.has_truth else None)
+    )
+    return subject | ({"model": one.model} if one.model else {}) | dict(one.states)
+
+
+def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, Config, Imported]:
+    settings = {"attacks": ["label_counts_from_update"], "report": ["json"], "workers": 0}
+    config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
+    run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
+    found = bring(run, config, folder / "inbox", truth, None, HERE, Limits(), True, lambda *_: None)
+    return run, config, found
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:
+    one = INBOXES[name]
+    one.write(tmp_path)
+    subject = state(tmp_path, one)
+    _, _, found = take(tmp_path, one, subject)
+    assert [c.text for c in found.checks if c.status == "contradicted"] == []
+    seen = Survey.of(tmp_path / "inbox")
+    told = "\n".join(summary(tmp_path / "inbox"))
+    lost = {x.partition(":")[0] for x in found.left_out}
+    assert found.messages + len(lost) == len(seen.messages) and f"{len(seen.messages):,} messages" in told
+    assert found.clients == (subject["clients"] or 0) == seen.clients and f"of {seen.clients}" in told
+    assert f"the server makes its model: {seen.aggregation[0] or 'not seen'};" in told
+    aggregate = check(found, "aggregate")
+    if not lost:  # what was left out was in the server's mean
+        assert aggregate.status == ("holds" if seen.aggregation[0] in ("samples", "uniform") else "open")
+        assert not seen.aggregation[0] or subject["aggregation"] == seen.aggregation[0]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_inbox_that_lacks_something_ends_in_one_sentence_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    one = INBOXES[name]
+    one.write(tmp_path)
+    with pytest.raises(UserError) as error:
+        take(tmp_path, one, state(tmp_path, one))
+    assert one.refused in str(error.value.args[0]) and "\n" not in str(error.value.args[0]) and error.value.hint
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_import_that_fails_leaves_an_earlier_one_and_one_that_was_killed_is_forgotten(tmp_path: Path) -> None:
+    one, bad = INBOXES["changes"], INBOXES["changes under the name of models"]
+    one.write(tmp_path / "a")
+    bad.write(tmp_path / "b")
+    run, _, _ = take(tmp_path / "a", one, state(tmp_path / "a", one))
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    shutil.rmtree(tmp_path / "a" / "inbox")
+    shutil.copytree(tmp_path / "b" / "inbox", tmp_path / "a" / "inbox")
+    with pytest.raises(UserError, match="they look like model_delta"):
+        take(tmp_path / "a", bad, state(tmp_path / "a", bad))
+    assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == before
+    killed = tmp_path / "b" / "run" / ".importing" / "artifacts"
+    killed.mkdir(parents=True)
+    (killed / "half").write_text("")
+    shutil.rmtree(tmp_path / "b" / "inbox")
+    shutil.rmtree(tmp_path / "b" / "truth")
+    one.write(tmp_path / "b")
+    run, _, _ = take(tmp_path / "b", one, state(tmp_path / "b", one))
+    assert not any("half" in p.name for p in run.path.rglob("*")) and not (run.path / ".importing").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in IMPORTED if INBOXES[name].has_labels])
+def test_classes_of_clients_are_read_from_it(name: str, tmp_path: Path) -> None:
+    one = INBOXES[name]
+    one.write(tmp_path)
+    run, config, _ = take(tmp_path, one, state(tmp_path, one))
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    labels = next(f for f in read_result(run).findings if f.id == "label_counts_from_update")
+    assert labels.outcome is Outcome.DEMONSTRATED, labels.reason
+
+
+def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path: Path) -> None:
+    import numpy as np
+    from safetensors.numpy import save
+
+    from fedaudit.audit.importing.inbox import header
+
+    arrays = {"global_model/w": np.zeros(3, np.float32)}
+    plain = save(arrays)
+    length = int.from_bytes(plain[:8], "little")
+    for wanted in (0x0280, 0x0380, 0x0480):
+        head = plain[8 : 8 + length].ljust(wanted)
+        path = tmp_path / f"{wanted}.safetensors"
+        path.write_bytes(wanted.to_bytes(8, "little") + head + plain[8 + length :])
+        assert header(path) == {"global_model/w": ("F32", (3,))}
