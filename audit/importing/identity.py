@@ -47,12 +47,13 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     held = {k: len(rows) for k, rows in case.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
-    often = Counter(counts.values())
-    alone = {k for k, n in told.items() if often[n] == 1}  # of all clients that were heard
+    often = Counter(held.values()) | Counter(counts.values())
+    alone = {k for k, n in told.items() if often[n] == 1}  # of all clients that were heard or have truth
+    sent = {a.sender.index for a in latest if a.sender.index is not None} & held.keys()
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )
-    if told and len(wrong) == 0 and len(alone) == len(held):
+    if told and len(wrong) == 0 and alone == sent:
         text = f"{by_counts}, and no other client has that number."
         return _with_matrix(case, latest, Check(id="who", title=TITLE, status="holds", text=text))
     found = _with_matrix(case, latest, _by_loss(case, latest))

@@ -4,8 +4,10 @@ One line of the ServerApp changes:
 
     strategy.start(grid=GridTap(grid, "/data/inbox"), initial_arrays=..., num_rounds=...)
 
-It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train, and
-the models sent to be evaluated, of which the last is the final one. Flower's rounds begin at 1, the inbox's at 0.
+It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train, also
+by actions of a name ("train.warmup"), and the models sent to be evaluated, of which the last is the final one.
+Messages of other types are counted as not recorded. A ServerApp of NumPyClients (Flower 1.30 or older code) runs
+DefaultWorkflow(...)(GridTap(grid, "/data/inbox"), context). Flower's rounds begin at 1, the inbox's at 0.
 `uploads="model_delta"` where clients send the change of the model and not the model. Whoever cannot touch the
 server puts ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first in the list, so
 that it sees what is sent. Node ids stay in the manifest as they are, with the number of each client.
@@ -21,6 +23,13 @@ from flwr.serverapp import Grid
 from fedaudit.audit.importing.recorders.plain import Inbox
 
 TRAIN, EVALUATE = "train", "evaluate"
+SILENT = ("get_properties", "get_parameters", "reconnect")  # of NumPyClients: nobody trains or answers with data
+ROUND = ("server-round", "server_round", "current_round")  # in a message's config
+
+
+def _action(message: Any) -> str:
+    """What a message asks for: "train" of "train.warmup"."""
+    return str(message.metadata.message_type).partition(".")[0]
 
 
 def _content(message: Any, arrays: str) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
@@ -41,11 +50,13 @@ def _content(message: Any, arrays: str) -> tuple[dict[str, dict[str, Any]], dict
 
 
 def _round(message: Any) -> int | None:
-    """From 0, as the strategy says it; None where it does not."""
+    """From 0, as the strategy says it, or the group of the message; None where neither does."""
     for record in message.content.config_records.values():
-        if "server-round" in record:
-            return int(record["server-round"]) - 1
-    return None
+        for key in ROUND:
+            if key in record:
+                return max(0, int(record[key]) - 1)
+    group = str(message.metadata.group_id)
+    return int(group) - 1 if group.isdecimal() and int(group) > 0 else None
 
 
 class GridTap(Grid):  # type: ignore[misc]
@@ -54,6 +65,7 @@ class GridTap(Grid):  # type: ignore[misc]
     def __init__(self, grid: Grid, folder: str, *, uploads: str = "local_model") -> None:
         self._grid, self._uploads, self._inbox = grid, uploads, Inbox(folder, "flower")
         self._next, self._rounds = 0, dict[str, int]()  # message id -> round
+        self._other = {*SILENT}  # actions that are not recorded, noted once
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
         sent = list(messages)
@@ -76,14 +88,19 @@ class GridTap(Grid):  # type: ignore[misc]
         round = self._inbox.safely(
             "the round", lambda: next((r for r in map(_round, sent) if r is not None), None)
         )
-        train = any(m.metadata.message_type == TRAIN for m in sent)
+        train = any(_action(m) == TRAIN for m in sent)
         if round is None:
             round = self._next if train else self._next - 1
         self._next = round + 1
         groups: dict[int, list[Any]] = {}  # a broadcast's messages share one record
         for message in sent:
-            if message.metadata.message_type in (TRAIN, EVALUATE):
+            if _action(message) in (TRAIN, EVALUATE):
                 groups.setdefault(id(message.content), []).append(message)
+            elif _action(message) not in self._other:
+                self._other.add(_action(message))
+                self._inbox.failed(
+                    f"messages to {message.metadata.message_type!r}", ValueError("train and evaluate are")
+                )
         for group in groups.values():
             self._inbox.safely("a message", partial(self._send, round, group, len(group) == len(sent)))
         return int(round)
@@ -94,7 +111,7 @@ class GridTap(Grid):  # type: ignore[misc]
         kinds, _ = _content(group[0], "global_model")
         model = {k: v for k, v in kinds.items() if k == "global_model"}
         if model:
-            at = round + (group[0].metadata.message_type == EVALUATE)
+            at = round + (_action(group[0]) == EVALUATE)
             self._inbox.message(at, "downlink", "server", ["client"] if everybody else to, model, receivers=to)
 
     def _up(self, replies: Iterable[Any], round: Callable[[Any], int]) -> Iterator[Any]:
@@ -107,7 +124,7 @@ class GridTap(Grid):  # type: ignore[misc]
         if reply.has_error():
             return self._inbox.failed(f"the answer of node {node} in round {round(reply)}", reply.error)
         kinds, metrics = _content(reply, self._uploads)
-        if reply.metadata.message_type == TRAIN and kinds:
+        if _action(reply) == TRAIN and kinds:
             client = self._inbox.client(node)
             self._inbox.message(round(reply), "uplink", client, ["server"], kinds, metrics=metrics)
 
@@ -145,7 +162,7 @@ class ClientTap:
         return reply
 
     def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> None:
-        if reply.has_error() or message.metadata.message_type != TRAIN:
+        if reply.has_error() or _action(message) != TRAIN:
             return
         round, client = _round(message) or 0, inbox.client(node)
         model, _ = _content(message, "global_model")

@@ -381,7 +381,7 @@ def _prototypes(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("page: one client")
+@inbox("page: one client", has_labels=False)
 def _one_client(folder: Path) -> None:
     parts, own = digits(1)
     rounds, final = standard(nets.Mlp, 1)
