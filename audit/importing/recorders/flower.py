@@ -4,9 +4,9 @@ One line of the ServerApp changes:
 
     strategy.start(grid=GridTap(grid, "/data/inbox"), initial_arrays=..., num_rounds=...)
 
-It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train, also
-by actions of a name ("train.warmup"), and the models sent to be evaluated, of which the last is the final one.
-Messages of other types are counted as not recorded. A ServerApp of NumPyClients (Flower 1.30 or older code) runs
+It sees what crosses the server's boundary, with any strategy, wrapper or loop of your own: messages to train,
+also by actions of a name ("train.warmup"), and the models sent to be evaluated, of which the last is the final
+one. Messages of other types are counted as not recorded. A ServerApp of NumPyClients runs
 DefaultWorkflow(...)(GridTap(grid, "/data/inbox"), context). Flower's rounds begin at 1, the inbox's at 0.
 `uploads="model_delta"` where clients send the change of the model and not the model. Whoever cannot touch the
 server puts ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first in the list, so
