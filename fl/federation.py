@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, RowRule, mean
-from fedaudit.fl.artifact import Channel, Role
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
 from fedaudit.fl.clients.time_model import TimeModel, Workload, round_length
@@ -21,7 +21,6 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import EVERYONE, Release
 from fedaudit.fl.model import State
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
@@ -149,7 +148,7 @@ class Federation:
         labels = data.train.y[holdings.spare]
         self.public = PublicData(data.shape, len(data.classes), holdings.spare, labels)
         self.parts = Rows(holdings.parts)
-        self.wire.compromised = self.compromise.acting
+        self.wire.chain.compromised = self.compromise.acting
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:
@@ -166,7 +165,7 @@ class Federation:
                 hint="set federation.holdout.server, for instance to 0.02",
                 key="federation.holdout.server",
             )
-        meant = [p for p in self.wire.protections if p.central or p.hides_single_uploads()]
+        meant = [p for p in self.wire.chain.protections if p.central or p.hides_single_uploads()]
         if meant and self.aggregator.reads_single_uploads:
             raise UserError(
                 f"aggregator {self.aggregator.title} reads each client's upload, and {meant[0].title} is for "
@@ -237,7 +236,7 @@ class Federation:
         found = self._draw_participants(round, candidates)
         found = found._replace(answering=tap.current().draw(round, found.answering))
         whole = not choice and list(candidates) == list(range(len(self.parts)))
-        self.wire.drew(round, found.answering, self.law if whole else lambda _: UNKNOWN)
+        self.wire.accounts.note_draw(round, found.answering, self.law if whole else lambda _: UNKNOWN)
         return found
 
     def law(self, client: int | None) -> Drawn:
@@ -406,25 +405,14 @@ class Federation:
             self.checkpoints.save(Saved(round + 1, state, memory))
         self.progress("simulate", round + 1, rounds)
 
-    def learns(self, round: int, kind: str, source: str) -> None:
-        """The server knows something that no message told it: a release in clear."""
-        self.wire.enter(
-            Release(
-                round=round,
-                kind=kind,
-                sender=f"{Role.CLIENT.value}/*",
-                observers=EVERYONE,
-                mechanism="none",
-                source=source,
-            )
-        )
-
     def _check_reads(self, round: int) -> None:
         """Whether the last round's statistics, or clients' rows, were read by the time that this one ends."""
         if self._measured.read:
-            self.learns(round, "training_statistics", "the server read what clients' training measured")
+            self.wire.accounts.enter_clear(
+                round, "training_statistics", "the server read what clients' training measured"
+            )
         if self.parts.read:
-            self.learns(round, "client_data", "the server looked at the clients' examples")
+            self.wire.accounts.enter_clear(round, "client_data", "the server looked at the clients' examples")
         self._measured, self.parts.read = self.tally.stats, False
 
     def finish(self, rounds: int, card: Any, model: State, state: Tree, memory: dict[int, Tree]) -> State:
@@ -433,7 +421,7 @@ class Federation:
         if not done:
             self._check_reads(rounds)
             if Kind.GLOBAL_MODEL in card.release:
-                self.wire.milestone(rounds)  # a release has the number after the last round
+                self.wire.records.mark_milestone(rounds)  # a release has the number after the last round
                 self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})
                 self.wire.end_round(rounds)
             if self.checkpoints:

@@ -308,7 +308,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
         """Give the workers what they hold in all rounds; also after a restart, when they are new."""
 
     def run(self, federation: Federation) -> State:
-        if (central := federation.wire.central) and not is_only_averaging(self):
+        if (central := federation.wire.chain.central) and not is_only_averaging(self):
             raise UserError(
                 f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
                 "the unweighted mean of the models that come back",
@@ -321,7 +321,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         for t in range(0 if saved is None else saved.round, self.config.rounds):
             if t == self.config.rounds - 1:
-                federation.wire.milestone(t)
+                federation.wire.records.mark_milestone(t)
             state = self.round(t, state, memory, federation)
             own = partial(self.prepare_evaluation, t, state, memory, federation)
             federation.end_round(t, self.config.rounds, self.get_model(state), state, memory, own)
@@ -334,7 +334,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
             t, candidates, self.is_choosing("choose_candidates", "select")
         )
         if self.is_choosing("choose_candidates") and not is_blind(type(self)):
-            federation.wire.selects(t)
+            federation.wire.accounts.enter_selection(t)
         tally = Tally(selected=len(selected))
         federation.fail(t, answering, tally)
         message = federation.wire.broadcast(t, self.broadcast(state), selected)
@@ -371,7 +371,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 cost = partial(self.estimate_cost, k, received, reply.examples)
                 tally.times[k] = federation.task_time(t, k, down, received, reply.examples, cost)
                 if federation.time_model is not None:
-                    federation.wire.observe(t, k, tally.times[k], down, received)
+                    federation.wire.records.observe(t, k, tally.times[k], down, received)
                 yield Delivery(
                     client=k, message=received, examples=count_claimed(received, reply), time=tally.times[k]
                 )
@@ -384,7 +384,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 pass
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
             tally.note(averages, tampering.notes())
-        if federation.wire.central:
+        if federation.wire.chain.central:
             heard, clients = tally.delivered, len(federation.parts)
             mean = federation.wire.average(t, state["model"], new["model"], heard, clients)
             new = new | {"model": mean}

@@ -70,18 +70,18 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case)}
     try:
         for t in sorted(rounds):
-            wire.drew(t, (client,), lambda k: law if k == client else case.sampling(k))
+            wire.accounts.note_draw(t, (client,), lambda k: law if k == client else case.sampling(k))
             for channel in (Channel.UPLINK, Channel.RELAY):
                 kinds = [x.kind for x in traffic if x.round == t and x.channel == channel]
                 message: Message = {k: _make_stand_in(k, case) for k in kinds}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
                     came = max(x.senders for x in traffic if x.round == t and x.channel == channel)
-                    for other in _list_others(client, came) if wire.adds_up else ():
+                    for other in _list_others(client, came) if wire.accounts.has_shares else ():
                         wire.uplink(t, message, other, reference, settled=settled)
                 elif message:
                     wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
-            if wire.central is not None:
+            if wire.chain.central is not None:
                 before = reference[Kind.GLOBAL_MODEL]
                 wire.average(t, before, before, 0, case.clients)
             wire.end_round(t)

@@ -76,7 +76,7 @@ def _pass_through(case: RecordedCase, out: Path) -> None:
     if ended >= 0:
         wire.end_round(ended)
     for told in counted:
-        _count_rest(recorder, told, kept[_group(told, told["traffic"])], hidden=wire.hidden)
+        _count_rest(recorder, told, kept[_group(told, told["traffic"])], hidden=wire.chain.hides_single_uploads)
     durable.sync([recorder.manifest])
     recorder.manifest.close()
 

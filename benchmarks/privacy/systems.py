@@ -113,7 +113,7 @@ def play(system: System, change: float) -> Play:
             if system.reads == "sums":
                 seen.append(torch.stack([upload["w"] - model["w"] for upload in honest]).sum(0))
             mean = _aggregate(system, sent, model, t)
-            if wire.central is not None:
+            if wire.chain.central is not None:
                 mean = wire.average(t, model, mean, len(sent), system.clients)
             step = server.direction({"w": mean["w"].double() - model["w"].double()}, moments)
             model, moments = {"w": (model["w"].double() + step.direction["w"]).float()}, step.moments

@@ -213,7 +213,7 @@ class Asynchronous(RoundMethod):
         if idle and len(flight) < places:
             answering = federation.participate(t, idle, choice=True).answering
             if self.is_choosing("choose_candidates") and not is_blind(type(self)):
-                federation.wire.selects(t)
+                federation.wire.accounts.enter_selection(t)
             order = federation.streams.numpy("dispatch", t).permutation(answering).tolist()
         return Clock(
             state["clock"],

@@ -79,13 +79,13 @@ class Balancing(Relaying):
         saved = federation.restore()
         self.open(federation)
         if saved is None:  # clients join, and say what they hold
-            federation.wire.milestone(0)
+            federation.wire.records.mark_milestone(0)
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         t = 0 if saved is None else saved.round
         while phase := next((p for p, n in self.left(state).items() if n), None):
             if self.left(state)[phase] == 1:
-                federation.wire.milestone(t)
+                federation.wire.records.mark_milestone(t)
             state = getattr(self, f"run_{phase}")(t, state, memory, federation)
             federation.tally.notes["phase"] = phase
             model = state["model"] if phase == "train" else {}
@@ -134,7 +134,7 @@ class Balancing(Relaying):
                 f"{noise_stream(kinds[0], int(work != 'join'))}/{t}/{k}",
             )
             if line is not None:
-                federation.wire.enter(line)
+                federation.wire.accounts.enter(line)
             if reply.memory is not None:
                 memory[k] = reply.memory
             rows.append(heard[kinds[0]]["counts"])
@@ -179,7 +179,7 @@ class Balancing(Relaying):
     def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         sizes, done = numbered(state["sizes"]), state["done"]
         if not done["train"]:  # a labeler that was trained before is another model
-            federation.wire.restarted()
+            federation.wire.records.note_restart()
         model, entries = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
         return state | entries | {"model": model, "done": done | {"train": done["train"] + 1}}
 

@@ -187,7 +187,7 @@ class Relaying(RoundMethod):
             stream = f"{noise_stream(kind, task.attempt)}/{t}/{task.client}"
             line = line_of(kind, t, task.client, self.config.noise, EVERYONE, stream)
             if line is not None:
-                federation.wire.enter(line)
+                federation.wire.accounts.enter(line)
 
     def averaged_round(
         self,

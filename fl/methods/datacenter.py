@@ -29,7 +29,7 @@ class Datacenter(RoundMethod):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
-        federation.wire.pooled(federation.members)
+        federation.wire.records.note_pooled(federation.members)
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
         federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
         federation.redraws = 0

@@ -73,7 +73,7 @@ class FedMix(FedAvg):
         members = federation.members
         if not self.config.mix or not members:
             return state
-        federation.wire.milestone(0)
+        federation.wire.records.mark_milestone(0)
         federation.workers.everywhere("begin", 0, {})
         jobs: list[tuple[str, tuple[int, Tree, Message]]] = [("mash", (k, {}, {})) for k in members]
         heard: list[Payload] = []

@@ -201,7 +201,7 @@ class Gandalf(Balancing):
         entries: Tree = {}
         if self.config.labeler == "oracle":
             everyone = np.concatenate([federation.parts[k] for k in state["members"]])
-            federation.wire.pooled(state["members"])
+            federation.wire.records.note_pooled(state["members"])
             for i in range(self.config.labeler_rounds):
                 [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
                 model = reply.message[Kind.LOCAL_MODEL]
@@ -226,7 +226,7 @@ class Gandalf(Balancing):
     def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         after = super().run_train(t, state, memory, federation)
         if self.config.augmentation == "real":
-            federation.wire.pooled(state["members"])
+            federation.wire.records.note_pooled(state["members"])
         return after
 
     def run_augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:

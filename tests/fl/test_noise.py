@@ -136,7 +136,7 @@ def ledger(*protections: Protection) -> list[Release]:
     for t in (0, 1):
         for k in (0, 1):
             wire.uplink(t, {**PROTOTYPES, **MODEL}, k, {Kind.GLOBAL_MODEL: ZEROS})
-        if wire.central is not None:
+        if wire.chain.central is not None:
             wire.average(t, ZEROS, MODEL[Kind.LOCAL_MODEL], 2, 2)
         wire.end_round(t)
     return books.noised

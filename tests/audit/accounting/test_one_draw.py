@@ -35,7 +35,7 @@ def lines(period: int, rounds: int = 20, tmp: Path = Path()) -> list[Release]:
     wire = Wire(FedAvg.card, Streams(1), [CentralDP(CentralDP.Config(expected=3.0))], None, log)
     model, law = {"w": torch.zeros(2)}, Persistent(Persistent.Config(p=0.3, period=period))
     for t in range(rounds):
-        wire.drew(t, (), lambda k: law.sampling(k, 10))
+        wire.accounts.note_draw(t, (), lambda k: law.sampling(k, 10))
         wire.average(t, model, model, 0, 10)
     log.offset()
     return read(log.path)
@@ -92,12 +92,12 @@ def test_steps_of_dp_sgd_draw_for_themselves() -> None:
 def test_the_wire_writes_the_draw_that_was_made_whatever_a_line_says(tmp_path: Path) -> None:
     log = Log(tmp_path / "ledger.jsonl")
     wire = Wire(FedAvg.card, Streams(1), [], None, log)
-    wire.drew(7, (2,), lambda k: Drawn("poisson", 0.8, 5))
+    wire.accounts.note_draw(7, (2,), lambda k: Drawn("poisson", 0.8, 5))
     cheap = hidden(round=7, sample_rate=0.01, participation_seen_by=())
-    wire.enter(cheap)
-    wire.enter(hidden(round=7, sample_rate=0.9))
+    wire.accounts.enter(cheap)
+    wire.accounts.enter(hidden(round=7, sample_rate=0.9))
     for sender in ("client/2", "client/3"):
-        wire.enter(hidden(round=7, sender=sender, participation_seen_by=()))
+        wire.accounts.enter(hidden(round=7, sender=sender, participation_seen_by=()))
     log.offset()
     star, dearer, drawn, other = read(log.path)
     assert (star.sample_rate, star.coin, star.participation_seen_by) == (0.8, "rounds 5 to 9", ("server",))

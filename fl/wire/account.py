@@ -1,0 +1,107 @@
+"""Third step of the wire: every release becomes a line of the ledger, with how its client was really drawn."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from fedaudit.fl.artifact import SERVER, Role
+from fedaudit.fl.data.participation import UNKNOWN, Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import EVERYONE, Release, to_line
+from fedaudit.fl.recording import tap
+from fedaudit.fl.runtime.durable import Log
+
+
+class Accounts:
+    """The lines of one run; without a `ledger` they are not written.
+
+    `sampling` is the law by which a client, or None for the likeliest one, comes to take part, until a draw is
+    noted. `counts_made` is the card's: clients count examples that they made.
+    """
+
+    def __init__(
+        self, ledger: Log | None, sampling: Callable[[int | None], Drawn], counts_made: bool = False
+    ) -> None:
+        self.sampling = sampling
+        self._ledger, self._counts_made = ledger, counts_made
+        self._drawn: tuple[int, frozenset[int]] | None = None  # the round of the last draw, and who it was
+        self._shares: list[Release] = []  # of noise that the round's senders add up to
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether this round's senders add up their shares of noise."""
+        return bool(self._shares)
+
+    def note_draw(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
+        """Note who was drawn to take part in a round, and how: all that the ledger says of sampling."""
+        before = self._drawn[1] if self._drawn is not None and self._drawn[0] == round else frozenset()
+        if before:  # two draws in one round: neither law holds alone
+            law = lambda _: UNKNOWN  # noqa: E731
+        self._drawn, self.sampling = (round, before | frozenset(answering)), law
+
+    def enter(self, release: Release) -> None:
+        """Write the line of a release."""
+        line = self._as_counted(self._as_drawn(release))
+        tap.current().enter(line)
+        if self._ledger is not None:
+            self._ledger.add(to_line(line))
+
+    def enter_later(self, release: Release) -> None:
+        """Keep the line of a share of noise until the round ends, when it is known what the shares add up to."""
+        tap.current().enter(release)
+        self._shares.append(release)
+
+    def enter_clear(self, round: int, kind: str, source: str) -> None:
+        """Write that the server knows something of the clients that no protected message told it."""
+        self.enter(
+            Release(
+                round=round,
+                kind=kind,
+                sender=f"{Role.CLIENT.value}/*",
+                observers=EVERYONE,
+                mechanism="none",
+                source=source,
+            )
+        )
+
+    def enter_selection(self, round: int) -> None:
+        """Write that the server chose the round's clients by what it knows of their data."""
+        self.enter_clear(round, "selection", "the method's choice of clients")
+
+    def end_round(self) -> None:
+        """Write the lines of noise that senders add up to, at the number that came: fewer make less of it."""
+        came = Counter(kind for kind, _ in {(r.kind, r.sender) for r in self._shares})
+        for r in self._shares:
+            there = min(r.aggregated, came[r.kind])
+            left = math.sqrt(there / r.aggregated)
+            self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left, shares=came[r.kind]))
+        self._shares.clear()
+
+    def _as_counted(self, release: Release) -> Release:
+        """Without a sensitivity where clients count what they made: one record may move that by any number."""
+        made = self._counts_made and release.kind == Kind.NUM_EXAMPLES
+        if not made or release.unit != "record" or release.mechanism == "none":
+            return release
+        return replace(release, sensitivity=None, clip_norm=None, clip_of="", clipped="", derived="declared")
+
+    def _as_drawn(self, release: Release) -> Release:
+        """The line with how its client was really drawn and who can tell, whatever its maker says of that.
+
+        A rate above the law's stays: it costs more. A line of one named client is there only because that
+        client took part; and the server always knows whom it selected.
+        """
+        if release.unit != "client" or release.mechanism == "none":
+            return release
+        index = release.sender.partition("/")[2]
+        named = index.isdecimal()
+        law = self.sampling(int(index) if named else None)
+        if named and self._drawn is not None and self._drawn[0] == release.round:
+            law = law if int(index) in self._drawn[1] else UNKNOWN
+        rate = max(law.rate, release.sample_rate) if law.sampling == release.sampling else law.rate
+        seen = EVERYONE if named else release.participation_seen_by
+        if SERVER.role.value not in seen:
+            seen = (SERVER.role.value, *seen)
+        first = release.round - release.round % law.period
+        coin = f"rounds {first} to {first + law.period - 1}" if law.period > 1 else ""
+        return replace(release, sampling=law.sampling, sample_rate=rate, coin=coin, participation_seen_by=seen)

@@ -1,0 +1,80 @@
+"""First step of the wire: a message is refused where its card does not declare it, or it would go round a
+central protection.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.tree import finite
+from fedaudit.fl.wire.protection import Message, Protection
+
+
+class Declared(Protocol):
+    """What the wire reads of a method's card; fedaudit.fl.method.Card is the usual one."""
+
+    @property
+    def title(self) -> str: ...
+
+
+def check_protections(card: Declared, protections: Sequence[Protection]) -> None:
+    """Raise UserError where a protection cannot work with the method, or with those after it."""
+    uplink: Collection[Kind] = getattr(card, Channel.UPLINK.value)
+    for number, protection in enumerate(protections):
+        uplink = [k for k in uplink if k not in protection.withholds()]
+        if reason := protection.refuses(uplink):
+            raise UserError(
+                f"{protection.title} cannot protect {card.title}: {reason}",
+                hint="leave the protection out, or choose another method",
+            )
+        later = [p for p in protections[number + 1 :] if not p.hides_single_uploads()]
+        if protection.central and later:  # its clip would bound something else
+            raise UserError(
+                f"{later[0].title} would change what {protection.title} has clipped",
+                hint="list the central protection last",
+            )
+
+
+def is_finite(message: Message) -> bool:
+    """Whether every number is finite, and no count below 0."""
+    return all(finite(payload, kind.counted) for kind, payload in message.items())
+
+
+class Checks:
+    """Refuses messages of one run, whose `central` protection acts on the mean of a round's uploads."""
+
+    def __init__(self, card: Declared, central: Protection | None) -> None:
+        self._card, self._central = card, central
+        self._unaveraged = False  # uploads came in that the central protection has yet to make safe
+
+    def check(self, message: Message, channel: Channel, sender: Party) -> None:
+        """Raise UserError for a kind that the card does not declare on this channel."""
+        if self._central is not None:
+            self._check_averaged(self._central, channel)
+        declared: tuple[Kind, ...] = getattr(self._card, channel.value)
+        for kind in message:
+            if kind not in declared:
+                raise UserError(
+                    f"{self._card.title}: {sender} sent {kind.value!r} on the {channel.value}, "
+                    "which its card does not declare",
+                    hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
+                )
+
+    def note_upload(self) -> None:
+        """An upload has come in."""
+        self._unaveraged = self._central is not None
+
+    def note_average(self) -> None:
+        """The round's uploads have passed the central protection."""
+        self._unaveraged = False
+
+    def _check_averaged(self, central: Protection, channel: Channel) -> None:
+        """Nobody but the server may get anything that a central protection has not passed."""
+        if channel == Channel.RELAY or (self._unaveraged and channel != Channel.UPLINK):
+            raise UserError(
+                f"{central.title} cannot protect {self._card.title}: something would reach a client or the "
+                f"public ({channel.value}) before noise is added to the mean of the uploads",
+                hint="use a method whose server only averages models, such as fedavg",
+            )

@@ -1,0 +1,161 @@
+"""Second step of the wire: the protections change a message, and say what is released of it."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from fedaudit.fl.artifact import Party
+from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording import tap
+from fedaudit.fl.recording.coded import flat, masks_of, spread
+from fedaudit.fl.recording.noise import NoiseSource, with_origin
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, in_order
+
+
+class ProtectionChain:
+    """The protections of one run, in their order.
+
+    `compromised` gives, of a round, the clients whom no protection of the client's side binds.
+    """
+
+    def __init__(
+        self, protections: Sequence[Protection], streams: Streams, compromised: Callable[[int], frozenset[int]]
+    ) -> None:
+        self.protections, self.compromised = protections, compromised
+        self._streams = streams
+        self._listed: set[tuple[int, Kind]] = set()  # kinds of a round that are released in clear
+        self._sent: dict[tuple[int, str], int] = {}  # messages of each sender in this round
+
+    @property
+    def central(self) -> Protection | None:
+        """The protection that acts on the mean of a round's uploads, where there is one."""
+        return next((p for p in self.protections if p.central), None)
+
+    @property
+    def hides_single_uploads(self) -> bool:
+        """Whether the server reads sums only."""
+        return any(p.hides_single_uploads() for p in self.protections)
+
+    def apply(
+        self,
+        round: int,
+        sender: Party,
+        seen_by: tuple[str, ...],
+        message: Message,
+        reference: Message,
+        settled: Collection[Kind],
+    ) -> tuple[Message, list[Release]]:
+        """Return a client's message as it leaves, and the lines that account for it.
+
+        `reference` is what an update is relative to; `settled` are kinds that the method protects itself.
+        """
+        # What a client uploads reaches other clients and the public through the global model, so
+        # by post-processing they are observers of the release as well.
+        observers = tuple(dict.fromkeys((*seen_by, "client", "public")))
+        message = tap.current().send(round, sender, message, reference)
+        masks = masks_of(message)  # of a part of a network nothing but its numbers is protected
+        message, reference = flat(message, masks), flat(reference, masks)
+        nothing: torch.Generator = None  # type: ignore[assignment]  # until a protection is at work
+        sending = Sending(round, sender, observers, dict(message), reference, nothing, protected=set(settled))
+        # a second message of a sender in a round must not carry the noise of the first once more
+        again = self._sent.get((round, str(sender)), 0)
+        self._sent[round, str(sender)] = again + 1
+        bad = sender.index in self.compromised(round)
+        skipped = bad and any(map(self._is_skipped, self.protections))
+        for number, protection in enumerate(self.protections):
+            if bad and self._is_skipped(protection):
+                continue
+            keys: tuple[int | str, ...] = (number, round, str(sender))
+            keys += (again,) if again else ()
+            sending.rng = self._streams.torch("protection", *keys)
+            sending.noise = source = NoiseSource(self._streams.noise("protection", *keys))
+            before = len(sending.releases)
+            protection.apply(sending)
+            stream = "/".join(map(str, ("protection", *keys)))
+            added = _name_source(sending.releases[before:], [*source.issued, *_list_trained(protection, sending)])
+            sending.releases[before:] = [
+                _name_stream(r, f"{stream}/{i}", sending.message) for i, r in enumerate(added)
+            ]
+        for kind, payload in sending.message.items():
+            sending.message[kind] = in_order(kind, message.get(kind, payload), payload)
+            if kind.control_plane or kind in sending.protected or (round, kind) in self._listed or skipped:
+                continue
+            self._listed.add((round, kind))  # one line a round and kind stands for every sender
+            sending.releases.append(
+                Release(round=round, kind=kind, sender=f"{sender.role}/*", observers=observers, mechanism="none")
+            )
+        sent = spread(sending.message, masks)  # what is masked for a secure sum is dense
+        dense = {kind: dict(payload) for kind, payload in sent.items()} if self.hides_single_uploads else sent
+        return dense, sending.releases
+
+    def average(
+        self,
+        round: int,
+        before: Payload,
+        mean: Payload,
+        delivered: int,
+        clients: int,
+        sampling: Callable[[int | None], Drawn],
+    ) -> tuple[Payload, list[Release]]:
+        """Return the model that the mean of a round's uploads becomes, and the lines that account for it."""
+        lines: list[Release] = []
+        for number, protection in enumerate(self.protections):
+            if not protection.central:
+                continue
+            source = NoiseSource(self._streams.noise("protection", number, round, "mean"))
+            rates = (sampling(k).rate for k in range(clients))  # summed so that ten times 0.3 are 3
+            averaging = Averaging(
+                round=round,
+                before=before,
+                model=mean,
+                delivered=delivered,
+                expected=math.fsum(rates),
+                clients=clients,
+                drawn=sampling(None),
+                rng=self._streams.torch("protection", number, round, "mean"),
+                noise=source,
+            )
+            protection.average(averaging)
+            mean, stream = averaging.model, f"protection/{number}/{round}/mean"
+            for i, release in enumerate(_name_source(averaging.releases, source.issued)):
+                lines.append(_name_stream(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
+            mean = tap.current().average(round, mean, averaging.releases)
+        return mean, lines
+
+    def end_round(self) -> None:
+        """Forget who has sent what."""
+        self._listed.clear()
+        self._sent.clear()
+
+    def _is_skipped(self, protection: Protection) -> bool:
+        """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
+        return protection.enforced_by == "client" or self.hides_single_uploads
+
+
+def _list_trained(protection: Protection, sending: Sending) -> list[Release]:
+    """Lines of noise that was drawn while the sender trained, in fl/training/private.py."""
+    private = protection.training()
+    if private is None:
+        return []
+    return [private.line(sending.round, str(sending.sender), k, sending.observers) for k in sending.message]
+
+
+def _name_source(releases: Iterable[Release], issued: Collection[Release]) -> list[Release]:
+    """The lines with the generator of their noise, where the run's own source drew it, and else without any."""
+    return [with_origin(r) if r in issued else replace(r, generator="") for r in releases]
+
+
+def _name_stream(release: Release, stream: str, message: Message) -> Release:
+    """A noised line with the stream of its noise and the type of the numbers that carry it."""
+    if release.mechanism == "none":
+        return release
+    named = next((p for kind, p in message.items() if kind == release.kind), {})
+    types = [str(v.dtype).removeprefix("torch.") for v in named.values() if v.is_floating_point()]
+    return replace(
+        release, stream=release.stream or stream, precision=release.precision or min(types, default="", key=len)
+    )

@@ -1,0 +1,106 @@
+"""Last step of the wire: a message is counted, and kept where the config says so."""
+
+from collections.abc import Iterable
+
+from fedaudit.fl.artifact import SERVER, Channel, Party, Role
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording import tap
+from fedaudit.fl.recording.recorder import Recorder
+from fedaudit.fl.recording.sizes import message_bytes, observation
+from fedaudit.fl.wire.protection import Message
+from fedaudit.fl.wire.sums import Sums
+
+
+class Records:
+    """What one run keeps of its messages; without a `recorder` only their bytes."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._bytes = dict.fromkeys(Channel, 0)
+        self._sums = Sums()  # uploads of the round that the server reads summed
+        self._first: tuple[Party, Message] | None = None  # the first of them
+
+    def keep(
+        self,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: tuple[str, ...],
+        seen_by: tuple[str, ...],
+        message: Message,
+        copies: int = 1,
+    ) -> None:
+        """Record a message; `copies` is the number of receivers of a broadcast."""
+        self._bytes[channel] += copies * message_bytes(message)
+        self._write(round, channel, sender, receivers, seen_by, message, copies)
+
+    def add_to_sum(self, sender: Party, message: Message) -> None:
+        """Add an upload to the sum of its round, which is all that the server reads."""
+        self._first = self._first or (sender, message)
+        self._sums.add(message)
+
+    def observe(self, round: int, sender: int, time: float, down: Message, up: Message) -> None:
+        """Record the server's own clock: when a client's answer came, and how much was exchanged.
+
+        Nobody sends it, and nothing protects it.
+        """
+        server, payload = (SERVER.role.value,), observation(time, down, up)
+        message: Message = {Kind.TASK_TIME: payload}
+        self._write(round, Channel.OBSERVED, Party.client(sender), server, server, message)
+
+    def note_pooled(self, clients: Iterable[int]) -> None:
+        """Note that these clients' examples were brought to one place and trained on there, with nothing sent."""
+        if self._recorder is not None:
+            self._recorder.provenance.pooled(clients)
+
+    def note_restart(self) -> None:
+        """Note that the shared model begins again from its first weights: nothing that was heard is in it."""
+        if self._recorder is not None:
+            self._recorder.provenance.restarted()
+
+    def mark_milestone(self, round: int) -> None:
+        """Keep what follows in this round where only last rounds are kept: it is the last of its kind, or the
+        first, before anything is trained."""
+        if self._recorder is not None:
+            self._recorder.milestones.add(round)
+
+    def end_round(self, round: int) -> dict[Channel, int]:
+        """Close a round; returns its bytes by channel."""
+        self._record_sum(round)
+        if self._recorder is not None:
+            self._recorder.end_round(round)
+        sent, self._bytes = self._bytes, dict.fromkeys(Channel, 0)
+        return sent
+
+    def _record_sum(self, round: int) -> None:
+        """What secure aggregation left the server: the sum; of one upload, that upload itself."""
+        if self._first is None:
+            return
+        party, message = self._first
+        if self._sums.messages > 1:
+            party, message = Party(Role.CLIENT), {Kind.AGGREGATE: self._sums.value()}
+        server = (SERVER.role.value,)
+        message = tap.current().carry(round, Channel.UPLINK, party, server, message)
+        self._write(round, Channel.UPLINK, party, server, server, message)
+        self._sums, self._first = Sums(), None
+
+    def _write(
+        self,
+        round: int,
+        channel: Channel,
+        sender: Party,
+        receivers: tuple[str, ...],
+        seen_by: tuple[str, ...],
+        message: Message,
+        copies: int = 1,
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.message(
+                round=round,
+                channel=channel,
+                sender=sender,
+                receivers=receivers,
+                seen_by=seen_by,
+                payloads=message,
+                copies=copies,
+            )
