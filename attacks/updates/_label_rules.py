@@ -83,7 +83,7 @@ def _count_certain(left: Values, step: float, examples: int) -> Counts:
     low = np.sort(left)
     levels = (examples * step + np.cumsum(low)) / np.arange(1, len(low) + 1)  # were the lowest m classes raised
     filled = np.flatnonzero(levels >= low)[-1]
-    return np.maximum(0, np.floor((levels[filled] - left) / step) - 1).astype(np.int64)
+    return np.asarray(np.maximum(0, np.floor((levels[filled] - left) / step) - 1), np.int64)
 
 
 def proportions(drift: Values, outputs: Sequence[Values], rounds: int = 10) -> Values:
