@@ -146,7 +146,7 @@ class Knowledge:
         default_factory=dict
     )  # server: round -> who answered, summed or not
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
-    player: "Player | None" = None  # granted with the architecture and images, where clients send prototypes
+    player: "Player | None" = None  # granted with the architecture and images, where clients' code is known
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
     device: str = "cpu"
 
@@ -251,6 +251,21 @@ class Player(Protocol):
         Visits draw from streams of their own, of `draws` where given, in which case what the client's code draws
         is the same in all of them. `noised`: with the protections' noise, else with noise at its mean, 0. Raises
         UserError where the client's code refuses such images.
+        """
+
+    def train(
+        self,
+        visit: Visit,
+        holdings: Sequence[Images],
+        seed: int,
+        *,
+        protected: bool = True,
+        steps: int | None = None,
+    ) -> list[Artifact | None]:
+        """The update of a client that begins with `visit.weights`, for each of the holdings; None where withheld.
+
+        It trains as the run does, or `steps` times on all that it holds. Raises UserError where the client's code
+        refuses such images.
         """
 
 

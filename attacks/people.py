@@ -6,7 +6,8 @@ planted through every client's own code (audit/verdict/people.py makes bounds of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -46,6 +47,28 @@ class People:
     # client -> the same through the run's protections: what is left?
     left: Mapping[int, Share] = field(default_factory=dict)
     false_alarms: float = 0.0  # membership: the rate that the threshold was set for; 0: a hit is no threshold
+
+
+class Arrivals(NamedTuple):
+    """People planted through one client's code and the run's protections."""
+
+    arrived: int
+    withheld: int  # in messages that a protection let nobody read
+
+
+def count_withheld(people: People, arrivals: Mapping[int, Arrivals]) -> People:
+    """The same people, where those planted in withheld messages count as not hit: a reader saw nothing of them.
+
+    An attack may have tried some of the messages that arrived. As many in proportion are added of those that did
+    not, rounded down, so that `left` is not understated.
+    """
+    left = dict(people.left)
+    for client, (arrived, withheld) in arrivals.items():
+        tried = left.get(client, Share())
+        more = tried.trials * withheld // arrived if arrived else withheld
+        if more:
+            left[client] = tried + Share(trials=more)
+    return replace(people, left=dict(sorted(left.items())))
 
 
 def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:

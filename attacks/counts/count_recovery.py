@@ -15,7 +15,7 @@ deviation that was published or that the rounds show. It is measured like any in
 whose prototype or condensed image shows a single image.
 
 Claim: counts int64 [k, C], read float64 [k, C] (before rounding), deviation float64 [k] of read (NaN:
-not known), client [k], kind [k] as text.
+not known), client [k], and as text kind and artifact (the newest) [k].
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,9 @@ from fedaudit.attacks.counts._counts import (
 )
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
@@ -68,6 +70,7 @@ class CountRecovery(Attack):
             Kind.CLASS_VOLUME,
             Kind.NOISED_LABEL_DIST,
             Kind.NUM_EXAMPLES,
+            Kind.AGGREGATE,
         ),
         aids=(Kind.NUM_EXAMPLES,),
         rounds="all",
@@ -95,14 +98,16 @@ class CountRecovery(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
-        heard: dict[tuple[str, int], list[_Heard]] = {}
+        heard: dict[tuple[str, int, str], list[_Heard]] = {}  # kind, client, and a sum: each is of others
+        latest: dict[tuple[str, int, str], str] = {}
         for a in sorted(self._counts(view), key=lambda a: a.round):
-            assert a.sender.index is not None
             total = _total(a, view) if a.kind in _WITH_TOTAL else 0.0
             said = _Heard(counts=decode(a, knowledge.classes), total=total)
-            heard.setdefault((a.kind.value, a.sender.index), []).append(said)
+            whose = a.kind.value, number_of(a.sender), a.id if a.sender.index is None else ""
+            heard.setdefault(whose, []).append(said)
+            latest[whose] = a.id
         read, noise = [], []
-        for (kind, _), rounds in heard.items():
+        for (kind, _, _), rounds in heard.items():
             found, scale = _combined(rounds, kind)
             read.append(found)
             published = knowledge.training.get(f"noise_std.{kind}", self.config.noise_std)
@@ -111,8 +116,9 @@ class CountRecovery(Attack):
             "counts": np.maximum(np.rint(read), 0).astype(np.int64),
             "read": np.stack(read),
             "deviation": np.array(noise),
-            "client": np.array([client for _, client in heard]),
-            "kind": np.array([kind for kind, _ in heard]),
+            "client": np.array([client for _, client, _ in heard]),
+            "kind": np.array([kind for kind, _, _ in heard]),
+            "artifact": np.array(list(latest.values())),
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
@@ -122,7 +128,8 @@ class CountRecovery(Attack):
         found: list[Evidence] = []
         for kind in np.unique(claim["kind"]):
             rows = claim["kind"] == kind
-            true = np.stack([truth.label_counts(int(c)) for c in claim["client"][rows]])
+            senders = claim["client"][rows].tolist(), claim["artifact"][rows].tolist()
+            true = count_labels(truth, *senders, claim["counts"].shape[1])
             found += self._evidence(claim, rows, true, str(kind), truth, rng)
         return found
 
@@ -133,7 +140,7 @@ class CountRecovery(Attack):
 
     def _counts(self, view: Sequence[Artifact]) -> list[Artifact]:
         view = index(view)
-        return [
+        found = [
             a
             for a in view
             if a.kind.value in self.config.kinds
@@ -141,6 +148,8 @@ class CountRecovery(Attack):
             and a.origin == "recorded"
             and (a.kind != Kind.NOISED_LABEL_DIST or _total(a, view) > 0)
         ]
+        newest = max((a.round for a in found if a.sender.index is None), default=0)
+        return [a for a in found if a.sender.index is not None or a.round == newest]  # sums are of much the same
 
     def _evidence(
         self,
@@ -196,7 +205,8 @@ class CountRecovery(Attack):
         def named(guess: Counts) -> NDArray[np.bool_]:
             return np.asarray(few & (guess > 0) & (guess <= self.config.small))
 
-        listed = [f"client {clients[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(named(claimed))]
+        whose = ["all clients together" if k == SEVERAL else f"client {k}" for k in clients.tolist()]
+        listed = [f"{whose[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(named(claimed))]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         hits = named(claimed)[few]
         return [

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion
 
 OF_CLASSES = "which classes it owns"
@@ -16,8 +17,11 @@ MOST = 20  # classes that one sentence names
 def by_client(
     clients: Iterable[int], rows: Iterable[Any], words: Callable[[Any], str], check: str
 ) -> list[Assertion]:
-    """One assertion for each client of whom `words` finds something to say; of several the last, in order."""
-    told = {int(k): words(row) for k, row in zip(clients, rows, strict=True)}
+    """One assertion for each client of whom `words` finds something to say; of several the last, in order.
+
+    Of sums none: they tell of no client in particular.
+    """
+    told = {int(k): words(row) for k, row in zip(clients, rows, strict=True) if k != SEVERAL}
     return [Assertion(client=k, says=says, check=check) for k, says in sorted(told.items()) if says]
 
 

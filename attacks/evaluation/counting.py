@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import Bucket, Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import People, Share
@@ -155,3 +156,16 @@ def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[I
     empty = np.zeros(0, np.int64)
     images = Images(x=np.concatenate(x), y=np.concatenate([empty, *y]))
     return images, np.concatenate([empty, *owners]), np.concatenate([empty, *rows])
+
+
+def collect_images(truth: Truth, client: int, artifact: str, classes: int) -> Images:
+    """What a client holds, or all clients of a sum."""
+    return truth.client_images(client) if client != SEVERAL else gather_people(truth, artifact, range(classes))[0]
+
+
+def count_labels(
+    truth: Truth, clients: Sequence[int], artifacts: Sequence[str], classes: int
+) -> NDArray[np.int64]:
+    """[k, classes] examples of each class behind each of k messages."""
+    held = (collect_images(truth, int(k), str(a), classes) for k, a in zip(clients, artifacts, strict=True))
+    return np.stack([np.bincount(images.y, minlength=classes) for images in held])

@@ -32,7 +32,7 @@ CARD = Card(
     aim=Aim.MEMBERSHIP,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
-    also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS),
+    also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS, Kind.AGGREGATE),
     aids=(Kind.NUM_STEPS,),
     control="memorised",
     modality=frozenset({"image", "text"}),

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.prototypes._weights import global_model, moved, uploads, weighting
+from fedaudit.attacks.evaluation.sums import count_clients, is_sum, number_of
+from fedaudit.attacks.evidence import is_replayed
+from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads, weighting
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
-GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
+GLOBAL, UPDATE, SUM, RELAYED = "global model", "update", "sum of updates", "relayed model"
 BLIND = "blind"
 
 
@@ -22,12 +24,14 @@ class Target:
     artifact: str
     origin: str  # "recorded", "replayed" (and of what) or "blind": weights that tell nothing
     kind: Kind
-    model: str  # GLOBAL, UPDATE or RELAYED
-    sender: int  # -1: the server
+    model: str  # GLOBAL, UPDATE, SUM or RELAYED
+    sender: int  # -1: the server, or several clients
     weights: Arrays  # all of the model's
     start: Arrays  # what an update started from; empty for the others
     round: int = 0
     n: int = 0  # examples that a replayed one was trained on, where replays make a curve
+    examples: int = 0  # behind an update, where it is said; 0: not known
+    clients: int = 1  # in a sum
 
     def change(self) -> Arrays:
         """What local training did to the floating weights that it started from, float64."""
@@ -104,7 +108,7 @@ def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> l
 
 def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]) -> Target | None:
     start = global_model(view, a.round, a)
-    if start is None or start.round != a.round or a.sender.index is None:
+    if start is None or start.round != a.round:
         return None
     before: Arrays = start.payload
     sent: Arrays = {k: v for k, v in a.payload.items() if k in before}
@@ -116,14 +120,22 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
     return Target(
         artifact=a.id,
         origin=_origin(a),
-        kind=a.kind,
-        model=UPDATE,
-        sender=a.sender.index,
+        kind=Kind.AGGREGATE if is_sum(a) and a.origin == "recorded" else a.kind,
+        model=SUM if a.sender.index is None else UPDATE,
+        sender=number_of(a.sender),
         weights={**before, **sent},
         start=before,
         round=a.round,
         n=int(a.note["n"]) if "curve" in a.note else 0,
+        examples=_count_examples(a, view),
+        clients=count_clients(a),
     )
+
+
+def _count_examples(a: Artifact, view: Sequence[Artifact]) -> int:
+    if is_replayed(a.origin):
+        return int(a.note.get("examples", a.note.get("n", 0)))
+    return read_examples(a, view) or 0
 
 
 def _origin(a: Artifact) -> str:

@@ -40,7 +40,7 @@ from fedaudit.attacks.evaluation.membership import (
 )
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replayed
-from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED
+from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.people import People
 from fedaudit.fl.kinds import Kind
 
@@ -86,9 +86,11 @@ class ModelTrials:
     def count_people(self) -> list[People]:
         """Whom the scores flag, of everybody behind the models of each kind.
 
-        People are planted in single uploads. An average of many hides far more than one of them, so nothing is
-        known to have been planted in what the server sends.
+        People are planted in uploads, read singly or in the sum of a round. An average of many hides far more than
+        one of them, so nothing is known to have been planted in what the server sends.
         """
+        sent = self._claim["kind"]
+        uploaded = {str(k) for k in sent[self._claim["model"] == UPDATE]}
         counted = []
         for kind in dict.fromkeys(
             str(self._claim["kind"][q.row]) for q in self._queries if q.origin == "recorded"
@@ -97,8 +99,9 @@ class ModelTrials:
             recorded = [q for q in queries if q.origin == "recorded"]
             planted = [
                 Planted(_score_planted(self._table[q.row], q), q.origin == REPLAYED)
-                for q in queries
+                for q in self._queries
                 if q.origin in (REPLAYED, UNPROTECTED)
+                and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
             ]
             clients = sorted({k for q in recorded for k in q.people})
             scored = [

@@ -119,13 +119,17 @@ class Fit:
         ]
 
     def invert(self, law: Law, mean: Floats, covariance: Floats) -> Floats:
-        """[D] posterior mean of phi, were the message that of one image, which it may resemble most.
+        """[D] phi of the image that the message may be of, were it that of one image, which it may resemble most.
 
-        These are plays of single images: what other images add is no noise here, and what protections add is.
+        The posterior mean of phi, put as far from the mean of its class as images of the class lie: noise draws
+        it to that mean, and what resembles the mean most names nobody. These are plays of single images: what
+        other images add is no noise here, and what protections add is.
         """
-        own = self.slope @ covariance @ self.slope.T
-        gain = np.linalg.solve(own + _blur(self.residual, own), self.slope @ covariance)
-        return np.asarray(mean + (law.message - law.expected) @ gain)
+        own, shared = self.slope @ covariance @ self.slope.T, self.slope @ covariance
+        gain = np.linalg.solve(own + _blur(self.residual, own), shared)
+        explained = float((gain * shared).sum())  # variance of the posterior mean, of all numbers
+        spread = np.sqrt(np.trace(covariance) / explained) if explained > 0 else 0.0
+        return np.asarray(mean + spread * (law.message - law.expected) @ gain)
 
     @property
     def _variance(self) -> Floats:

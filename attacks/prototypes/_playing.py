@@ -119,7 +119,7 @@ class _Script:
         self.visit = Visit(sender=first.sender, round=first.round, weights=source.weights.values)
         self.aux, self._player, self._has_published_noise = aux, player, has_published_noise
         self.rows = {int(c): np.flatnonzero(aux.y == c) for c in np.unique(aux.y)}
-        self.rng = np.random.default_rng([first.sender.index or 0, first.round])
+        self._seed = [first.sender.index or 0, first.round]
         self._single: dict[bool, Fit | None] = {}
         self.counts = {
             p.label: p.samples or ASSUMED for p in source.prototypes if not is_chosen(p) and p.label in self.rows
@@ -129,9 +129,13 @@ class _Script:
         """Messages of visits; what the client's code draws is the same in all, and noise is not."""
         return [dict(sent) for sent in self._player(self.visit, holdings, 1, draws=1, **how)]
 
-    def draw(self, counts: Mapping[int, int]) -> NDArray[np.int64]:
+    def open_stream(self, *keys: int) -> np.random.Generator:
+        """Draws for one purpose: every attack that plays this client for it draws the same."""
+        return np.random.default_rng([*self._seed, *keys])
+
+    def draw(self, counts: Mapping[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
         """Rows of auxiliary images, so many of each class; with repetition where they are too few."""
-        chosen = [self.rng.choice(self.rows[c], n, replace=2 * n > len(self.rows[c])) for c, n in counts.items()]
+        chosen = [rng.choice(self.rows[c], n, replace=2 * n > len(self.rows[c])) for c, n in counts.items()]
         return np.concatenate(chosen)
 
     def hold(self, rows: NDArray[np.int64]) -> Images:
@@ -140,7 +144,8 @@ class _Script:
     def sends_means(self, extractor: Extractor, protected: bool = False) -> bool:
         """Whether every message is the mean of the features of its images, but for noise of published size."""
         counts = [dict.fromkeys(self.rows, 1), dict.fromkeys(self.rows, 3), *([self.counts] * bool(self.counts))]
-        drawn = [self.draw(c) for c in counts]
+        rng = self.open_stream(1, protected)
+        drawn = [self.draw(c, rng) for c in counts]
         noised = protected and not self._has_published_noise
         sent = self.play([self.hold(rows) for rows in drawn], protected=protected, noised=noised)
         arrived = 0
@@ -155,7 +160,8 @@ class _Script:
 
     def is_separate(self) -> bool:
         """Whether a class's message does not depend on the images of other classes, noise at its mean."""
-        first, second = (self.draw(dict.fromkeys(self.rows, 1)) for _ in range(2))
+        rng = self.open_stream(2)
+        first, second = (self.draw(dict.fromkeys(self.rows, 1), rng) for _ in range(2))
         label = min(self.rows)
         second[self.aux.y[second] == label] = first[self.aux.y[first] == label]
         sent = self.play([self.hold(first), self.hold(second)], noised=False)
@@ -170,15 +176,15 @@ class _Script:
         """
         own = self.counts or dict.fromkeys(self.rows, ASSUMED)
         classes = list(own) if not size else list(self.rows)
-        drawn = list[tuple[NDArray[np.int64], Sequence[int]]]()
+        drawn, rng = list[tuple[NDArray[np.int64], Sequence[int]]](), self.open_stream(3, size, protected)
         if size and not is_separate:
             for i in range(max(FEWEST, min(MESSAGES // 2, MOST_IMAGES // (size + len(classes))))):
                 c = classes[i % len(classes)]
-                drawn.append((self.draw(dict.fromkeys(classes, 1) | {c: size}), [c]))
+                drawn.append((self.draw(dict.fromkeys(classes, 1) | {c: size}, rng), [c]))
         else:
             counts = own if not size else dict.fromkeys(classes, size)
             most = min(max(MESSAGES // len(counts), 30), MOST_IMAGES // sum(counts.values()))
-            drawn = [(self.draw(counts), classes) for _ in range(max(FEWEST, most))]
+            drawn = [(self.draw(counts, rng), classes) for _ in range(max(FEWEST, most))]
         sent = self.play([self.hold(rows) for rows, _ in drawn], protected=protected)
         rows, label, visit, message = [], [], [], []
         for v, ((chosen, wanted), arrived) in enumerate(zip(drawn, sent, strict=True)):
@@ -217,7 +223,7 @@ class PlayedExtractor:
 
     def __init__(self, extractor: Extractor, script: _Script, is_separate: bool) -> None:
         self._extractor, self._script, self._is_separate = extractor, script, is_separate
-        self._background = script.draw(dict.fromkeys(script.rows, 1))
+        self._background = script.draw(dict.fromkeys(script.rows, 1), script.open_stream(4))
         self._classes = script.aux.y[self._background]
         self._known: dict[bytes, Floats] = {}
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import WHOLE, is_replayed
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
@@ -103,7 +104,7 @@ def uploads(
         return training.get(f"noise_std.{a.kind}", 0.0), kinds.index(a.kind)
 
     for a in view:
-        if a.kind in kinds and a.sender.role == Role.CLIENT and a.sender.index is not None:
+        if a.kind in kinds and a.sender.role == Role.CLIENT:
             message = a.id.rpartition("/")[0] if a.origin == "recorded" else a.id
             known = best.setdefault((message, a.sender), a)
             if noise(a) < noise(known):
@@ -221,7 +222,7 @@ def columns(every: Sequence[Prototype]) -> dict[str, NDArray[Any]]:
     return {
         "label": np.array([p.label for p in every]),
         "n": np.array([p.samples or -1 for p in every]),
-        "sender": np.array([-1 if p.sender.index is None else p.sender.index for p in every]),
+        "sender": np.array([number_of(p.sender) for p in every]),
         "artifact": np.array([p.artifact for p in every]),
         "origin": np.array([p.origin for p in every]),
     }

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
@@ -29,7 +30,7 @@ class Ridge(PrototypeInversion):
         aim=Aim.INVERSION,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=REQUIRES,
-        also_reads=ALSO_READS,
+        also_reads=(*ALSO_READS, Kind.AGGREGATE),
         aids=ALSO_READS,
         control="prototypes",
         learns="images a client trained on, or their mean where several stand behind a prototype",

@@ -8,7 +8,8 @@ are put together. A candidate image is held against every stretch of as many num
 correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
 offset and sign; what few bits count also against the image in as few grey levels. No image of nobody's fits all
 but exactly (EXACT), so that a member that does stands there: the record or an affine copy of it is in the
-message. This is asked of every example of every client, over all rounds that were recorded.
+message. This is asked of every example of every client, over all rounds that were recorded. A sum of uploads is
+read as the only message of all its clients.
 
 An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
 member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
@@ -30,11 +31,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
+from fedaudit.attacks.evaluation.artifacts import index, message_of
+from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
 from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
+from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
@@ -69,7 +71,7 @@ class HiddenImages(Attack):
         aim=Aim.EXFILTRATION,
         threat=ThreatModel(position=Position.SERVER),
         requires=(),
-        also_reads=(*READ, Kind.GLOBAL_MODEL),
+        also_reads=(*READ, Kind.GLOBAL_MODEL, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL,),
         learns="one of the images behind a message, which stands among its numbers",
         does_not_show="images in low bits or signs of earlier rounds than the last, in pieces of unequal length "
@@ -90,22 +92,23 @@ class HiddenImages(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)
-        rows: dict[int, dict[int, list[_Array]]] = {}
-        last: dict[int, str] = {}
+        rows: dict[tuple[int, str], dict[int, list[_Array]]] = {}  # by client; each sum is of others
+        last: dict[tuple[int, str], str] = {}
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
-            assert a.sender.index is not None
+            whose = number_of(a.sender), message_of(a) if a.sender.index is None else ""
             arrays = [*_arrays(a.kind, a.payload), *_arrays(a.kind, _change(a, view))]
             floats = [x for x in arrays if x.values.dtype.kind == "f"]
             if a.round in newest and floats:
-                last[a.sender.index] = a.id
-                rows.setdefault(a.sender.index, {}).setdefault(a.round, []).extend(floats)
+                last[whose] = a.id
+                rows.setdefault(whose, {}).setdefault(a.round, []).extend(floats)
         ordered = [_order(list(each.values())) for each in rows.values()]
         found, layout = [sent for sent, _ in ordered], np.empty(len(ordered), object)
         layout[:] = [segments for _, segments in ordered]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
-            "client": np.array(list(rows)),
+            "client": np.array([client for client, _ in rows]),
+            "classes": np.array(knowledge.classes),
             "artifact": np.array([last[k] for k in rows]),
             "begin": np.concatenate([[0], ends[:-1]]).astype(np.int64),
             "end": ends.astype(np.int64),
@@ -117,9 +120,12 @@ class HiddenImages(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         trials: list[_Client] = []
-        for own, client in zip(_sent(claim), claim["client"].tolist(), strict=True):
-            members = _some(truth.client_images(client), self.config.members, rng)
-            others = _some(_unseen(truth, client, members), RATIO * len(members), rng)
+        columns = (claim[name].tolist() for name in ("client", "artifact"))
+        for own, client, artifact in zip(_sent(claim), *columns, strict=True):
+            _, owners, _ = _find_people(truth, claim, client, artifact)
+            whole = collect_images(truth, client, artifact, int(claim["classes"]))
+            members = _some(whole, self.config.members, rng)
+            others = _some(_unseen(truth, owners, members), RATIO * len(members), rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
                 trials.append(_ask(own, members, others, average_classes(members.y, truth.auxiliary), rng))
         if not trials:
@@ -152,23 +158,24 @@ class HiddenImages(Attack):
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
         rows = zip(_sent(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
         for own, client, artifact in rows:
-            labels = np.unique(truth.client_images(client).y).tolist()
-            members, owners, whose = gather_people(truth, artifact, labels)
-            members, whose = members.only(owners == client), whose[owners == client]
+            members, owners, whose = _find_people(truth, claim, client, artifact)
             if not len(members):
                 continue
             x = members.x
-            found.hold(client, whose)
+            theirs = {k: owners == k for k in np.unique(owners).tolist()}
+            for k, mine in theirs.items():
+                found.hold(k, whose[mine])
             if x[0].size > own.width * own.rounds:
                 continue
-            others = _some(_unseen(truth, client, members), len(members), rng)
+            others = _some(_unseen(truth, owners, members), len(members), rng)
             is_there = fits(own.numbers, np.concatenate([x, others.x]), own.rounds, own.width) >= EXACT
-            found.test(client, whose, whose[is_there[: len(x)]])
             found.luck(float(is_there[len(x) :].sum()), len(others))
-            if x[0].size <= own.width:
-                some = x[rng.permutation(len(x))[:PLANTED]]
-                hits = sum(fits(_written(own, image, rng), image[None])[0] >= EXACT for image in some)
-                found.plant(client, float(hits), len(some), protected=False)
+            for k, mine in theirs.items():
+                found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
+                if x[0].size <= own.width:
+                    some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
+                    hits = sum(fits(_written(own, image, rng), image[None])[0] >= EXACT for image in some)
+                    found.plant(k, float(hits), len(some), protected=False)
         return found.people()
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
@@ -176,9 +183,10 @@ class HiddenImages(Attack):
         places = set[Place]()
         columns = (claim[name].tolist() for name in ("client", "artifact"))
         for own, layout, client, artifact in zip(_sent(claim), claim["layout"], *columns, strict=True):
-            hit = [row for some in people for row in some.hit.get(client, ())]
-            members, _, rows = gather_people(truth, artifact, np.unique(truth.client_images(client).y).tolist())
-            for image in members.x[np.isin(rows, hit)]:
+            members, owners, rows = _find_people(truth, claim, client, artifact)
+            hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
+            is_hit = np.array([pair in hit for pair in zip(owners.tolist(), rows.tolist(), strict=True)], bool)
+            for image in members.x[is_hit]:
                 first = find_stretch(own.numbers, image)
                 places.add(Place() if first is None else find_place(layout, first, image.size))
         return choose_remedy(places, self.card.remedy)
@@ -246,9 +254,19 @@ def _sent(claim: Claim) -> list[_Sent]:
     return [_Sent(claim["numbers"][i:j], int(n), int(w)) for i, j, n, w in zip(*columns, strict=True)]
 
 
-def _unseen(truth: Truth, client: int, members: Images) -> Images:
+def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tuple[Images, Rows, Rows]:
+    """Everybody of that client behind a message, or of all clients in a sum: images, clients and rows."""
+    labels = (
+        range(int(claim["classes"])) if client == SEVERAL else np.unique(truth.client_images(client).y).tolist()
+    )
+    members, owners, rows = gather_people(truth, artifact, labels)
+    own = np.full(len(rows), True) if client == SEVERAL else owners == client
+    return members.only(own), owners[own], rows[own]
+
+
+def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:
     """Images of the members' classes that nobody trained on."""
-    unseen = truth.unseen([client]).images
+    unseen = truth.unseen(np.unique(clients).tolist()).images
     like = np.isin(unseen.y, members.y)
     return Images(x=unseen.x[like], y=unseen.y[like])
 
@@ -395,7 +413,6 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
         if a.kind in READ
         and a.channel == Channel.UPLINK
         and a.sender.role == Role.CLIENT
-        and a.sender.index is not None
         and a.origin == "recorded"
     ]
 

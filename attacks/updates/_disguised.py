@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.updates._gradients import KINDS, Arrays, Update, read_update
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -31,15 +32,19 @@ STEPS = 8  # of the power iteration
 
 
 def loneliest(view: Sequence[Artifact], knowledge: Knowledge, applies: Callable[[Update], bool]) -> list[Update]:
-    """Of every client the recorded update that looks most like one image's, in that order; only what applies."""
-    best: dict[int, tuple[float, Update]] = {}
+    """Of every client, and every sum, the recorded update that looks most like one image's, in that order.
+
+    Only what applies.
+    """
+    best: dict[int | str, tuple[float, Update]] = {}
     for update in readings([a for a in view if a.origin == "recorded"], knowledge):
         if not applies(update):
             continue
         alone = lone(update.gradient)
-        if update.client not in best or alone > best[update.client][0]:
-            best[update.client] = alone, update
-    order = sorted(best, key=lambda k: (-best[k][0], k))
+        whose = update.artifact if update.client == SEVERAL else update.client  # each sum is of others
+        if whose not in best or alone > best[whose][0]:
+            best[whose] = alone, update
+    order = sorted(best, key=lambda k: (-best[k][0], best[k][1].client, best[k][1].artifact))
     return [best[k][1] for k in order]
 
 
@@ -47,8 +52,8 @@ def readings(recorded: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Upd
     """Every reading of every message, the newest rounds first where it is read as it was sent."""
     series: dict[tuple[int, Kind], list[Artifact]] = defaultdict(list)
     for a in recorded:
-        if a.kind in KINDS and a.sender.role == Role.CLIENT and a.sender.index is not None:
-            series[a.sender.index, a.kind].append(a)
+        if a.kind in KINDS and a.sender.role == Role.CLIENT:
+            series[number_of(a.sender), a.kind].append(a)
     rest = index(a for a in recorded if a.kind not in KINDS)
     betas = dict.fromkeys((*BETAS, knowledge.training.get("momentum", 0.0)))
     for sent in series.values():

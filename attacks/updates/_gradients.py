@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sums import count_clients, number_of
 from fedaudit.attacks.evidence import is_replayed
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model
@@ -88,12 +89,12 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
         change = weights.moved(a, start, view, known)
         sent = {k: -v / reach - decay * np.asarray(start[k], np.float64) for k, v in change.items()}
     sent = {k: v for k, v in sent.items() if np.issubdtype(start[k].dtype, np.floating)}
-    if not any(v.any() for v in sent.values()) or a.sender.index is None:
+    if not any(v.any() for v in sent.values()):
         return None
     return Update(
         artifact=a.id,
         origin=a.origin,
-        client=a.sender.index,
+        client=number_of(a.sender),
         batch=batch,
         examples=examples,
         steps=steps,
@@ -111,9 +112,11 @@ def _schedule(a: Artifact, view: Sequence[Artifact], known: Mapping[str, float])
         batch = int(a.note.get("batch", a.note.get("n", 1)))
         return batch, batch, int(a.note.get("steps", 1))
     size = max(1, int(known.get("batch_size", 1)))
-    n = weights.read_examples(a, view) or size
+    clients = count_clients(a)  # of a sum, each with about as many examples
+    n = weights.read_examples(a, view) or clients * size
     if a.kind == Kind.GRADIENT:
         return n, n, 1
+    size *= clients
     return min(n, size), n, max(1, int(known.get("local_epochs", 1)) * -(-n // size))
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.sums import count_clients, number_of
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.fl.artifact import Artifact
@@ -55,16 +56,16 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         weight, bias = head_names(before, knowledge)
         if weight not in change:
             continue
-        assert a.sender.index is not None
         n = weights.read_examples(a, view)
-        rate, steps, slow = schedule(knowledge.training, a.round, n)
+        own = None if n is None else -(-n // count_clients(a))  # of a client, on average
+        rate, steps, slow = schedule(knowledge.training, a.round, own)
         if a.kind == Kind.CONTROL_DELTA:  # a direction: one step's worth
             rate, steps, slow = weights.length(a, view, knowledge.training), 1, 1.0
         lost = 1 - (1 - rate * knowledge.training.get("weight_decay", 0.0) / slow) ** steps
         moved = {k: change[k] + lost * np.asarray(before[k], np.float64) for k in (weight, bias) if k in change}
         found.append(
             HeadUpdate(
-                client=a.sender.index,
+                client=number_of(a.sender),
                 artifact=a.id,
                 round=a.round,
                 bias=moved.get(bias),

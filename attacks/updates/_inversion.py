@@ -44,7 +44,7 @@ CARD = Card(
     aim=Aim.RECONSTRUCTION,
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
-    also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+    also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),
     aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
     control="updates",
     rounds="all",

@@ -24,6 +24,7 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replayed
 from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
@@ -243,7 +244,8 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         origin = str(claim["origin"][i])
         if not classes or claim["inputs"][i] is None or (origin != "recorded" and sum(map(len, own)) > 1):
             continue
-        unseen, behind = truth.unseen([int(claim["sender"][i])]).images, np.concatenate([own[c] for c in classes])
+        client, behind = int(claim["sender"][i]), np.concatenate([own[c] for c in classes])
+        unseen = truth.unseen(truth.heard(str(artifact)) if client == SEVERAL else [client]).images
         marks = set(fingerprints(behind))
         others = unseen.x[np.isin(unseen.y, classes)]
         others = others[[m not in marks for m in fingerprints(others)]]

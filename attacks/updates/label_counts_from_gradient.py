@@ -49,7 +49,7 @@ class LabelCountsFromGradient(Attack):
         modality=frozenset({"image", "text"}),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         control="updates",
         learns="how many examples of each class were in a batch",

@@ -14,7 +14,7 @@ the client's). Left out: regression on a hundred simulated clients.
 
 The planted leak is one step on one image of each client: its class is certain.
 
-Claim: client [k], present bool [k, R, C] in the order of RULES, share float64 [k, C] (NaN: not
+Claim: client and artifact [k], present bool [k, R, C] in the order of RULES, share float64 [k, C] (NaN: not
 known), model [k]; extractors [models], objects: the models before training.
 """
 
@@ -28,6 +28,8 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evaluation.counting import collect_images, count_labels
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._head import (
@@ -58,7 +60,7 @@ class LabelCountsFromUpdate(Attack):
         modality=frozenset({"image", "text"}),
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GLOBAL_MODEL,),
-        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES),
+        also_reads=(*UPLOADS, Kind.NUM_EXAMPLES, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL, *SAID_WITH, Kind.NUM_EXAMPLES),
         learns="which classes a client owns, and how much of each",
         does_not_show="which images those are; nor proportions under a loss other than the plain softmax",
@@ -82,13 +84,14 @@ class LabelCountsFromUpdate(Attack):
         ] = 100
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        updates = head_updates(view, knowledge)
+        updates = _drop_older_sums(head_updates(view, knowledge))
         extractors, model = starting_models(updates, knowledge)
         share = np.full((len(updates), knowledge.classes), np.nan)
         for i, u in enumerate(updates[: self.config.max_clients]):
             share[i] = self.shares(u, knowledge)
         return {
             "client": np.array([u.client for u in updates]),
+            "artifact": np.array([u.artifact for u in updates]),
             "present": np.stack([self.present(u.bias, u.rows, u.norms) for u in updates]),
             "share": share,
             "model": model,
@@ -122,8 +125,8 @@ class LabelCountsFromUpdate(Attack):
         return by_client(claim["client"], claim["present"], lambda p: owned(_agreed(p), classes), OF_CLASSES)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
-        classes = counts.shape[1]
+        classes = claim["present"].shape[2]
+        counts = count_labels(truth, claim["client"].tolist(), claim["artifact"].tolist(), classes)
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
         planted, label = self._planted(claim, truth, rng)
         found: list[Evidence] = []
@@ -157,13 +160,20 @@ class LabelCountsFromUpdate(Attack):
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """What is said of one step on one image of each client [k, R, C], and its class [k, C]."""
         said, labels = [], []
-        for k, m in zip(claim["client"], claim["model"], strict=True):
-            own = truth.client_images(int(k))
+        columns = claim["client"].tolist(), claim["artifact"].tolist(), claim["model"]
+        for k, artifact, m in zip(*columns, strict=True):
+            own = collect_images(truth, k, artifact, claim["present"].shape[2])
             i = int(rng.integers(len(own)))
             bias, rows, norms = one_step(claim["extractors"][m], own.x[i : i + 1], int(own.y[i]))
             said.append(self.present(bias, rows, norms))
             labels.append(np.arange(len(bias)) == own.y[i])
         return np.stack(said), np.stack(labels)
+
+
+def _drop_older_sums(updates: Sequence[HeadUpdate]) -> list[HeadUpdate]:
+    """Of sums the newest: others are of much the same clients, and no trials of their own."""
+    newest = max((u.round for u in updates if u.client == SEVERAL), default=0)
+    return [u for u in updates if u.client != SEVERAL or u.round == newest]
 
 
 def _agreed(present: NDArray[np.bool_]) -> NDArray[np.bool_]:

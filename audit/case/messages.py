@@ -16,20 +16,20 @@ MOST_BYTES = 2**30  # of models and their like that are read at once
 def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "all"]) -> list[Artifact]:
     """Recorded artifacts of these kinds, in the order of the manifest.
 
-    Latest: every sender's latest message of each channel, and the broadcasts of those rounds. All: of models and
-    their like as many rounds as fit MOST_BYTES, spread evenly. Raises UserError where the record is damaged.
+    Latest: every sender's latest message of each channel, the latest sum of each number of clients, and the
+    broadcasts of those rounds. All: of models and their like as many rounds as fit MOST_BYTES, spread evenly.
+    Raises UserError where the record is damaged.
     """
-    newest: dict[tuple[str, str], int] = {}
+    newest: dict[tuple[str, ...], int] = {}
     for line in manifest(folder):
         if "message" in line:
-            key = (line["sender"], line["channel"])
-            newest[key] = max(newest.get(key, -1), line["round"])
-    last = {r for (sender, _), r in newest.items() if sender != str(SERVER)}
+            newest[_key(line)] = max(newest.get(_key(line), -1), line["round"])
+    last = {r for (sender, *_), r in newest.items() if sender != str(SERVER)}
 
     def reads(line: Mapping[str, Any]) -> bool:
         if not set(wanted) & set(line["kinds"]):
             return False
-        own = newest[(line["sender"], line["channel"])] == line["round"]
+        own = newest[_key(line)] == line["round"]
         return rounds == "all" or own or (line["sender"] == str(SERVER) and line["round"] in last)
 
     light, kept = (
@@ -42,6 +42,12 @@ def messages(folder: Path, wanted: Collection[Kind], rounds: Literal["latest", "
     found += read(folder, lambda line: bool(set(light) & set(line["kinds"])) and line["round"] not in kept, light)
     place = {line["message"]: i for i, line in enumerate(manifest(folder)) if "message" in line}
     return sorted(found, key=lambda a: place[a.id.rpartition("/")[0]])
+
+
+def _key(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """Messages of which the newest is the latest: an upload that a sum hides is another than one that is read."""
+    clients = len(line.get("behind", {}).get(Kind.AGGREGATE, ()))
+    return line["sender"], line["channel"], "hidden" * (not line["seen_by"]), str(clients)
 
 
 def _choose_rounds(folder: Path, wanted: Collection[Kind]) -> set[int] | None:

@@ -14,11 +14,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay, owned, received
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_bench, name_replay, owned, received
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -36,7 +37,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
     """
-    made, lab, recorded, parts = Replays(), Lab.of(case), index(recorded), owned(case)
+    made, lab, recorded, parts = Replays(), find_bench(case), index(recorded), owned(case)
     images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
     latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in parts}
     if lab is None or not latest:
@@ -118,12 +119,10 @@ def _add(
     origin: str,
 ) -> None:
     """One message a group, of the images of its label."""
-    if sent is None or not all(kind in sent for kind in _KINDS):
-        return
-    labels = sent[Kind.CONDENSED_LABELS]["labels"]
+    arrived = sent if sent is not None and all(kind in sent for kind in _KINDS) else {}
+    labels = arrived[Kind.CONDENSED_LABELS]["labels"] if arrived else torch.zeros(0)
     for label, group in groups.items():
         rows = labels == label
         for kind in _KINDS:
-            if rows.any():
-                part = {kind: {k: v[rows] for k, v in sent[kind].items()}}
-                made.add(f"{id}.{label}/{kind}", dataclasses.replace(like, kind=kind), part, group, note, origin)
+            part = {kind: {k: v[rows] for k, v in arrived[kind].items()}} if rows.any() else None
+            made.add(f"{id}.{label}/{kind}", dataclasses.replace(like, kind=kind), part, group, note, origin)

@@ -10,17 +10,20 @@ ones (`alone`), since the truth that an attack is held against is the image itse
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.artifacts import index, message_of
+from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.people import Arrivals
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
@@ -32,10 +35,12 @@ from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message, Protection, anew
+from fedaudit.fl.wire.sums import Sums
 from fedaudit.fl.wire.wire import Wire
 
 EACH = 6  # single people planted through each client's code, at least
@@ -57,6 +62,7 @@ class Replays:
 
     artifacts: list[Artifact] = field(default_factory=list)
     groups: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # artifact id -> rows of data.train
+    plants: list["Plant"] = field(default_factory=list)  # all that were made, also those that nobody could read
 
     def add(
         self,
@@ -69,19 +75,51 @@ class Replays:
     ) -> None:
         """What arrived, as an artifact of `like`'s kind and sender; nothing where a protection withheld it.
 
-        The server reads every upload where there are no protections, also one that they hide from it.
+        The server reads every upload where there are no protections, and what a sum tells of one that they hide.
         """
-        if sent is None or like.kind not in sent:
+        arrived = sent is not None and like.kind in sent
+        client = -1 if like.sender.index is None else like.sender.index
+        self.plants.append(Plant(like.kind, client, tuple(group.tolist()), origin, arrived))
+        if sent is None or not arrived:
             return
         self.groups[id] = group
         payload = to_numpy(sent[like.kind])
         if "norm" in sent.get(Kind.NUM_STEPS, {}):  # what a normalised delta was divided by
             note = {**note, "norm": float(sent[Kind.NUM_STEPS]["norm"])}
         seen_by = like.seen_by
-        if origin == UNPROTECTED and like.channel == Channel.UPLINK:
+        if Kind.AGGREGATE in sent:  # read in a sum, of which the server knows how many it is of
+            note = {**note, Kind.AGGREGATE.value: float(sent[Kind.AGGREGATE]["clients"])}
+            if Kind.NUM_EXAMPLES in sent:
+                note["examples"] = float(sent[Kind.NUM_EXAMPLES]["count"])
+        if like.channel == Channel.UPLINK and (origin == UNPROTECTED or Kind.AGGREGATE in sent):
             seen_by = (Role.SERVER.value,)
         made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note, seen_by=seen_by)
         self.artifacts.append(made)
+
+    def count_arrivals(self, kinds: Collection[Kind]) -> dict[int, Arrivals]:
+        """Client -> people planted in messages of these kinds, by whether the run's protections let them arrive.
+
+        Of people whose messages arrive without the protections: those are the plants that attacks are counted on.
+        """
+        counts: dict[tuple[int, Kind], Arrivals] = {}
+        works = {(p.kind, p.client, p.rows) for p in self.plants if p.origin == UNPROTECTED and p.arrived}
+        for p in self.plants:
+            if p.origin == REPLAYED and p.kind in kinds and (p.kind, p.client, p.rows) in works:
+                arrived, withheld = counts.get((p.client, p.kind), (0, 0))
+                of = len(p.rows)
+                counts[p.client, p.kind] = Arrivals(arrived + of * p.arrived, withheld + of * (not p.arrived))
+        clients = sorted({client for client, _ in counts})
+        return {k: max((c for (of, _), c in counts.items() if of == k), key=sum) for k in clients}
+
+
+class Plant(NamedTuple):
+    """A message that a control had a client make, whether it arrived or not."""
+
+    kind: Kind
+    client: int
+    rows: tuple[int, ...]  # of data.train, that the client then owned
+    origin: str
+    arrived: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +133,8 @@ class Lab:
     initial: State
     protections: Sequence[Protection]
     private: PrivateTraining | None
+    # round, client -> the others and what they uploaded in that round, for sums
+    others: Callable[[int, int], Sequence[tuple[int, Message]]] = lambda round, client: ()
 
     @classmethod
     def of(cls, case: Case) -> "Lab | None":
@@ -174,7 +214,12 @@ class Lab:
         wire = Wire(method.card, self.holdings.streams, anew(self.protections))
         if channel == Channel.RELAY:
             return wire.relay(round, message, client, client, settled=settled)
-        return wire.uplink(round, message, client, method.get_reference(received, message), settled)
+        arrived = wire.uplink(round, message, client, method.get_reference(received, message), settled)
+        return (
+            self._read_in_sum(round, client, arrived)
+            if arrived is not None and wire.chain.hides_single_uploads
+            else arrived
+        )
 
     def replayed(self, like: Artifact, received: Message) -> Message | None:
         """A visit of `like`'s sender in its round, and what arrives of it on the same channel."""
@@ -182,6 +227,63 @@ class Lab:
         assert client is not None, f"{like.id}: no client sent it"
         reply = self.trained(client, like.round, received)
         return self.sent(client, like.round, reply.message, received, like.channel)
+
+    def _read_in_sum(self, round: int, client: int, message: Message) -> Message:
+        """What the server reads of a message under secure aggregation: the mean of the run's own sum.
+
+        How many clients it is of stands under AGGREGATE. Of a single one it is the message itself.
+        """
+        others = self.others(round, client)
+        number: Message = {Kind.AGGREGATE: {"clients": torch.tensor(1 + len({k for k, _ in others}))}}
+        if not others:
+            return message | number
+        sums = Sums()
+        for upload in (message, *(m for _, m in others)):
+            sums.add(upload)
+        means = average_sum(to_numpy(sums.value()))
+        return number | {
+            kind: {k: torch.from_numpy(np.array(v)) for k, v in of.items()} for kind, of in means.items()
+        }
+
+
+def find_bench(case: Case) -> Lab | None:
+    """A lab whose messages arrive as the run's did: where only sums are read, in one with the others'."""
+    lab = Lab.of(case)
+    return None if lab is None else dataclasses.replace(lab, others=RecordedUploads(case))
+
+
+@dataclass(frozen=True)
+class RecordedUploads:
+    """What clients uploaded in a round, as it was recorded."""
+
+    case: Case
+
+    def __call__(self, round: int, client: int) -> list[tuple[int, Message]]:
+        """Who else uploaded, and each of their messages; nobody where the round was not recorded."""
+        return [(sender, message) for sender, message in self._rounds(round) if sender != client]
+
+    def _rounds(self, round: int) -> list[tuple[int, Message]]:
+        if round not in self._known:
+            self._known[round] = [] if self.case.artifacts is None else read_uploads(self.case.artifacts, round)
+        return self._known[round]
+
+    @cached_property
+    def _known(self) -> dict[int, list[tuple[int, Message]]]:
+        return {}
+
+
+def read_uploads(folder: Path, round: int) -> list[tuple[int, Message]]:
+    """Clients and the messages that they uploaded in a round, in the order of the manifest."""
+    messages: dict[tuple[str, int], Message] = {}
+
+    def is_upload(line: Mapping[str, Any]) -> bool:
+        return line["round"] == round and line["channel"] == Channel.UPLINK and "/" in line["sender"]
+
+    for a in read(folder, is_upload):
+        assert a.sender.index is not None
+        own = messages.setdefault((message_of(a), a.sender.index), {})
+        own[a.kind] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
+    return [(client, message) for (_, client), message in messages.items()]
 
 
 def received(recorded: Sequence[Artifact], upload: Artifact) -> Message:

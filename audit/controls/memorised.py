@@ -29,7 +29,15 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
+from fedaudit.audit.controls.lab import (
+    EACH,
+    Replays,
+    find_bench,
+    has_received_model,
+    name_replay,
+    owned,
+    received,
+)
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -62,7 +70,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     in the same rounds. Empty where the method sends no model, its clients cannot be played, or nothing of
     this was recorded.
     """
-    made, lab, recorded = Replays(), Lab.of(case), index(recorded)
+    made, lab, recorded = Replays(), find_bench(case), index(recorded)
     if lab is None:
         return made
     rng, parts = case.streams.numpy("replay_models"), owned(case)

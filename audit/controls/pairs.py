@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, Replays
+from fedaudit.audit.controls.lab import Replays, find_bench
 from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -23,7 +23,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
     recorded = index(recorded)
-    made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
+    made, lab, latest = Replays(), find_bench(case), senders(case, recorded)
     if lab is None or not latest:
         return made
     rng = case.streams.numpy("replay_pairs")

@@ -21,7 +21,16 @@ import torch
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
+from fedaudit.audit.controls.lab import (
+    EACH,
+    Lab,
+    Replays,
+    find_bench,
+    has_received_model,
+    name_replay,
+    owned,
+    received,
+)
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -47,7 +56,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     Empty where clients cannot be played, or no prototypes were recorded together with a model of that round.
     """
     recorded = index(recorded)
-    made, lab, latest = Replays(), Lab.of(case), senders(case, recorded)
+    made, lab, latest = Replays(), find_bench(case), senders(case, recorded)
     if lab is None or not latest:
         return made
     rng = case.streams.numpy("replay")
@@ -67,7 +76,8 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 sent = sent_prototype(bench, cell, group, recorded, streams)
                 id = name_replay(f"replay/n{n}/{i}", origin)
                 made.add(id, cell.sent, sent, group, {"n": n}, origin)
-    for k in sorted(latest.keys() & case.parts.keys()):
+    is_summed = any(p.hides_single_uploads() for p in case.protections)
+    for k in sorted(latest.keys() & case.parts.keys()) if not is_summed else ():  # no message is one client's
         whole(case, lab, latest[k], recorded, made)
     return made
 
@@ -161,4 +171,5 @@ def _of_class(sent: Message | None, label: int) -> Message | None:
     rows = sent[Kind.LOCAL_PROTOTYPES]["classes"] == label
     if not rows.any():
         return None
-    return {Kind.LOCAL_PROTOTYPES: {k: v[rows] for k, v in sent[Kind.LOCAL_PROTOTYPES].items()}}
+    own: Message = {Kind.LOCAL_PROTOTYPES: {k: v[rows] for k, v in sent[Kind.LOCAL_PROTOTYPES].items()}}
+    return own | {Kind.AGGREGATE: sent[Kind.AGGREGATE]} if Kind.AGGREGATE in sent else own

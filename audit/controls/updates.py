@@ -15,7 +15,16 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, has_received_model, name_replay, owned, received
+from fedaudit.audit.controls.lab import (
+    EACH,
+    Lab,
+    Replays,
+    find_bench,
+    has_received_model,
+    name_replay,
+    owned,
+    received,
+)
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -35,7 +44,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     noise = {f"noise_std.{k}": published_noise(case.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]  # those that attacks read
     uploads = [a for a in uploads if has_received_model(recorded, a)]
-    lab = Lab.of(case) if uploads else None
+    lab = find_bench(case) if uploads else None
     if lab is None:
         return made
     rng = case.streams.numpy("replay_updates")

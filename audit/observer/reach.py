@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedaudit.attacks.attack import Card
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import Protection
@@ -59,6 +59,12 @@ class Traffic(NamedTuple):
         """Every position with every kind that it could read of others, in the order of the channels."""
         return list(self.paths)
 
+    @property
+    def summed(self) -> frozenset[Kind]:
+        """Kinds that a sum of uploads tells of; all that can be summed, where no upload was counted."""
+        uploads = [k for k in self.kinds.get(Channel.UPLINK, ()) if k != Kind.AGGREGATE]
+        return frozenset(k for k in uploads or Kind if k.summed is not Summed.NO)
+
     def _readers(self, channel: Channel, kind: Kind) -> tuple[Position, ...]:
         if channel == Channel.UPLINK and self.hidden and kind != Kind.AGGREGATE:
             return ()
@@ -73,8 +79,13 @@ class Traffic(NamedTuple):
         return own | {kind for reader, kind in self.reaches if reader == position}
 
     def missing(self, card: Card, title: str) -> str:
-        """Why an attack can find nothing to read here, as a sentence; empty where it can."""
+        """Why an attack can find nothing to read here, as a sentence; empty where it can.
+
+        An attack that reads sums beside uploads finds in them the kinds that are summed.
+        """
         seen = self.visible(card.threat.position)
+        if Kind.AGGREGATE in card.also_reads and Kind.AGGREGATE in seen:
+            seen = (seen - {Kind.AGGREGATE}) | self.summed
         where = f"that the {card.threat.position} could read".replace("_", " ")
         if lacking := [k for k in card.requires if k not in seen]:
             return f"{title} sends no {' or '.join(lacking)} {where}"

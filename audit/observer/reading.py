@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedaudit.attacks.evaluation.artifacts import Artifacts
+from fedaudit.attacks.evaluation.sums import is_sum
 from fedaudit.fl.artifact import Array, Artifact
 from fedaudit.fl.kinds import Kind
 
@@ -41,6 +42,11 @@ def watched(view: Sequence[Artifact], opened: Opened) -> Artifacts:
     Replayed ones are the auditor's: opening them tells nothing of what crossed the wire.
     """
     return Artifacts(
-        replace(a, payload=_Payload(a.payload, a.kind, a.round, opened)) if a.origin == "recorded" else a
+        replace(a, payload=_Payload(a.payload, _name_kind(a), a.round, opened)) if a.origin == "recorded" else a
         for a in view
     )
+
+
+def _name_kind(artifact: Artifact) -> Kind:
+    """What crossed the wire: a sum, where the artifact was opened from one."""
+    return Kind.AGGREGATE if is_sum(artifact) else artifact.kind

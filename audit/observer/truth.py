@@ -12,6 +12,7 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -50,19 +51,25 @@ class KnownTruth:
 
     def told(self, artifact: Artifact) -> bool:
         """Whether what its sender holds is known; what the server sent is nobody's own."""
-        known = artifact.sender.role != Role.CLIENT or artifact.sender.index in self._parts
-        return known or artifact.id in self._groups
+        if artifact.id in self._groups or artifact.sender.role != Role.CLIENT:
+            return True
+        if artifact.sender.index is not None:
+            return artifact.sender.index in self._parts
+        return any(client in self._parts for client in self.heard(artifact.id))  # a sum
 
     def heard(self, artifact: str) -> frozenset[int]:
         """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""
         if artifact in self._groups:
             return frozenset()
-        if artifact not in self._behind:
+        behind = self._behind.get(artifact)
+        if behind is None:  # one kind of a sum
+            behind = self._behind.get(f"{artifact.rpartition('/')[0]}/{Kind.AGGREGATE}")
+        if behind is None:
             raise Untold(
                 f"nobody knows whose examples are behind {artifact}: not all uploads before it were recorded",
                 hint='name the clients under "behind" in its line of the manifest (docs/artifact-format.md)',
             )
-        return self._behind[artifact]
+        return behind
 
     @cached_property
     def _behind(self) -> Mapping[str, frozenset[int]]:

@@ -6,10 +6,12 @@ the card says that they collude.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from fedaudit.attacks.attack import Card, Images, Knowledge
+from fedaudit.attacks.attack import Card, Images, Knowledge, Player
+from fedaudit.attacks.evaluation.sums import open_sum
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
@@ -19,7 +21,7 @@ from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shifted
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import published_noise
 
@@ -71,12 +73,24 @@ def view(artifacts: Sequence[Artifact], party: Party, card: Card) -> list[Artifa
     return seen(artifacts, Observer((party,)), card)
 
 
-def seen(artifacts: Sequence[Artifact], who: Observer, card: Card) -> list[Artifact]:
-    """What an observer's parties could read, each artifact once, in the order given."""
+def seen(
+    artifacts: Sequence[Artifact],
+    who: Observer,
+    card: Card,
+    participants: Mapping[int, Collection[int]] = MappingProxyType({}),
+) -> list[Artifact]:
+    """What an observer's parties could read, each artifact once, in the order given.
+
+    Sums are opened for cards that read them beside uploads; `participants` are the clients of each round.
+    """
     names = {name for p in who.parties for name in (str(p), p.role.value)}
     own = () if card.threat.position == Position.NEXT_CLIENT else set(who.parties)
     readable = _readable(artifacts, card)
-    return [a for a in readable if not names.isdisjoint(a.seen_by) or a.sender in own]
+    found = [a for a in readable if not names.isdisjoint(a.seen_by) or a.sender in own]
+    if Kind.AGGREGATE not in card.also_reads:
+        return found
+    opened = (open_sum(a, participants.get(a.round, ())) if a.kind == Kind.AGGREGATE else [a] for a in found)
+    return [a for some in opened for a in some if a.kind in card.reads]
 
 
 def _readable(artifacts: Sequence[Artifact], card: Card) -> list[Artifact]:
@@ -129,7 +143,9 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
-def granted(case: Case, card: Card, workers: int) -> Knowledge:
+def granted(
+    case: Case, card: Card, workers: int, find_player: Callable[[Case], Player | None] = player
+) -> Knowledge:
     """The prior knowledge the threat model grants, as far as the case has it, and nothing else."""
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
@@ -141,7 +157,8 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         value = getattr(case.training, f.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             training[f.name] = float(value)
-    can_see_uploads = card.threat.position == Position.SERVER and Kind.LOCAL_PROTOTYPES in card.requires
+    played = {Kind.LOCAL_PROTOTYPES, *UPDATES} & {*card.requires, *card.targets}
+    can_see_uploads = card.threat.position == Position.SERVER and bool(played)
     for kind in card.reads:
         if std := published_noise(case.protections, kind):
             training[f"noise_std.{kind}"] = std
@@ -155,6 +172,6 @@ def granted(case: Case, card: Card, workers: int) -> Knowledge:
         trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, workers) if make else None,
-        player=player(case) if make and auxiliary is not None and can_see_uploads else None,
+        player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
     )

@@ -9,13 +9,15 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
+from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Player
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
+from fedaudit.attacks.people import count_withheld
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import kinds as kinds_of
@@ -27,6 +29,7 @@ from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
+from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.reading import Opened, watched
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, granted, observer, seen
@@ -37,6 +40,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.verdict.replays import replayed
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import CheckedCounts
@@ -107,8 +111,16 @@ class Bench:
         """Recorded in the rounds that the card wants, and planted for it; raises what its control raised."""
         if broken := self._unplanted.get((card.control, card.rounds)):
             raise broken
-        planted = self._planted.get((card.control, card.rounds), Replays())
-        return [*self._recorded[card.rounds], *planted.artifacts]
+        return [*self._recorded[card.rounds], *self.planted(card).artifacts]
+
+    @cached_property
+    def player(self) -> Player | None:
+        """Clients that adversaries play; what they sent to one attack is not made again for another."""
+        return player(self.case)
+
+    def planted(self, card: Card) -> Replays:
+        """What was planted for it."""
+        return self._planted.get((card.control, card.rounds), Replays())
 
 
 def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
@@ -119,7 +131,8 @@ def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
     if case.artifacts is None:
         return []
     sent = kinds_of(case.artifacts)
-    cards = [c for c in cards if sent.issuperset(c.requires)]
+    summed = {k for k in Kind if k.summed is not Summed.NO} if Kind.AGGREGATE in sent else set[Kind]()
+    cards = [c for c in cards if (sent | summed if Kind.AGGREGATE in c.reads else sent).issuperset(c.requires)]
     if not cards:
         return []
     kinds = {k for c in cards for k in c.reads}
@@ -165,7 +178,8 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     card, case = attack.card, bench.case
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
-    view, knowledge = watched(seen(artifacts, who, card), opened), granted(case, card, bench.workers)
+    view = watched(seen(artifacts, who, card, case.heard or {}), opened)
+    knowledge = granted(case, card, bench.workers, lambda _: bench.player)
     if (
         reason := _unfit(case, card)
         or absent(case, artifacts, view, card)
@@ -179,7 +193,7 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     else:
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         try:
-            found = _measured(attack, claim, bench.truth, case.streams.numpy("measure", name))
+            found = _measured(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
         except Untold as untold:
             said = attack.assertions(claim, case.data.classes)
             found = _unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))
@@ -195,9 +209,17 @@ def _unfit(case: Case, card: Card) -> str:
     return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {case.data.modality}"
 
 
-def _measured(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
+def _measured(
+    attack: Attack, claim: Claim, bench: Bench, truth: KnownTruth, rng: np.random.Generator
+) -> dict[str, Any]:
     evidence = attack.measure(claim, truth, rng)
-    people = attack.count_people(claim, truth, rng)
+    planted, targets = bench.planted(attack.card), attack.card.targets
+    people = [
+        count_withheld(
+            p, planted.count_arrivals(targets if p.kind is None or p.kind is Kind.AGGREGATE else (p.kind,))
+        )
+        for p in attack.count_people(claim, truth, rng)
+    ]
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": [dataclasses.asdict(p) for p in people],
@@ -235,7 +257,7 @@ def _unverified(
         return found
     try:
         claim = attack.run(told, knowledge, case.streams.numpy("attack", name))
-        found |= _measured(attack, claim, bench.told, case.streams.numpy("measure", name))
+        found |= _measured(attack, claim, bench, bench.told, case.streams.numpy("measure", name))
     except UserError:  # what is left cannot be measured
         return found
     if any(e["control"] == "none" and not replayed(Evidence(**e)) for e in found["evidence"]):

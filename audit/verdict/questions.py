@@ -76,7 +76,8 @@ def list_questions(scene: Scene, demands: Demands) -> list[Question]:
     """Everything that is asked of people's data, unanswered; the same before a run and after it."""
     found = []
     for reach, channels in scene.traffic.paths.items():
-        awaited = dict(list_aims(reach.kind, channels))
+        is_sum = reach.kind == Kind.AGGREGATE
+        awaited = _list_summed_aims(scene) if is_sum else dict(list_aims(reach.kind, channels))
         for aim, waits in awaited.items():
             found.append(
                 _question(
@@ -94,6 +95,15 @@ def list_questions(scene: Scene, demands: Demands) -> list[Question]:
         sent = scene.find_rounds(_reach(q)).sent if q.kind != MESSAGES else frozenset[int]()
         q.rounds = describe_rounds(sent, sent)
     return found
+
+
+def _list_summed_aims(scene: Scene) -> dict[Aim, bool]:
+    """Of a sum is asked what is asked of what it sums, as a client would have sent it."""
+    aims: dict[Aim, bool] = {}
+    for kind in sorted(scene.traffic.summed):
+        for aim, waits in list_aims(kind, (Channel.UPLINK,)):
+            aims[aim] = aims.get(aim, False) or waits
+    return {aim: aims[aim] for aim in Aim if aim in aims}
 
 
 def _reach(q: Question) -> Reach:
@@ -263,6 +273,7 @@ def _explain_unasked(
         name
         for twin in _list_twins(reach, scene.traffic)
         for name in list_fitting(answers.others, q.aim, twin, scene.modality)
+        if not scene.traffic.missing(answers.others[name], "")
     ]
     unopened = [a for a in mine if a.ran]
     if kept_out or (rounds.sent and not rounds.kept and (fitting or unopened)):

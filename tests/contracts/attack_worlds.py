@@ -21,7 +21,7 @@ from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
 from tests.attacks.generators import test_generators as generators
-from tests.attacks.models.overfit import overfit
+from tests.attacks.models.overfit import Played, light, overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
@@ -94,6 +94,12 @@ def trained(kind: Kind, channel: Channel, *seen: str, **settings: Any) -> Stage:
 def memorised(model: str, **settings: Any) -> Stage:
     """Models that have learnt sixty noisy images by heart: the world itself is the planted leak."""
     return of(overfit(), leak={"model": model}, **settings)
+
+
+def played(**settings: Any) -> Stage:
+    """Models that trained for two epochs, and an adversary who can run the clients' training."""
+    stage = of(light(), leak={"model": UPDATE}, **settings)
+    return replace(stage, knowledge=replace(stage.knowledge, player=Played(light())))
 
 
 def relayed() -> Stage:
@@ -176,6 +182,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "majority_class": lambda: of(summaries.world(), summaries.losses()),
     "mashed_membership": mashed,
     "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
+    "played_update": lambda: played(plays=16, **SMALL),
     "prototype_collusion": lambda: of(test_prototype_collusion.world()),
     "prototype_difference": joined,
     "prototype_linkage": lambda: of(groups((1, 2), 10, 60)),

@@ -1,6 +1,7 @@
 """A tiny federation that memorised its images: embedded digits, a narrow MLP, three clients."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from fedaudit.attacks.attack import Images, Knowledge, Unseen
+from fedaudit.attacks.attack import Images, Knowledge, Unseen, Visit
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.shadows import ShadowTrainer
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
@@ -23,6 +24,7 @@ from fedaudit.fl.training.local import train
 
 SHAPE, CLASSES = (1, 8, 8), 10
 CONFIG = LocalConfig(local_epochs=40, batch_size=20, lr=0.2, momentum=0.5)
+LIGHT = LocalConfig(local_epochs=2, batch_size=20, lr=0.1)
 
 
 class Mlp(Net):
@@ -42,7 +44,9 @@ class Overfit:
     makes digits hard to tell without memory.
     """
 
-    def __init__(self, size: int = 60, clients: int = 3, heart: bool = True, shift: int = 0) -> None:
+    def __init__(
+        self, size: int = 60, clients: int = 3, heart: bool = True, shift: int = 0, config: LocalConfig = CONFIG
+    ) -> None:
         rng = np.random.default_rng(0)
         digits = load_digits()
         x = (digits.images[:, None] / 16).astype(np.float32)
@@ -59,7 +63,7 @@ class Overfit:
         own, rest = order[: size * clients], order[size * clients :]
         self.parts = np.split(own, clients)
         self.auxiliary, self.reference = self._images(rest[:500]), self._images(rest[500:])
-        self.shift = shift
+        self.shift, self.config = shift, config
         start = state_of(initialise(Mlp, Streams(0)))
         models = [self._train(start, p, k) if heart else start for k, p in enumerate(self.parts)]
         common = self._train(start, own, 99) if heart else start
@@ -71,11 +75,13 @@ class Overfit:
         return Images(x=self.data.train.x[index], y=self.data.train.y[index])
 
     def _train(self, start: Any, index: NDArray[np.int64], number: int) -> Any:
-        own = self._images(index)
+        return self.train(start, self._images(index), number, self.config)
+
+    def train(self, start: Any, own: Images, number: int, config: LocalConfig) -> Any:
         with torch.random.fork_rng(devices=[]):
             net = Mlp()
         x, y = (torch.from_numpy(own.x) - 0.5) / 0.3, torch.from_numpy((own.y + self.shift) % CLASSES)
-        return train(FedAvg(CONFIG), net, start, x, y, {}, Streams(number).torch("order")).state
+        return train(FedAvg(config), net, start, x, y, {}, Streams(number).torch("order")).state
 
     @property
     def trainer(self) -> ShadowTrainer:
@@ -118,9 +124,40 @@ class Overfit:
         return self._images(self.parts[client])
 
 
+class Played:
+    """Clients of that world as an adversary plays them: their training, on images of its own."""
+
+    def __init__(self, world: Overfit) -> None:
+        self._world = world
+
+    def train(
+        self,
+        visit: Visit,
+        holdings: Sequence[Images],
+        seed: int,
+        *,
+        protected: bool = True,
+        steps: int | None = None,
+    ) -> list[Artifact | None]:
+        start = {k: torch.from_numpy(np.array(v)) for k, v in visit.weights.items()}
+        config = self._world.config
+        if steps is not None:
+            config = replace(config, local_epochs=steps, batch_size=1000, momentum=0.0)
+        return [
+            _artifact(Kind.LOCAL_MODEL, self._world.train(start, own, seed + i, config), 0, 0)
+            for i, own in enumerate(holdings)
+        ]
+
+
 @cache
 def overfit() -> Overfit:
     return Overfit()
+
+
+@cache
+def light() -> Overfit:
+    """Clients that train as long as clients do."""
+    return Overfit(config=LIGHT)
 
 
 @cache

@@ -1,5 +1,6 @@
 """Clients that are played say what their messages tell of single images, whatever they send as prototypes."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,6 +15,7 @@ from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.observer.player import ClientPlayer
 from fedaudit.audit.observer.view import granted, observer, seen
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.settings.config import Config
@@ -162,3 +164,40 @@ def test_noise_differs_between_visits_and_can_be_silent() -> None:
     assert not np.allclose(noisy[0][3], noisy[1][3])
     np.testing.assert_array_equal(silent[0][3], silent[1][3])
     assert np.linalg.norm(silent[0][3]) <= 1 + 1e-5 < np.linalg.norm(bare[0][3])
+
+
+def test_what_one_attack_has_played_is_not_played_again_for_another_and_gives_the_same() -> None:
+    sources, first = federation("Log")
+    assert isinstance(first.player, ClientPlayer)
+    fresh = replace(first, player=ClientPlayer(first.player.case, first.player.lab))
+    assert isinstance(fresh.player, ClientPlayer)
+    once, _ = read(sources, fresh)
+    played = fresh.player.count_played()
+    again, _ = read(sources, fresh)
+    assert fresh.player.count_played() == played > 0
+    alone, _ = read(sources, replace(first, player=ClientPlayer(first.player.case, first.player.lab)))
+    for a, b, c in zip(once, again, alone, strict=True):
+        assert np.array_equal(a.source.features, b.source.features)
+        assert np.array_equal(a.source.features, c.source.features)
+
+
+def test_a_visit_in_another_round_or_with_other_images_is_another() -> None:
+    sources, known = federation("Log")
+    assert isinstance(known.player, ClientPlayer) and known.auxiliary is not None
+    player = ClientPlayer(known.player.case, known.player.lab)
+    first, own = sources[0].prototypes[0], known.auxiliary.only(np.arange(12))
+    visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
+    moved = {name: v + 1 if name.endswith("bias") else v for name, v in visit.weights.items()}
+    asked = [
+        (visit, [own], {}),
+        (visit, [own.only(np.arange(11))], {}),
+        (visit, [own], {"protected": False}),
+        (visit, [own], {"noised": False}),
+        (visit, [own], {"draws": 3}),
+        (replace(visit, weights=moved), [own], {}),
+    ]
+    for number, (who, holdings, how) in enumerate(asked, 1):
+        player(who, holdings, 1, **how)
+        assert player.count_played() == number
+    player(visit, [own], 1)
+    assert player.count_played() == len(asked)

@@ -292,6 +292,37 @@ def test_secure_aggregation_leaves_the_server_the_sum_which_is_asked_about_as_we
     assert "membership.server.local_model" not in asked and asked["membership.server.aggregate"].required
 
 
+SUMMABLE = [
+    name for name, card in METHODS.items() if card.uplink and not SecureAggregation().refuses(card.uplink)
+]
+
+
+@pytest.mark.parametrize("method", SUMMABLE)
+def test_of_a_sum_is_asked_what_is_asked_of_the_uploads_in_it(method: str) -> None:
+    hidden = list_questions(make_scene(method, protections=[SecureAggregation()]), DEMANDS)
+    single = list_questions(make_scene(method), DEMANDS)
+    uplink = {str(k) for k in METHODS[method].uplink}
+    in_sums = {(q.aim, q.required) for q in hidden if q.kind == Kind.AGGREGATE}
+    before = {(q.aim, q.required) for q in single if q.kind in uplink and q.observer == Position.SERVER}
+    assert {aim for aim, _ in in_sums} == {aim for aim, _ in before}
+    assert {aim for aim, required in in_sums if required} == {aim for aim, required in before if required}
+
+
+@pytest.mark.parametrize("method", SUMMABLE)
+def test_attacks_on_uploads_find_in_a_sum_what_they_read_and_only_that(method: str) -> None:
+    bare, hidden = make_scene(method).traffic, make_scene(method, protections=[SecureAggregation()]).traffic
+    reading = {n: c for n, c in CARDS.items() if Kind.AGGREGATE in c.also_reads}
+    assert len(reading) >= 15
+    for name, card in reading.items():
+        assert bool(hidden.missing(card, "")) is bool(bare.missing(card, "")), name
+    scene = make_scene(method, protections=[SecureAggregation()])
+    unanswered = answer(scene, [])
+    for q in unanswered.values():
+        if q.kind == Kind.AGGREGATE and "left out" in q.why:
+            named = q.why.removeprefix("left out: ").split(", ")
+            assert all(not hidden.missing(CARDS[n], "") for n in named), q.why
+
+
 @pytest.mark.parametrize(
     ("some", "every", "words"),
     [
