@@ -14,28 +14,27 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, RowRule, mean
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.attendance import Attendance, Participants
 from fedaudit.fl.clients.client import Reply
-from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
-from fedaudit.fl.clients.time_model import TimeModel, Workload, round_length
+from fedaudit.fl.clients.failures import FailureConfig
+from fedaudit.fl.clients.task_clock import TaskClock
+from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
-from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
+from fedaudit.fl.data.participation import UNKNOWN, Availability
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import State
-from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
-from fedaudit.fl.recording.sizes import message_bytes
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.compromise import Compromise, Tampering
+from fedaudit.fl.training.evaluation import Evaluator
 from fedaudit.fl.wire.protection import Message, Payload
 from fedaudit.fl.wire.watched import Measured, Rows
 from fedaudit.fl.wire.wire import Wire
-
-_CHUNK = 1000  # test examples scored at a time; fixed, so that sums do not depend on the workers
 
 
 @dataclass(frozen=True)
@@ -107,29 +106,25 @@ class Tally:
         return max(0.0, self._squares / self.delivered - float(mean @ mean))
 
 
-class Participants(NamedTuple):
-    selected: tuple[int, ...]
-    answering: tuple[int, ...]  # those with data that will train
-
-
 @dataclass
 class Federation:
     """One run. `metrics` and `checkpoints` may be None: nothing is then kept on disk.
 
+    `attendance` says who takes part and is heard, `clock` how long work takes, and `wire` carries all messages.
     A method reads `public` and what clients sent. `parts` and `read_examples` are the clients' data: the ledger
     lists that somebody looked at them.
     """
 
     holdings: InitVar[Holdings]
     initial: State
-    availability: Availability
+    availability: InitVar[Availability]
     wire: Wire
     workers: Workers
     metrics: Log | None = None
     checkpoints: Checkpoints | None = None
-    empty_round: Literal["redraw", "skip"] = "redraw"
-    reply_loss: float = 0.0  # probability that a trained client's reply is lost
-    failures: FailureConfig = field(default_factory=FailureConfig)
+    empty_round: InitVar[Literal["redraw", "skip"]] = "redraw"
+    reply_loss: InitVar[float] = 0.0
+    failures: InitVar[FailureConfig | None] = None
     aggregator: Aggregator = field(default_factory=mean)  # what a method's server averages models by
     prototype_aggregator: Aggregator = field(default_factory=mean)  # and prototypes, class by class
     compromise: Compromise = field(default_factory=Compromise)
@@ -138,16 +133,33 @@ class Federation:
     progress: Callable[[str, int, int], None] = lambda *_: None
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
-    redraws: int = 0
     _measured: Measured = field(default_factory=Measured)  # of the last round that ended
     # Work done before it was needed, by client and version; it could be done again, so checkpoints leave it out
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 
-    def __post_init__(self, holdings: Holdings) -> None:
+    def __post_init__(
+        self,
+        holdings: Holdings,
+        availability: Availability,
+        empty_round: Literal["redraw", "skip"],
+        reply_loss: float,
+        failures: FailureConfig | None,
+    ) -> None:
         self._holdings, data = holdings, holdings.data
         labels = data.train.y[holdings.spare]
         self.public = PublicData(data.shape, len(data.classes), holdings.spare, labels)
         self.parts = Rows(holdings.parts)
+        self.attendance = Attendance(
+            availability,
+            holdings.streams,
+            len(holdings.parts),
+            self.members,
+            empty_round=empty_round,
+            reply_loss=reply_loss,
+            failures=failures or FailureConfig(),
+        )
+        self.clock = TaskClock(holdings.time_model, self.attendance, self.compromise.late)
+        self._evaluator = Evaluator(self.workers, data, holdings.parts)
         self.wire.chain.compromised = self.compromise.acting
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
@@ -182,10 +194,6 @@ class Federation:
     def streams(self) -> Streams:
         return self._holdings.streams
 
-    @property
-    def time_model(self) -> TimeModel | None:
-        return self._holdings.time_model
-
     def averages(
         self,
         round: int,
@@ -219,7 +227,7 @@ class Federation:
             averages,
             message.get(Kind.GLOBAL_MODEL, {}),
             before,
-            lambda k: not self.hears(averages.round, k),
+            lambda k: not self.attendance.is_heard(averages.round, k),
             weight,
         )
 
@@ -233,76 +241,11 @@ class Federation:
         The wire hears who was drawn, and by which law. A `choice` that the method makes among them, or
         candidates that are not everybody, make it another law than availability's own.
         """
-        found = self._draw_participants(round, candidates)
-        found = found._replace(answering=tap.current().draw(round, found.answering))
+        participants = self.attendance.draw(round, candidates)
         whole = not choice and list(candidates) == list(range(len(self.parts)))
-        self.wire.accounts.note_draw(round, found.answering, self.law if whole else lambda _: UNKNOWN)
-        return found
-
-    def law(self, client: int | None) -> Drawn:
-        """How a client comes to take part where the method leaves it to availability."""
-        without = len(self.parts) - len(self.members)
-        return drawn(self.availability, len(self.parts), self.empty_round, client, without)
-
-    def _draw_participants(self, round: int, candidates: Sequence[int]) -> Participants:
-        self.redraws = 0
-        while True:
-            found = self.availability.draw(round, candidates, self.streams, self.redraws)
-            answering = tuple(k for k in found.answering if len(self._holdings.parts[k]))
-            # The papers' code draws again until somebody answers. 1000 draws without anybody
-            # mean that nobody ever will (p = 0, or no client has data).
-            if answering or self.empty_round == "skip" or self.redraws >= 1000:
-                return Participants(found.selected, answering)
-            self.redraws += 1
-
-    def loses_reply(self, round: int, client: int) -> bool:
-        if not self.reply_loss:
-            return False
-        return bool(self.streams.numpy("reply_loss", round, client).random() < self.reply_loss)
-
-    def turn(self, round: int, client: int) -> Turn:
-        """How often a client is asked in a round, by a server that asks all at once, and what comes of it."""
-        if not self.failures.any:
-            return Turn()
-        return turn(client, self.failures, RandomFaults(self.failures, self.streams, round))
-
-    def hears(self, round: int, client: int) -> bool:
-        """Whether a client that was asked with all others is heard in the end."""
-        return self.turn(round, client).heard and not self.loses_reply(round, client)
-
-    def fail(self, round: int, answering: Iterable[int], tally: Tally) -> None:
-        """Note who fails in a round, and how long the server waits for those it does not hear."""
-        if not self.failures.any:
-            return
-        turns = [self.turn(round, k) for k in answering]
-        tally.waited = max((t.time for t in turns if not t.heard), default=0.0)
-        events = sorted((dict(e) for t in turns for e in t.events), key=lambda e: (e["time"], e["client"]))
-        tally.notes |= {"requests": sum(t.requests for t in turns), "events": events}
-
-    def task_time(
-        self,
-        round: int,
-        client: int,
-        down: Message,
-        up: Message,
-        examples: int,
-        cost: Callable[[Workload], float],
-    ) -> float:
-        """Simulated time of one client's download, training, upload and delays; without a clock, of delays alone.
-
-        `cost` says how many seconds of the profile training on an example takes.
-        """
-        delay = self.turn(round, client).time + self.compromise.late(round, client)
-        if self.time_model is None:
-            return delay
-        taken = self.time_model.task_time(
-            client,
-            bytes_down=message_bytes(down),
-            bytes_up=message_bytes(up),
-            examples=examples,
-            cost=cost(self.time_model.workload),
-        )
-        return tap.current().measure(round, client, self.time_model.delayed(taken, round, client) + delay)
+        law = self.attendance.get_law if whole else lambda _: UNKNOWN
+        self.wire.accounts.note_draw(round, participants.answering, law)
+        return participants
 
     def read_examples(self) -> Arrays:
         """The training set, of which `parts` are the clients' rows."""
@@ -313,48 +256,6 @@ class Federation:
         """A client's examples over the mean of all, for how long it simulates to work."""
         sizes = [len(part) for part in self._holdings.parts]
         return sizes[client] / max(1.0, float(np.mean(sizes)))
-
-    def evaluate(self, model: State, *, keep_answers: bool = False) -> dict[str, Any]:
-        """Accuracy (fraction) and loss on the whole test set, by class, and a backdoor's success as `asr`.
-
-        With `keep_answers` also `correct`, a bit for each test example in their order, as hexadecimal digits: two
-        runs on one test set are compared example by example.
-        """
-        self.workers.everywhere("serve", model)
-        total = np.arange(len(self._holdings.data.test))
-        chunks = [total[i : i + _CHUNK] for i in range(0, len(total), _CHUNK)]
-        scores = list(self.workers.map("score", chunks))
-        correct, seen = (torch.stack([s[i] for s in scores]).sum(0) for i in (0, 1))
-        turned, of = (sum(s[3][i] for s in scores) for i in (0, 1))
-        answers = np.packbits(torch.cat([s[4] for s in scores]).numpy()).tobytes().hex() if keep_answers else ""
-        return (
-            ({"asr": turned / of} if of else {})
-            | ({"correct": answers} if answers else {})
-            | {
-                "accuracy": float(correct.sum() / seen.sum()),
-                "test_loss": sum(s[2] for s in scores) / len(total),
-                "class_accuracy": (correct.double() / seen.clamp(min=1)).tolist(),
-            }
-        )
-
-    def evaluate_own(self, models: Iterable[tuple[int, State]]) -> dict[str, Any]:
-        """Mean scores of clients' own models, as `client_*`, on the whole test set.
-
-        `personal_accuracy` weighs each model's accuracy by class with its owner's label
-        distribution: what the owner can expect on data like its own.
-        """
-        scores, personal, y = [], [], self._holdings.data.train.y
-        for k, model in models:
-            scores.append(self.evaluate(model))
-            mix = np.bincount(y[self._holdings.parts[k]], minlength=len(self._holdings.data.classes))
-            personal.append(float(mix @ np.array(scores[-1]["class_accuracy"]) / mix.sum()))
-        if not scores:
-            return {}
-        mean = {
-            f"client_{name}": np.mean([s[name] for s in scores], 0).tolist()
-            for name in ("accuracy", "test_loss", "class_accuracy")
-        }
-        return mean | {"personal_accuracy": float(np.mean(personal))}
 
     def end_round(
         self,
@@ -376,7 +277,7 @@ class Federation:
             "delivered": tally.delivered,
             "lost": tally.lost,
             "rejected": tally.rejected,
-            "redraws": self.redraws,
+            "redraws": self.attendance.redraws,
             "samples_used": tally.examples,
             "bytes_up": sent[Channel.UPLINK],
             "bytes_down": sent[Channel.DOWNLINK],
@@ -385,16 +286,13 @@ class Federation:
         }
         self._check_reads(round)
         record |= {k: v / max(1, tally.delivered) for k, v in dict.items(tally.stats)} | tally.notes
-        if self.time_model is not None or self.failures.any:
-            record["round_length"] = max(round_length(tally.times), tally.waited)
-        if self.time_model is not None:
-            record |= self.time_model.shares(tally.times)
+        record |= self.clock.describe_round(tally.times, tally.waited)
         if self.compromise.clients:
             record["compromised"] = sorted(self.compromise.acting(round) & tally.heard)
         last = round == rounds - 1
         if last or (round + 1) % self.evaluate_every == 0:
-            record |= self.evaluate(model, keep_answers=last) if model else {}
-            clients = self.evaluate_own(own())
+            record |= self._evaluator.evaluate(model, keep_answers=last) if model else {}
+            clients = self._evaluator.evaluate_clients(own())
             record |= clients
             if not model:
                 record |= {k.removeprefix("client_"): v for k, v in clients.items()}

@@ -336,7 +336,8 @@ class RoundMethod(ServerSide, ClientSide, Method):
         if self.is_choosing("choose_candidates") and not is_blind(type(self)):
             federation.wire.accounts.enter_selection(t)
         tally = Tally(selected=len(selected))
-        federation.fail(t, answering, tally)
+        tally.waited, notes = federation.attendance.ask_all(t, answering)
+        tally.notes |= notes
         message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
         chosen, learnt = self.select(state, answering, t, message, federation)
@@ -356,7 +357,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", jobs)
             for k, reply in tampering.replies(zip(answering, replies, strict=True), base):
-                if not federation.hears(t, k):
+                if not federation.attendance.is_heard(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays
                     continue
                 received = federation.wire.uplink(t, reply.message, k, base(k, reply.message))
@@ -369,8 +370,8 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
                 cost = partial(self.estimate_cost, k, received, reply.examples)
-                tally.times[k] = federation.task_time(t, k, down, received, reply.examples, cost)
-                if federation.time_model is not None:
+                tally.times[k] = federation.clock.measure(t, k, down, received, reply.examples, cost)
+                if federation.clock.model is not None:
                     federation.wire.records.observe(t, k, tally.times[k], down, received)
                 yield Delivery(
                     client=k, message=received, examples=count_claimed(received, reply), time=tally.times[k]

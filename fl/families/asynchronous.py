@@ -221,8 +221,10 @@ class Asynchronous(RoundMethod):
             version=t,
             places=places,
             waiting=order,
-            duration=lambda k: self.duration(federation, k, t) + federation.turn(t, k).time,
-            loses=lambda k, started: federation.loses_reply(t, k) or not federation.turn(started, k).heard,
+            duration=lambda k: self.duration(federation, k, t) + federation.attendance.ask(t, k).time,
+            loses=lambda k, started: (
+                federation.attendance.is_reply_lost(t, k) or not federation.attendance.ask(started, k).heard
+            ),
         )
 
     def _train(

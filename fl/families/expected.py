@@ -11,7 +11,7 @@ from fedaudit.fl.runtime.tree import Tree, size_bytes
 
 def expected_times(method: RoundMethod, state: Tree, federation: Federation) -> NDArray[np.float64]:
     """[clients] tau_k, without jitter; infinite for clients without data. Raises UserError without a clock."""
-    times = federation.time_model
+    times = federation.clock.model
     if times is None:
         raise UserError(
             f"{method.card.title} chooses clients by their times, and the federation has no clock",

@@ -55,7 +55,7 @@ class Narrow(RoundMethod):
         [self.slices] = federation.workers.map("widths", [self.config.widths])
 
     def start(self, federation: Federation) -> Tree:
-        times = federation.time_model
+        times = federation.clock.model
         kappa: Sequence[float] = [1.0] * len(federation.parts) if times is None else times.capability.tolist()
         return {"model": self.initialise(federation), "tiers": tiers(kappa, len(self.config.widths))}
 

@@ -79,7 +79,7 @@ class Relaying(RoundMethod):
 
     def faults(self, t: int, lost: Collection[int], federation: Federation) -> Faults:
         """What will go wrong this round."""
-        return RandomFaults(federation.failures, federation.streams, t, frozenset(lost))
+        return RandomFaults(federation.attendance.failures, federation.streams, t, frozenset(lost))
 
     def schedule(
         self, t: int, groups: Groups, state: Tree, federation: Federation, cap: int = 1
@@ -87,7 +87,7 @@ class Relaying(RoundMethod):
         """This round's relays, what the metrics say of them, and the new clock and task counts."""
         members = [k for group in groups for k in group]
         selected, answering = federation.participate(t, sorted(members))
-        lost = [k for k in answering if federation.loses_reply(t, k)]
+        lost = [k for k in answering if federation.attendance.is_reply_lost(t, k)]
         completed = {int(k): n for k, n in state["completed"].items()}
         faults = self.faults(t, lost, federation)
         relays = [
@@ -95,7 +95,7 @@ class Relaying(RoundMethod):
                 [k for k in group if k in answering],
                 completed,
                 self.config.faults,
-                federation.failures,
+                federation.attendance.failures,
                 faults,
                 cap,
             )

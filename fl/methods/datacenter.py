@@ -32,7 +32,6 @@ class Datacenter(RoundMethod):
         federation.wire.records.note_pooled(federation.members)
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
         federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
-        federation.redraws = 0
         return {"model": reply.message[Kind.LOCAL_MODEL]}
 
     def pool(self, everybody: Client) -> Reply:

@@ -55,7 +55,7 @@ class FedCS(FedAvg):
             return super().choose_candidates(state, round, federation)
         times = expected_times(self, state, federation)
         upload = np.zeros_like(times)
-        if self.config.channel == "shared" and (clock := federation.time_model) is not None:
+        if self.config.channel == "shared" and (clock := federation.clock.model) is not None:
             upload = size_bytes(state["model"]) / MEGABYTE / clock.workload.bandwidth / clock.capability
         if not times.min() < self.config.deadline:
             raise UserError(

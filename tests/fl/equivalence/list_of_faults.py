@@ -57,7 +57,10 @@ FAULTS = [
         "                    tally.lost += 1\n                    memory[k] = reply.memory or {}\n",
     ),
     Fault(
-        "a lost answer is averaged all the same", "fl/method.py", "if not federation.hears(t, k):", "if False:"
+        "a lost answer is averaged all the same",
+        "fl/method.py",
+        "if not federation.attendance.is_heard(t, k):",
+        "if False:",
     ),
     Fault(
         "memory is never kept",

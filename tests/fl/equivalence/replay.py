@@ -130,10 +130,7 @@ class Script(Availability):
 
 
 class Replayed(Federation):
-    """Loses the answers of the script and keeps the state after every round."""
-
-    def loses_reply(self, round: int, client: int) -> bool:
-        return client in self.availability.lost[round]  # type: ignore[attr-defined]
+    """Keeps the state after every round."""
 
     def end_round(self, round: int, rounds: int, model: Any, state: Tree, memory: Any, own: Any = tuple) -> None:
         self.seen.append(_state(model, state, memory, dict(own())))  # type: ignore[attr-defined]
@@ -188,6 +185,8 @@ def replay(
             workers=pool,
             empty_round="skip",
         )
+        lost = index["lost"]
+        monkeypatch.setattr(federation.attendance, "is_reply_lost", lambda round, client: client in lost[round])
         federation.seen = []  # type: ignore[attr-defined]
         method.run(federation)
     states: list[dict[str, np.ndarray]] = federation.seen  # type: ignore[attr-defined]
