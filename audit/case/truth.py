@@ -73,6 +73,17 @@ def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Trut
     return Truth(Arrays(x=x, y=y), np.concatenate(owners))
 
 
+def load_examples(path: Path) -> Arrays:
+    """One NAME.npz by itself, whatever the shape of its examples. Raises UserError that names what is wrong."""
+    arrays = _load_npz(path)
+    x, y = arrays["x"], arrays["y"]
+    if y.dtype.kind not in "iu" or y.shape != (len(x),) or (y.size and y.min() < 0):
+        raise UserError(
+            f"{path}: y is no label from 0 for each of {len(x)} examples", hint="whole numbers, one each"
+        )
+    return Arrays(x=x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x, y=y.astype(np.int64))
+
+
 def example_shape(folder: Path) -> list[int]:
     """Of the first example in a folder of truth. Raises UserError where there is none that says it."""
     if folder.is_dir():

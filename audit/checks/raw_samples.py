@@ -14,6 +14,7 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Checked, CheckResult
 from fedaudit.fl.artifact import Artifact, Channel, Role
+from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 
@@ -83,7 +84,11 @@ def describe(
 def count_own(sent: Artifact, case: Case) -> int:
     """How many examples of a message are its sender's."""
     assert sent.sender.index is not None
-    own = case.data.train.take(case.parts[sent.sender.index])
+    return count_equal(sent, case.data.train.take(case.parts[sent.sender.index]))
+
+
+def count_equal(sent: Artifact, own: Arrays) -> int:
+    """How many examples of a message are among `own`."""
     hits = 0
     for x, y in zip(sent.payload["images"], sent.payload["labels"], strict=True):
         same = own.x[own.y == y]

@@ -342,6 +342,7 @@ def _again(path: Path, phase: str, other: Path | None, data: list[str] | None, t
 
 
 from fedaudit.audit.cli import bring as _bring  # noqa: E402, F401
+from fedaudit.audit.cli import guard as _guard  # noqa: E402, F401
 from fedaudit.audit.cli import privacy as _privacy  # noqa: E402, F401  (these add their commands after those above)
 from fedaudit.audit.cli import read as _read  # noqa: E402, F401
 from fedaudit.audit.cli import review as _review  # noqa: E402, F401

@@ -35,6 +35,7 @@ MOST = 50  # messages looked at
 MOVED = 0.01  # share of numbers that a projection may move in what it has made: sums in another order
 DRAWS, LEVEL = 100, 0.01  # of noise on true numbers, and how unlikely all of them are right by chance
 NUMBERS = 100  # that noise must lie on for its length to be known
+SHORT = 0.5  # of the length of noise alone, below which it is not there
 GAUSSIAN, NAME = "gaussian", "protection"
 
 
@@ -162,7 +163,7 @@ def _noise(releases: Sequence[tuple[Upload, Release]]) -> tuple[Status, str] | N
         std = r.noise_std / math.sqrt(r.aggregated) * (1.0 if r.mechanism == GAUSSIAN else math.sqrt(2))
         length = math.sqrt(sum(float(v.double().pow(2).sum()) for v in moving.values()))
         looked, most, least = looked + 1, max(most, length), min(least, std * math.sqrt(d))
-        short += length < 0.5 * std * math.sqrt(d)
+        short += length < SHORT * std * math.sqrt(d)
         bounded = r.clip_norm is not None and r.clip_of == "update"
         long += bounded and length > float(r.clip_norm or 0) + std * (math.sqrt(d) + 5)
     if not looked:
@@ -176,6 +177,11 @@ def _noise(releases: Sequence[tuple[Upload, Release]]) -> tuple[Status, str] | N
         return "contradicted", f"{text[0].upper()}{text[1:]}"
     text = f"{seen}, long enough to hold noise as stated ({least:.3g}), which does not show that it is noise."
     return "declared", f"{text[0].upper()}{text[1:]}"
+
+
+def is_shorter_than_noise(values: NDArray[np.float64], std: float) -> bool:
+    """Whether numbers are too short to hold Gaussian noise of this standard deviation each."""
+    return values.size >= NUMBERS and float(np.linalg.norm(values)) < SHORT * std * math.sqrt(values.size)
 
 
 def _ledger(stated: Sequence[Release], sent: Sequence[Upload]) -> Check:

@@ -13,7 +13,7 @@ server puts ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox")
 that it sees what is sent. Node ids stay in the manifest as they are, with the number of each client.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -150,22 +150,30 @@ class GridTap(Grid):  # type: ignore[misc]
 
 
 class ClientTap:
-    """A mod that records what leaves this client; on one machine all clients may write to one folder."""
+    """A mod that records what leaves this client; on one machine all clients may write to one folder.
 
-    def __init__(self, folder: str, *, uploads: str = "local_model") -> None:
-        self._folder, self._uploads = folder, uploads
+    With a `guard`, a command such as ("fedaudit", "guard", "--truth", "own.npz", "--key", "key.pem"), a reply
+    that it stops does not leave; the server gets an error. Give each client a folder of its own then.
+    """
+
+    def __init__(self, folder: str, *, uploads: str = "local_model", guard: Sequence[str] = ()) -> None:
+        self._folder, self._uploads, self._guard = folder, uploads, guard
 
     def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
         reply = call_next(message, context)
         inbox = Inbox(self._folder, "flower-client")
-        inbox.safely("a reply", lambda: self._record(inbox, message, reply, context.node_id))
+        recorded = inbox.safely("a reply", lambda: self._record(inbox, message, reply, context.node_id))
+        if self._guard and not reply.has_error() and _action(message) == TRAIN:
+            if not recorded:
+                raise PermissionError("the reply could not be recorded for its guard: it does not leave")
+            inbox.approve(self._guard)
         return reply
 
-    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> None:
+    def _record(self, inbox: Inbox, message: Any, reply: Any, node: int) -> bool:
         if reply.has_error() or _action(message) != TRAIN:
-            return
+            return False
         round, client = _round(message) or 0, inbox.client(node)
         model, _ = _content(message, "global_model")
         inbox.message(round, "downlink", "server", [client], {"global_model": model["global_model"]})
         kinds, metrics = _content(reply, self._uploads)
-        inbox.message(round, "uplink", client, ["server"], kinds, metrics=metrics)
+        return inbox.message(round, "uplink", client, ["server"], kinds, metrics=metrics)

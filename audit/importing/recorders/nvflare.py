@@ -4,13 +4,14 @@
     recipe.add_server_output_filter(Tap("/data/inbox"))      # tasks, as the server sends them
     recipe.add_client_output_filter(Tap("/data/inbox"))      # instead, for who cannot touch the server
 
-It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and WEIGHT_DIFF are kept, those in
-a COLLECTION as well; every privacy filter that an object names in its `filter_history` stands in its line of the
-manifest, as `filters`, for the auditor to hold against what was sent. The order of filters decides what is
-recorded: add this one last on a client, first on a server.
+With guard=("fedaudit", "guard", "--truth", "own.npz", "--key", "key.pem") a client's filter stops what that
+command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and WEIGHT_DIFF are
+kept, those in a COLLECTION as well; every privacy filter that an object names in its `filter_history` stands in
+its line of the manifest, as `filters`, for the auditor to hold against what was sent. The order of filters
+decides what is recorded: add this one last on a client, first on a server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ def parts(dxo: DXO, prefix: str = "") -> Iterator[tuple[str, DXO]]:
 
 
 class Tap(Filter):  # type: ignore[misc]
-    """Passes every message on unchanged."""
+    """Passes every message on unchanged, or at a client none that its `guard`, a command, stops."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, guard: Sequence[str] = ()) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.guard = folder, tuple(guard)
         self._inbox: Inbox | None = None
 
     def process(self, shareable: Any, fl_ctx: Any) -> Any:
@@ -45,10 +46,15 @@ class Tap(Filter):  # type: ignore[misc]
             server = "server" in str(fl_ctx.get_identity_name())
             self._inbox = Inbox(self.folder, "nvflare" if server else "nvflare-client")
         inbox = self._inbox
-        inbox.safely("a message", lambda: self._record(inbox, shareable, fl_ctx))
+        is_upload = inbox.safely("a message", lambda: self._record(inbox, shareable, fl_ctx))
+        if self.guard and is_upload is None:
+            raise PermissionError("a message could not be recorded for its guard: it does not leave")
+        if self.guard and is_upload:
+            inbox.approve(self.guard)
         return shareable
 
-    def _record(self, inbox: Inbox, shareable: Any, fl_ctx: Any) -> None:
+    def _record(self, inbox: Inbox, shareable: Any, fl_ctx: Any) -> bool:
+        """Whether it recorded what a client sends."""
         if shareable.get_return_code() not in (None, "OK"):
             raise ValueError(f"a client answered {shareable.get_return_code()}")
         kinds: dict[str, dict[str, Any]] = {}
@@ -67,12 +73,15 @@ class Tap(Filter):  # type: ignore[misc]
             round = dxo.get_meta_prop(MetaKey.CURRENT_ROUND, round)
             filters += [f for f in dxo.get_filter_history() or [] if f not in filters]
         if not kinds:
-            return
+            return False
         round = round if said is None else said
         node = inbox.client(_node(fl_ctx))
         sender, to = (node, "server") if up else ("server", node)
         channel = "uplink" if up else "downlink"
-        inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
+        done = inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
+        if not done:
+            raise ValueError("it was not recorded")
+        return up
 
 
 def _node(fl_ctx: Any) -> str:

@@ -7,8 +7,9 @@
 
 Record what the server received, after all filters of the clients. A message is a file written aside and renamed,
 then its line in manifest.jsonl: whatever kills the process, a line stands for a whole file. Nothing is raised
-into the training: what cannot be recorded is logged and counted in the manifest. Several processes of one machine
-may write to one folder. The format is docs/artifact-format.md of fedaudit.
+into the training: what cannot be recorded is logged and counted in the manifest. Several processes of one
+machine may write to one folder. At a site, `approve` asks a command such as `fedaudit guard` before anything
+leaves, and is the one thing that raises. The format is docs/artifact-format.md of fedaudit.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -56,12 +58,16 @@ class Inbox:
         *,
         receivers: Sequence[str] = (),
         **more: Any,
-    ) -> None:
-        """One message: {kind: {name: array}}, rounds from 0. `more` goes into its line, such as metrics={...}."""
-        self.safely(
+    ) -> bool:
+        """One message: {kind: {name: array}}, rounds from 0. `more` goes into its line, such as metrics={...}.
+
+        Returns whether it is recorded.
+        """
+        done = self.safely(
             f"a message of {sender} in round {round}",
-            lambda: self._message(int(round), channel, sender, seen_by, kinds, receivers, more),
+            lambda: self._message(int(round), channel, sender, seen_by, kinds, receivers, more) is None,
         )
+        return done is True
 
     def failed(self, what: str, error: object) -> None:
         """Note in the manifest what could not be recorded, or that a client answered with an error."""
@@ -76,6 +82,16 @@ class Inbox:
         except Exception as error:  # training goes on, whatever happens here
             self.failed(what, error)
             return None
+
+    def approve(self, command: Sequence[str]) -> None:
+        """Run a command on the folder before a message leaves, such as ("fedaudit", "guard", "--truth", ...).
+
+        Raises PermissionError unless it ends with 0; then nothing may leave.
+        """
+        done = subprocess.run([*command, str(self.folder)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.failed("a message that was stopped", PermissionError((done.stdout or done.stderr).strip()))
+            raise PermissionError(f"{command[0]} ended with {done.returncode}: the message does not leave")
 
     def _client(self, node: str) -> str:
         if node not in self._parties:

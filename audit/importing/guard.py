@@ -1,0 +1,222 @@
+"""Guard: what is about to leave a site, held against what the site holds.
+
+It asks what needs no other client: whether examples stand in the message as they are, or in numbers of the model
+or of its change at any scale and offset; whether numbers of examples are true; whether noise that is claimed is
+there, and is no noise that somebody else could compute. What it does not find may still leak: members, classes,
+and images in pieces, in low bits or in another order are questions of an audit.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.audit.attestation import envelope
+from fedaudit.audit.checks.raw_samples import count_equal
+from fedaudit.audit.checks.sample_counts import explain_difference
+from fedaudit.audit.importing.protections import is_shorter_than_noise
+from fedaudit.audit.noise_audit.noise_tests import NoiseSample, run_tests
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.ledger import Release
+from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+
+PAYLOAD = "application/vnd.fedaudit.guard+json"
+MOST_NOISE = 100_000  # numbers of a message whose noise is tested for copies, seeds and its law
+CHANCE = 0.01  # that correct noise raises an alarm
+Payload = Mapping[str, NDArray[Any]]
+Action = Literal["stop", "warn", "pass"]  # what becomes of a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """One thing that should not leave."""
+
+    check: str  # "examples", "counts" or "noise"
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outgoing:
+    """A message of a client, and what it had received in that round."""
+
+    line: Mapping[str, Any]
+    parts: Sequence[Artifact]
+    received: Payload  # the shared model; empty where none was recorded
+
+    @classmethod
+    def read(cls, outbox: Path) -> "Outgoing":
+        """The last upload in a folder of messages; raises UserError where there is none."""
+        lines = [x for x in manifest(outbox) if "message" in x]
+        sent = next((x for x in reversed(lines) if x["channel"] == Channel.UPLINK), None)
+        if sent is None:
+            raise UserError(f"{outbox} holds no message of a client", hint="record what is about to leave")
+        models = [
+            x
+            for x in lines
+            if x["channel"] == Channel.DOWNLINK
+            and x["round"] == sent["round"]
+            and Kind.GLOBAL_MODEL in x["kinds"]
+            and {"client", sent["sender"]} & {*x["seen_by"]}
+        ]
+        received = [a for x in models[-1:] for a in read_message(outbox, x) if a.kind == Kind.GLOBAL_MODEL]
+        parts = read_message(outbox, sent)
+        return cls(line=sent, parts=parts, received=received[0].payload if received else {})
+
+
+def check_outgoing(
+    sent: Outgoing,
+    own: Arrays,
+    *,
+    noised: frozenset[Kind] = frozenset(),
+    noise_std: float = 0.0,
+    clean: Outgoing | None = None,
+) -> list[Alarm]:
+    """Alarms about one message.
+
+    Args:
+        sent: What is about to leave.
+        own: The examples that the site trains on, as it has them before normalisation.
+        noised: Kinds of counts that a protection changes, which are not held against the examples.
+        noise_std: Standard deviation of the noise that is claimed on every number of the update.
+        clean: The same message before the noise, where the site can give it.
+    """
+    return [
+        *_check_examples(sent, own),
+        *_check_counts(sent, own, noised),
+        *(_check_noise(sent, noise_std, clean) if noise_std else []),
+    ]
+
+
+def write_line(
+    log: Path, key: Ed25519PrivateKey, sent: Outgoing, alarms: Sequence[Alarm], on_alarm: Action
+) -> Action:
+    """Append a signed line to the log: a DSSE envelope. Returns what becomes of the message."""
+    action = on_alarm if alarms else "pass"
+    body = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sender": sent.line["sender"],
+        "round": sent.line["round"],
+        "message": sent.line["sha256"],
+        "action": action,
+        "alarms": [{"check": a.check, "text": a.text} for a in alarms],
+    }
+    line = envelope.signed(PAYLOAD, json.dumps(body).encode(), key).model_dump()
+    file = durable.Log(log)
+    file.add(line)
+    durable.sync([file])
+    file.close()
+    return action
+
+
+def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
+    """Examples that are sent as they are, and those that stand in a model or its change."""
+    alarms = []
+    for a in sent.parts:
+        if a.kind.raw and (equal := count_equal(a, own)):
+            alarms.append(Alarm(check="examples", text=f"{equal:,} examples are sent as they are in {a.kind}"))
+    for a in sent.parts:
+        if a.kind.raw or a.kind.about or own.x.dtype.kind != "f":
+            continue
+        with ThreadPoolExecutor(2) as pool:  # of the numbers as they are, and of their change
+            found = [*pool.map(partial(_find_examples, own=own), (a.payload, _change(a, sent.received)))]
+        copied, in_rows = ({i for pair in found for i in pair[k]} for k in (0, 1))
+        if copied:
+            text = f"{fmt.plural(len(copied), 'example')} can be read from {a.kind}"
+            if copied <= in_rows:
+                text += (
+                    ", in rows of a layer that reads examples as they are; training on few of them makes such "
+                    "rows, whatever the code intends"
+                )
+            alarms.append(Alarm(check="examples", text=text))
+    return alarms
+
+
+def _find_examples(payload: Payload, own: Arrays) -> tuple[set[int], set[int]]:
+    """Examples that stand in a payload, and those of them that are a row of a matrix."""
+    size = int(np.prod(own.x.shape[1:]))
+    floats = [np.asarray(v, np.float32) for _, v in sorted(payload.items()) if v.dtype.kind == "f"]
+    turned = [v.T for v in floats if v.ndim == 2 and v.shape[0] == size]
+    copied, in_rows = set(), set()
+    for some in (floats, turned):
+        if not some:
+            continue
+        starts = np.concatenate([[0], np.cumsum([v.size for v in some])])
+        for copy in find_copies(np.concatenate([v.ravel() for v in some]), own.x):
+            copied.add(copy.example)
+            k = int(np.searchsorted(starts, copy.begin, side="right")) - 1
+            if some[k].ndim == 2 and some[k].shape[1] == size and (copy.begin - starts[k]) % size == 0:
+                in_rows.add(copy.example)
+    return copied, in_rows
+
+
+def _change(a: Artifact, received: Payload) -> Payload:
+    """What a model changed; nothing of a kind that is no model, or where it began with is not known."""
+    if a.kind not in UPDATES or a.kind == Kind.MODEL_DELTA:
+        return {}
+    return {n: v - received[n] for n, v in a.payload.items() if n in received and v.dtype.kind == "f"}
+
+
+def _check_counts(sent: Outgoing, own: Arrays, noised: frozenset[Kind]) -> list[Alarm]:
+    held = np.bincount(own.y) if len(own.y) else np.zeros(1, np.int64)
+    alarms = []
+    for a in sent.parts:
+        if a.kind.counted and a.kind not in noised:
+            counts = np.asarray(a.payload.get(a.kind.counted, ()))
+            classes = np.asarray(a.payload.get("classes", np.arange(counts.size if counts.ndim else 0)))
+            most = int(classes.max(initial=-1)) + 1 if classes.dtype.kind in "iu" else 0
+            padded = np.pad(held, (0, max(0, min(most, 1 << 20) - len(held))))
+            if words := explain_difference(a, padded):
+                alarms.append(Alarm(check="counts", text=f"{a.kind} says {words}"))
+    return alarms
+
+
+def _check_noise(sent: Outgoing, std: float, clean: Outgoing | None) -> list[Alarm]:
+    """Noise that is claimed: its amount, and with the message before it everything else."""
+    alarms: list[Alarm] = []
+    for a in sent.parts:
+        if a.kind not in UPDATES:
+            continue
+        moved = {n: v for n, v in (_change(a, sent.received) or a.payload).items() if v.dtype.kind == "f"}
+        values = np.concatenate([np.asarray(v, np.float64).ravel() for v in moved.values()])
+        if is_shorter_than_noise(values, std):
+            text = f"the update is {np.linalg.norm(values):.3g} long, and noise of standard deviation {std:g} on "
+            text += f"its {values.size:,} numbers would be about {std * values.size**0.5:.3g}: it is not there"
+            alarms.append(Alarm(check="noise", text=text))
+        before = next((b.payload for b in clean.parts if b.kind == a.kind), None) if clean else None
+        if before is not None and not alarms:
+            alarms += _test_noise(a, before, std)
+    return alarms
+
+
+def _test_noise(a: Artifact, before: Payload, std: float) -> list[Alarm]:
+    line = Release(
+        round=a.round,
+        kind=str(a.kind),
+        sender=str(a.sender),
+        observers=a.seen_by,
+        mechanism="gaussian",
+        noise_std=std,
+        sensitivity=1.0,
+    )
+    samples, left = [], MOST_NOISE
+    for name, value in sorted(a.payload.items()):
+        if value.dtype.kind == "f" and name in before and left > 0:
+            noise = (np.asarray(value, np.float64) - np.asarray(before[name], np.float64)).ravel()[:left]
+            samples.append(NoiseSample(line=line, array=name, values=noise))
+            left -= noise.size
+    failed = [t for t in run_tests(samples, alpha=CHANCE) if not t.passed] if samples else []
+    return [Alarm(check="noise", text=t.text) for t in failed]
