@@ -54,5 +54,5 @@ def guard(
     for alarm in alarms:
         say(f"{alarm.check}: {alarm.text}")
     say(f"{action}: {sent.line['message']} of {sent.line['sender']}; {len(alarms)} alarms; signed in {log}")
-    if action == OnAlarm.STOP:
+    if action == "stop":
         raise typer.Exit(1)

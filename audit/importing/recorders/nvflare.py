@@ -81,7 +81,7 @@ class Tap(Filter):  # type: ignore[misc]
         done = inbox.message(int(round or 0), channel, sender, [to], kinds, receivers=[to], filters=filters)
         if not done:
             raise ValueError("it was not recorded")
-        return up
+        return bool(up)
 
 
 def _node(fl_ctx: Any) -> str:

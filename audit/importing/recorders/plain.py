@@ -65,7 +65,7 @@ class Inbox:
         """
         done = self.safely(
             f"a message of {sender} in round {round}",
-            lambda: self._message(int(round), channel, sender, seen_by, kinds, receivers, more) is None,
+            lambda: self._message(int(round), channel, sender, seen_by, kinds, receivers, more),
         )
         return done is True
 
@@ -110,7 +110,7 @@ class Inbox:
         kinds: Mapping[str, Arrays],
         receivers: Sequence[str],
         more: Mapping[str, Any],
-    ) -> None:
+    ) -> bool:
         arrays = {
             f"{kind}/{name}": np.asarray(value, order="C")  # safetensors would scramble a transposed array
             for kind, part in kinds.items()
@@ -123,7 +123,7 @@ class Inbox:
         digest = hashlib.sha256(data).hexdigest()
         sent = self._sent.setdefault((round, channel, digest), set()) if sender == "server" else set()
         if sender == "server" and sent and (not receivers or set(receivers) <= sent):
-            return  # the same model, sent to the same clients to be evaluated and then to be trained
+            return True  # the same model, sent to the same clients to be evaluated and then to be trained
         base = f"r{round:05d}/{sender.replace('/', '-')}.{channel}"
         with self._manifest() as add:
             number = self._names.get(base, 0) + 1
@@ -139,6 +139,7 @@ class Inbox:
             self._names[base] = number
             add(line | {k: v for k, v in more.items() if v})
         sent |= set(receivers)
+        return True
 
     @contextlib.contextmanager
     def _manifest(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
