@@ -86,8 +86,8 @@ class ModelTrials:
     def count_people(self) -> list[People]:
         """Whom the scores flag, of everybody behind the models of each kind.
 
-        People are planted in uploads, read singly or in the sum of a round. An average of many hides far more than
-        one of them, so nothing is known to have been planted in what the server sends.
+        People are planted in uploads, read singly or in the sum of a round. An average of many hides far more
+        than one of them, so nothing is known to have been planted in what the server sends.
         """
         sent = self._claim["kind"]
         uploaded = {str(k) for k in sent[self._claim["model"] == UPDATE]}

@@ -142,13 +142,13 @@ class Stage:
     def flatten(self, change: Mapping[str, NDArray[Any]]) -> Values:
         """[D] changes of all numbers that training may change, or random sums of them, the same for all rows."""
         names = [k for k in sorted(change) if np.issubdtype(self.target.start[k].dtype, np.floating)]
-        whole = np.concatenate([np.zeros(0), *(np.asarray(change[k], np.float64).ravel() for k in names)])
-        whole = np.nan_to_num(whole)
+        numbers = [np.zeros(0), *(np.asarray(change[k], np.float64).ravel() for k in names)]
+        whole: Values = np.nan_to_num(np.concatenate(numbers))
         if len(whole) <= MOST_NUMBERS:
             return whole
         rng = np.random.default_rng(self.seed)
         place, sign = rng.integers(0, MOST_NUMBERS, len(whole)), rng.choice([-1.0, 1.0], len(whole))
-        return np.bincount(place, weights=whole * sign, minlength=MOST_NUMBERS)
+        return np.asarray(np.bincount(place, weights=whole * sign, minlength=MOST_NUMBERS), np.float64)
 
 
 @dataclass(frozen=True)
