@@ -39,6 +39,7 @@ Values = NDArray[np.float64]
 MOST_NUMBERS = 2**14  # of an update that are compared; of larger ones so many random sums
 SIZES = 1.25  # factor between numbers of images that share plays
 TOGETHER = 200  # candidates that are played at a time
+MOST_IMAGES = 10_000  # of a client that is played: clients may state any number
 FEWEST = 4  # plays that arrive, of which a covariance can be taken
 UNPLAYED = (
     "what clients would send cannot be played, so no update is read in this way: that says nothing of its safety"
@@ -64,7 +65,7 @@ class PlayedUpdate(ModelMembership):
         ] = 64
 
     def wanted(self, target: Target) -> bool:
-        return bool(target.start)
+        return bool(target.start) and target.examples <= MOST_IMAGES * max(1, target.clients)
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         aux, player = knowledge.auxiliary, knowledge.player

@@ -11,6 +11,7 @@ from sklearn.covariance import ledoit_wolf
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.models._targets import UPDATE, Target, targets
 from fedaudit.attacks.models.played_update import Fit, PlayedUpdate, Stage, shrink_covariance
+from fedaudit.fl.kinds import Kind
 from tests.attacks.models.overfit import LIGHT, Overfit, Played, light
 from tests.contracts.attack_worlds import made, stage
 
@@ -74,3 +75,19 @@ def test_what_cannot_be_played_is_not_read() -> None:
     assert attack.not_applicable(where.view, where.knowledge) == ""
     reason = attack.not_applicable(where.view, replace(where.knowledge, player=None))
     assert "cannot be played" in reason and "nothing of its safety" in reason
+
+
+def test_a_client_that_states_billions_of_examples_is_not_played() -> None:
+    target = Target(
+        artifact="a",
+        origin="recorded",
+        kind=Kind.LOCAL_MODEL,
+        model=UPDATE,
+        sender=0,
+        weights={},
+        start={"w": np.ones(1)},
+    )
+    attack = PlayedUpdate()
+    assert attack.wanted(replace(target, examples=500))
+    assert not attack.wanted(replace(target, examples=10**12))
+    assert attack.wanted(replace(target, examples=50_000, clients=100)), "500 each"
