@@ -32,7 +32,13 @@ def test_the_score_is_the_root_of_the_likelihood_ratio_at_the_likeliest_amount()
     covariance = factor @ factor.T + ridge * np.eye(6)
     mean, expected, change = rng.normal(size=(3, 6))
     target = Target(
-        artifact="", origin="recorded", model=UPDATE, sender=0, weights={"w": change}, start={"w": np.zeros(6)}
+        artifact="",
+        origin="recorded",
+        kind=Kind.LOCAL_MODEL,
+        model=UPDATE,
+        sender=0,
+        weights={"w": change},
+        start={"w": np.zeros(6)},
     )
     known = mean + rng.normal(size=(40, 6))
     stage = Stage(target, None, {}, 0)  # type: ignore[arg-type]
