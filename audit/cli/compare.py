@@ -41,7 +41,7 @@ def compare(
             hint="fedaudit compare runs/first runs/second",
         )
     runs = [_finished(folder) for folder in folders]
-    reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()), reports=False)
+    reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()))
     results = [judge_folder(run.path, reviewer).result for run in runs]
     rows = _settings([flat(_config(run)) for run in runs])
     rows += _overall(results) + _attacks(results) + _bounds(results)

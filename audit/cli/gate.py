@@ -34,7 +34,7 @@ class Reviewer:
     digest: str = ""  # of the content or the record, held apart from the folder
     trust: bool = False
     data: tuple[str, ...] = ()  # copies of what the folder's config reads elsewhere, as NAME=PATH
-    reports: bool = True
+    render: bool = False  # the reports once more, and compare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
-    made = review(folder, config, policy, reviewer.digest, reports=reviewer.reports)
+    made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
     before = None
     if reviewer.baseline is not None:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)
@@ -102,7 +102,11 @@ def describe(judged: Judged, statement: Statement | None = None) -> Iterator[str
     hardware = made.hardware.get("processor", "an unknown processor")
     yield f"{who}: {fixed}; started {made.started}, commit {made.commit or 'unknown'}, on {hardware}; {recorded}"
     if review.reports:
-        yield f"{', '.join(review.reports)}: rendered here once more, to the same bytes"
+        names = ", ".join(review.reports)
+        if review.is_rendered:
+            yield f"{names}: rendered here once more, to the same bytes"
+        else:
+            yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
     if review.strangers:
         names = ", ".join(review.strangers[:MOST_STRANGERS])
         yield f"no phase wrote these, and nothing here is about them: {names}"

@@ -27,7 +27,7 @@ def explain(
     from fedaudit.audit.cli.gate import Reviewer, judge_folder
 
     folder = newest(Path("runs")) if run is None else run
-    judged = judge_folder(folder, Reviewer(policy=policy, trust=trust, data=tuple(data or ()), reports=False))
+    judged = judge_folder(folder, Reviewer(policy=policy, trust=trust, data=tuple(data or ())))
     for line in explain_finding(judged.result, finding, judged.review.content):
         say(line)
 

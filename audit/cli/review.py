@@ -64,11 +64,16 @@ def check(
     waivers: Waivers = None,
     baseline: Baseline = None,
     format: Annotated[Format, typer.Option(help="of what is printed")] = Format.TEXT,
-    ignore_reports: IgnoreReports = False,
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """The deployment gate. Exit code 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell."""
+    """The deployment gate: quick, for every build. `verify` proves more.
+
+    Derives the verdict once more from evidence/ and the ledger under your policy, and refuses a folder that has
+    another, lacks a message or a phase, or does not fit its own digests. Believes what the attacks measured, and
+    that a report shows this verdict if chain.json has its digest. Exit code 0 ready (or with conditions), 1 not
+    ready, 2 error, 3 cannot tell.
+    """
     from fedaudit.audit.cli.gate import Reviewer, describe, judge_folder
 
     judged = judge_folder(
@@ -81,12 +86,11 @@ def check(
             baseline=baseline,
             trust=trust,
             data=tuple(data or ()),
-            reports=not ignore_reports,
         ),
     )
     if format is Format.TEXT:
         say(_verdict(judged.result))
-        say("\n".join(describe(judged)))
+        say("\n".join([*describe(judged), _NOT_REPLAYED]))
     else:
         say(_export(judged.result, format), end="")
     raise typer.Exit(exit_code(judged.result))
@@ -112,8 +116,10 @@ def verify(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Derive a run's verdict once more; with --seal say whether a deployed model is the one that was audited.
+    """Derive a run's verdict as `check` does, and prove more; with --seal say whether a model is the audited one.
 
+    Renders the reports once more and refuses others. With --key everything in the folder is what the signer sealed,
+    with --digest what you hold the digest of, with --replay the attacks run again and what they give is judged.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary
@@ -137,12 +143,12 @@ def verify(
             digest=digest,
             trust=trust,
             data=tuple(data or ()),
-            reports=not ignore_reports,
+            render=not ignore_reports,
         ),
     )
     if statement is not None:
         check_files(judged.folder, statement)
-    result, lines = _replay(judged, policy) if replay else (judged.result, _NOT_REPLAYED)
+    result, lines = _replay(judged, policy) if replay else (judged.result, [_NOT_REPLAYED])
     say(_verdict(result))
     say("\n".join([*describe(judged, statement), *lines]))
     say("\n".join([*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)))
@@ -152,7 +158,7 @@ def verify(
     raise typer.Exit(exit_code(result))
 
 
-_NOT_REPLAYED = ["what the attacks measured was taken from evidence/; --replay runs them again"]
+_NOT_REPLAYED = "what the attacks measured was taken from evidence/; `fedaudit verify --replay` runs them again"
 
 
 def severity(bar: Bar | None) -> "Severity | None":

@@ -39,7 +39,6 @@ def seal(
         waivers=waivers,
         trust=trust,
         data=tuple(data or ()),
-        reports=False,  # they are rendered anew, with the seal's record in them
     )
     judged = judge_folder(run, reviewer)
     signer = Signer(

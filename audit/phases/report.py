@@ -8,6 +8,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
+from fedaudit.reports.renderer import Renderer
 
 Progress = Callable[[str, int, int], None]
 
@@ -35,5 +36,14 @@ def render_reports(run: RunDir, config: Config, seal: SealRecord | None = None) 
     result = read_result(run).model_copy(update={"seal": seal})
     wanted = [*catalog.names("sections"), *config.sections]
     document = compose(result, [catalog.load("sections", name) for name in wanted])
-    renderers = [catalog.load("renderers", name)() for name in config.report.formats]
-    return {f"report.{r.suffix}": r.render(document) for r in renderers}
+    return {name: renderer().render(document) for name, renderer in _renderers(config).items()}
+
+
+def name_reports(config: Config) -> list[str]:
+    """Names of the files that the config asks for."""
+    return list(_renderers(config))
+
+
+def _renderers(config: Config) -> dict[str, type[Renderer]]:
+    renderers: list[type[Renderer]] = [catalog.load("renderers", name) for name in config.report.formats]
+    return {f"report.{r.suffix}": r for r in renderers}

@@ -1,8 +1,9 @@
 """A review: the verdict once more, on the reviewer's machine and under the reviewer's policy.
 
-Nothing in the folder is believed that can be computed again: phases, digests, completeness, the ledger's bounds,
-every finding and the reports. What attacks measured is taken from evidence/, unless they run again
-(audit/phases/replay.py).
+Nothing that the verdict rests on is believed where it can be computed again: phases, digests, completeness, the
+ledger's bounds and every finding. Reports are compared with their digests in the chain, which the owner can make
+anew, and rendered again where that is wanted: drawing takes longer than all else. What attacks measured is taken from
+evidence/, unless they run again (audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases.account import accounted
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
-from fedaudit.audit.phases.report import render_reports
+from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.score import confirm, derive
 from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config
@@ -39,24 +40,25 @@ class Review:
     content: str  # digests of the folder (audit/attestation/record.py)
     record: str
     scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
-    reports: tuple[str, ...]  # reports that were rendered here once more, to the same bytes
+    reports: tuple[str, ...]  # names of the folder's reports
+    is_rendered: bool  # whether they were rendered here once more, to the same bytes
     strangers: tuple[str, ...]  # files that no phase wrote
 
 
 def review(
-    run: RunDir, config: Config, policy: Policy | None = None, digest: str = "", *, reports: bool = True
+    run: RunDir, config: Config, policy: Policy | None = None, digest: str = "", *, render: bool = False
 ) -> Review:
     """Raises UserError for the first thing in the folder that is not what such a run leaves.
 
     `policy` is the reviewer's, by default the folder's own. `digest`, of the content or of the record, is what
-    the reviewer holds apart from the folder. Without `reports` nothing is said about the reports.
+    the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
     for problem in _find_problems(run, config):
         raise UserError(problem, hint=DO_NOT)
     for variant, audited in results(run, config):
         if audited is not None:
-            review(folder_of(run, variant), config_of(run, config, variant), policy, reports=reports)
-    confirm(run, config)
+            review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
+    confirmed = confirm(run, config)
     content, record = digest_content(run), digest_record(run)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
         raise UserError(
@@ -69,23 +71,28 @@ def review(
     same = chain.policy_digest(own) == chain.policy_digest(policy)
     scored_by = "" if same else f"{own.name}, version {own.version}, SHA-256 {chain.policy_digest(own)}"
     return Review(
-        result=derive(run, config, policy),
+        result=derive(run, config, policy) if scored_by else confirmed,
         content=content,
         record=record,
         scored_by=scored_by,
-        reports=_confirm_reports(run, config) if reports else (),
+        reports=_confirm_reports(run, config, render=render),
+        is_rendered=render,
         strangers=tuple(_find_strangers(run)),
     )
 
 
-def _confirm_reports(run: RunDir, config: Config) -> tuple[str, ...]:
-    """Names of the reports in the folder; raises UserError for one that audit.json does not render to here."""
+def _confirm_reports(run: RunDir, config: Config, *, render: bool) -> tuple[str, ...]:
+    """Names of the folder's reports, whose bytes the chain names (_find_problems).
+
+    Raises UserError for one that the config does not ask for, and with `render` for one that audit.json does not
+    render to here.
+    """
     present = sorted(p.name for p in run.path.glob("report.*"))
-    made = render_reports(run, config, read_record(run)) if present else {}
-    for name in present:
-        if name not in made:
-            raise UserError(f"{run.path / name} is there, and the config names no such report", hint=DO_NOT)
-        if made[name] != (run.path / name).read_bytes():
+    if stray := sorted(set(present) - set(name_reports(config))):
+        raise UserError(f"{run.path / stray[0]} is there, and the config names no such report", hint=DO_NOT)
+    made = render_reports(run, config, read_record(run)) if render and present else {}
+    for name, content in made.items():
+        if name in present and content != (run.path / name).read_bytes():
             raise UserError(
                 f"{run.path / name} is not what its audit.json renders to here",
                 hint="do not read it: `fedaudit report` writes your own. Other versions of typst or matplotlib "
@@ -115,9 +122,8 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
             ran = f"{run.path}: {phase.name} ran with {found.key}: {found.left!r}"
             yield f"{ran}, config.yaml says {found.right!r}"
         chain.same_settings(run, phase.name, now)
-    yield from chain.broken(
-        run, recorded, [p.name for p in phases(config) if p.name != "report" or p.name in recorded.links]
-    )
+    has_reports = "report" in recorded.links or any(run.path.glob("report.*"))
+    yield from chain.broken(run, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports])
     case = open_case(run, config)
     history = run.history()
     yield from missing(run, config, case, history, choose(config, case).specs)

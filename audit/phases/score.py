@@ -96,18 +96,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 
 def confirm(run: RunDir, config: Config) -> AuditResult:
-    """audit.json, where it is what follows from the folder's evidence under the folder's policy.
+    """What follows from the folder's evidence under the folder's policy, where audit.json says so too.
 
-    Raises UserError that names the first field that does not; only the time of scoring and how long phases took
-    may differ, which nothing else in the folder says.
+    Raises UserError that names the first field that differs; only the time of scoring and how long phases took
+    may, which nothing else in the folder says.
     """
-    written = read_result(run)
-    theirs, ours = (
-        timeless(r.model_dump(mode="json"), UNREPEATED)
-        for r in (written, derive(run, config, load_policy(config.locate_policy())))
-    )
+    derived = derive(run, config, load_policy(config.locate_policy()))
+    theirs, ours = (timeless(r.model_dump(mode="json"), UNREPEATED) for r in (read_result(run), derived))
     if of_value(theirs) == of_value(ours):
-        return written
+        return derived
     found = difference(theirs, ours)
     scored = chain.read_chain(run).links["score"].packages
     other = "" if scored == packages() else "; it was scored by other code than yours"

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
@@ -144,9 +144,18 @@ def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "
     """
     if ":" in name:
         return _load_foreign(name, base, where)
-    module = importlib.import_module(
-        find_module([packages] if isinstance(packages, str) else packages, name, where)
-    )
+    shelf = (packages,) if isinstance(packages, str) else tuple(packages)
+    loaded: type[T] | None = _LOADED.get((shelf, name, base))
+    if loaded is None:
+        loaded = _LOADED[shelf, name, base] = _import_class(find_module(shelf, name, where), name, base)
+    return loaded
+
+
+_LOADED: Final[dict[tuple[Any, ...], Any]] = {}  # an audit asks some thousand times, and a module is imported once
+
+
+def _import_class(path: str, name: str, base: type[T]) -> type[T]:
+    module = importlib.import_module(path)
     classes = [
         c
         for _, c in inspect.getmembers(module, inspect.isclass)

@@ -315,7 +315,8 @@ class Way:
     says: str = ""
 
 
-TAKEN = "what the attacks measured was taken from evidence/"  # `verify` without --replay
+TAKEN = "what the attacks measured was taken from evidence/"  # without --replay
+UNDRAWN = "report.html, report.json: the bytes that chain.json names, not rendered here"
 STATED = "stated by the owner: "
 UNSEEN = (CHECK, VERIFY)  # what only a replay or a key sees
 WAYS: dict[str, Way] = {
@@ -391,9 +392,9 @@ WAYS: dict[str, Way] = {
     "a policy of the owner's own": Way(
         no_rules, (CHECK, VERIFY, REPLAY), "the folder's own verdict is by policy"
     ),
-    "another report": Way(swapped("report.html")),
+    "another report": Way(swapped("report.html"), (CHECK,), UNDRAWN),
     "another report, and no word of reports": Way(swapped("report.html", linked=False)),
-    "another report as JSON": Way(swapped("report.json")),
+    "another report as JSON": Way(swapped("report.json"), (CHECK,), UNDRAWN),
     "a report that nobody asked for": Way(swapped("report.pdf", b"%PDF-1.7 Ready to deploy")),
     "a report by another name": Way(
         added("final.pdf"),
