@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from fedaudit.fl.kinds import Kind
 
@@ -81,5 +81,5 @@ def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) 
     if non_members < 1:
         raise ValueError(f"a threshold needs non-members, got {non_members}")
     ranks = np.arange(1, non_members + 1)
-    enough = stats.beta.sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
+    enough = scipy.stats.beta.sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
     return int(ranks[enough][0])

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.seal import Statement
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.review import Review, find_unmet, review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
@@ -57,6 +58,7 @@ class Judged:
         result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
 
 
+@sharing()
 def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     """Raises UserError for the first thing in the folder that is not what such a run leaves."""
     needed = reviewer_files.read_requirements(reviewer.require)

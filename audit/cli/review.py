@@ -118,8 +118,9 @@ def verify(
 ) -> None:
     """Derive a run's verdict as `check` does, and prove more; with --seal say whether a model is the audited one.
 
-    Renders the reports once more and refuses others. With --key everything in the folder is what the signer sealed,
-    with --digest what you hold the digest of, with --replay the attacks run again and what they give is judged.
+    Renders the reports once more and refuses others. With --key everything in the folder is what the signer
+    sealed, with --digest what you hold the digest of; with --replay the attacks run again, and what they give is
+    judged.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary

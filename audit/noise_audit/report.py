@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from fedaudit.audit.accounting.accountants.auto import Auto
 from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
@@ -76,7 +76,7 @@ def bound_below(
     exact = claim.line.mechanism == "gaussian" and claim.line.sampling == "none" and claim.line.coin != EACH
     if not exact or not len(units):
         return None
-    more = math.sqrt(float(units @ units) / float(stats.chi2.ppf(1 - CONFIDENCE, len(units))))
+    more = math.sqrt(float(units @ units) / float(scipy.stats.chi2.ppf(1 - CONFIDENCE, len(units))))
     largest = [replace(r, noise_std=r.noise_std * more) for r in own]
     return rounded_down(find_claim(largest, delta).epsilon)
 

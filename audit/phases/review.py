@@ -2,8 +2,8 @@
 
 Nothing that the verdict rests on is believed where it can be computed again: phases, digests, completeness, the
 ledger's bounds and every finding. Reports are compared with their digests in the chain, which the owner can make
-anew, and rendered again where that is wanted: drawing takes longer than all else. What attacks measured is taken from
-evidence/, unless they run again (audit/phases/replay.py).
+anew, and rendered again where that is wanted: drawing takes longer than all else. What attacks measured is taken
+from evidence/, unless they run again (audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator

@@ -15,6 +15,7 @@ from fedaudit.audit.case.digests import of_value, packages, timeless
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
 from fedaudit.audit.case.schemas import Environment
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.combine import withhold_numbers
@@ -115,6 +116,7 @@ def confirm(run: RunDir, config: Config) -> AuditResult:
     )
 
 
+@sharing()
 def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
     """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy.
 

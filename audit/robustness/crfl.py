@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import log, sqrt
 from statistics import NormalDist
 
-from scipy.stats import beta
+import scipy
 
 from fedaudit.fl.runtime.errors import UserError
 
@@ -84,5 +84,5 @@ def bound_votes(first: int, total: int, error: float = 0.001) -> tuple[float, fl
     """
     if not 0 <= first <= total or total < 1:
         raise UserError(f"{first} of {total} noised models is no count", hint="count votes of at least one model")
-    lower = float(beta.ppf(error, first, total - first + 1)) if first else 0.0
+    lower = float(scipy.stats.beta.ppf(error, first, total - first + 1)) if first else 0.0
     return lower, 1 - lower

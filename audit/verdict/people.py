@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from fedaudit.attacks.people import END, People, Share
 from fedaudit.fl.threats.threat import Aim
@@ -193,7 +194,7 @@ def people_needed(
     """
 
     def leaves_open(besides: int) -> bool:
-        lucky = int(stats.binom.ppf(SETTLES, besides, luck)) if besides else 0
+        lucky = int(scipy.stats.binom.ppf(SETTLES, besides, luck)) if besides else 0
         return bound(min(hits + lucky, tested + besides), tested + besides) > most
 
     if leaves_open(people - tested):
@@ -226,11 +227,11 @@ def _lower_end(share: Share) -> float:
     """One-sided Clopper-Pearson limit at 1 %."""
     if share.hits <= 0:
         return 0.0
-    return float(stats.beta.ppf(END, share.hits, share.trials - share.hits + 1))
+    return float(scipy.stats.beta.ppf(END, share.hits, share.trials - share.hits + 1))
 
 
 def _upper_end(hits: float, trials: int, alpha: float) -> float:
-    return 1.0 if hits >= trials else float(stats.beta.isf(alpha, hits + 1, trials - hits))
+    return 1.0 if hits >= trials else float(scipy.stats.beta.isf(alpha, hits + 1, trials - hits))
 
 
 def _search_last(most: int, holds: Callable[[int], bool]) -> int:
@@ -258,7 +259,7 @@ def _at_most(hits: int, tested: int, people: int, exposed: int, luck: float, sen
         chance = weight @ np.where(missed >= 0, np.exp(log), 0.0)
     else:
         chance = weight @ (drawn[:, None] == seen)
-    return float(chance @ stats.binom.cdf(hits - seen, tested - seen, luck))
+    return float(chance @ scipy.stats.binom.cdf(hits - seen, tested - seen, luck))
 
 
 def _distribute_drawn(tested: int, people: int, exposed: int) -> tuple[IntArray, Floats]:

@@ -151,7 +151,7 @@ def load(packages: str | Sequence[str], name: str, base: type[T], where: str = "
     return loaded
 
 
-_LOADED: Final[dict[tuple[Any, ...], Any]] = {}  # an audit asks some thousand times, and a module is imported once
+_LOADED: Final[dict[tuple[Any, ...], Any]] = {}  # an audit asks some thousand times
 
 
 def _import_class(path: str, name: str, base: type[T]) -> type[T]:
