@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review, score
+from fedaudit.audit.settings.config import load
+from fedaudit.audit.settings.resolve import keep, resolve
 from fedaudit.reports import charts
 from tests.audit.tiny import VERDICTS, TinyImages
 
@@ -44,14 +46,15 @@ LIGHT = (SHOW, PLAN, EXPLAIN, CHECK, RUN)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A config, a finished run of it, and a cache in which what `show` prints has been kept."""
+    """A config, a finished run of it, and a cache that keeps what `show quickstart` prints."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "c.yaml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        for words in (SHOW, ("run", "c.yaml", "--out", "run")):
-            assert CliRunner().invoke(app, words).exit_code in VERDICTS
+        shown = load(Path(score.__file__).parents[1] / "configs" / "quickstart.yaml")
+        keep(shown, resolve(shown))
+        assert CliRunner().invoke(app, ["run", "c.yaml", "--out", "run"]).exit_code in VERDICTS
     return folder
 
 
@@ -61,15 +64,15 @@ def loaded(folder: Path) -> dict[str, set[str]]:
     code = (
         "import json, sys\nfrom fedaudit.audit.cli.main import app\n"
         "for words in json.loads(sys.argv[1]):\n"
-        "    try:\n        app(words)\n    except SystemExit as end:\n        assert end.code in (0, 1, 3), words\n"
+        "    try:\n        app(words)\n"
+        "    except SystemExit as end:\n        assert end.code in (0, 1, 3), words\n"
         "    print('imported', *sys.modules, file=sys.stderr)"
     )
     words = [[*w, "--trust-plugins"] if w in (EXPLAIN, CHECK, RUN) else w for w in LIGHT]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+    paths = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(words)],
-        env=environment,
+        env=os.environ | paths,
         cwd=folder,
         capture_output=True,
         text=True,
@@ -83,6 +86,10 @@ def loaded(folder: Path) -> dict[str, set[str]]:
 def test_a_light_command_loads_nothing_that_it_does_not_use(command: str, loaded: dict[str, set[str]]) -> None:
     assert "fedaudit.audit.settings.config" in loaded[command]  # there is something to look at
     assert HEAVY & loaded[command] == set()
+
+
+def test_a_config_that_was_shown_is_shown_without_torch(loaded: dict[str, set[str]]) -> None:
+    assert {"torch", "scipy", "sklearn"} & loaded["show"] == set()
 
 
 @pytest.mark.parametrize("words", [EXPLAIN, CHECK, VERIFY], ids=lambda words: words[0])
