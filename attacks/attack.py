@@ -307,6 +307,9 @@ class Truth(Protocol):
 
     def client_images(self, client: int) -> Images: ...
 
+    # who they are, [n] rows of the training data, in the order of client_images()
+    def client_rows(self, client: int) -> NDArray[np.int64]: ...
+
     def capability(self, client: int) -> float: ...  # how fast its device is, by the simulated clock
 
 

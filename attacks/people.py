@@ -15,6 +15,7 @@ import scipy
 from fedaudit.fl.kinds import Kind
 
 END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
+SMALL = 5  # people of a group, below which a fact about it is one about them
 FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
 
 

@@ -51,6 +51,7 @@ class CondensedClass(Attack):
         learns="what the class of a condensed image is, without reading its label",
         does_not_show="whether anything of a single image can be seen",
         remedy="do not count on condensed images being unreadable",
+        uncounted="the class of an image is sent with it, so that seeing it says nothing new of a person",
         effort=Effort(seconds=2.0, grows=("pixels",)),
     )
 

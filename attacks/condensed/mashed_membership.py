@@ -21,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardised
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.flagging import count_flagged
 from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
@@ -45,6 +48,14 @@ class Means:
         fits = self.shares[:, label] > 0
         some = self.images[fits] if fits.any() else self.images
         return np.asarray((images @ some.T).max(axis=1) / images.shape[1])
+
+    def score_images(self, images: Images) -> Floats:
+        """[m] the same of images as they are."""
+        flat, scores = _flat(images.x), np.zeros(len(images))
+        for label in np.unique(images.y):
+            rows = images.y == label
+            scores[rows] = self.score(flat[rows], int(label))
+        return scores
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,12 @@ class MashedMembership(Attack):
             note="images that were never trained on in the place of members",
         )[:1]
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of everybody whose client sent means. Nobody is planted through clients' code."""
+        sent = _sent(claim)
+        recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]
+        return count_flagged(recorded, [], sent, truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         cases = self._cases(claim, truth, np.random.default_rng(0))

@@ -41,9 +41,11 @@ from fedaudit.attacks.counts._counts import (
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
 from fedaudit.attacks.evaluation.counting import count_labels
+from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_each_kind, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -132,6 +134,10 @@ class CountRecovery(Attack):
             true = count_labels(truth, *senders, claim["counts"].shape[1])
             found += self._evidence(claim, rows, true, str(kind), truth, rng)
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of each kind of counts: whoever stands in a small group of which the size is told."""
+        return count_each_kind(claim, claim["counts"], is_exact, truth, SIZE_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not self._counts(view):

@@ -5,15 +5,17 @@ tells members apart must therefore be measured against non-members of the same c
 proportions.
 """
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images
+from fedaudit.attacks.attack import Images, Truth
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.flagging import Scored
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.membership import Scores, clustered
 
@@ -29,6 +31,7 @@ class Matched:
 
     members: Images
     others: Images
+    rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))  # which of all members these are
 
     @property
     def equally_many(self) -> Images:
@@ -50,8 +53,27 @@ def matched(members: Images, non_members: Images, rng: np.random.Generator, most
     some = have > 0
     wanted = max(_RATIO, -(-_ENOUGH // max(1, int(have.sum()))))
     ratio = int(min(wanted, (there[some] // have[some]).min())) if some.any() else 1
-    return Matched(
-        members=_drawn(members, classes, have, rng), others=_drawn(non_members, classes, ratio * have, rng)
+    rows = _draw_rows(members, classes, have, rng)
+    others = non_members.only(_draw_rows(non_members, classes, ratio * have, rng))
+    return Matched(members=members.only(rows), others=others, rows=rows)
+
+
+def score_client(
+    client: int,
+    truth: Truth,
+    rng: np.random.Generator,
+    score: Callable[[Images], NDArray[Any]],
+    most: int = sys.maxsize,
+) -> Scored:
+    """Scores of a client's people, and of `most` people of the same classes whom nobody trained on."""
+    m = matched(truth.client_images(client), truth.unseen([client]).images, rng, sys.maxsize)
+    m = replace(m, others=m.others.only(np.sort(rng.permutation(len(m.others))[:most])))
+    return Scored(
+        client=client,
+        rows=truth.client_rows(client)[m.rows].tolist(),
+        scores=score(m.members),
+        held_out=fingerprints(m.others.x),
+        held_out_scores=score(m.others),
     )
 
 
@@ -68,14 +90,13 @@ def joined(images: list[Images]) -> Images:
     return Images(x=np.concatenate([i.x for i in images]), y=np.concatenate([i.y for i in images]))
 
 
-def _drawn(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Images:
+def _draw_rows(images: Images, classes: Integers, each: Integers, rng: np.random.Generator) -> Integers:
     chosen = [
         rng.choice(np.flatnonzero(images.y == c), n, replace=False)
         for c, n in zip(classes, each, strict=True)
         if n
     ]
-    rows = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
-    return Images(x=images.x[rows], y=images.y[rows])
+    return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
 
 
 def scored(pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]) -> Scores:

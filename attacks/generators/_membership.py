@@ -17,11 +17,14 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchitecture, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.flagging import Scored, count_flagged
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import Matched, halves, joined, matched, scored
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, memorised
 from fedaudit.attacks.generators._handed import newest, objects, trained_by, uploaded
+from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -153,6 +156,28 @@ class GeneratorMembership(Attack):
                 note="images that were never trained on in the place of members",
             )[:1]
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Whom the calibrated score flags, of those compared. Nobody is planted through clients' code."""
+        recorded, reference = list[Scored](), claim["reference"][0]
+        for (queried, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
+            owned = [(int(k), row) for k in clients for row in truth.client_rows(int(k)).tolist()]
+            people = np.array(owned, np.int64).reshape(-1, 2)[m.rows]
+            scores = _scores([(queried, m)], reference, "calibrated")
+            marks = fingerprints(m.others.x)
+            for k in np.unique(people[:, 0]).tolist():
+                own = people[:, 0] == k
+                recorded.append(
+                    Scored(
+                        client=k,
+                        rows=people[own, 1].tolist(),
+                        scores=scores.members[own],
+                        held_out=marks,
+                        held_out_scores=scores.others,
+                    )
+                )
+        behind = {int(k) for clients in claim["behind"] for k in clients}
+        return count_flagged(recorded, [], behind, truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         pairs, reference = self.pairs(claim, truth), claim["reference"][0]

@@ -25,11 +25,13 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.matching import Matched, halves, matched
+from fedaudit.attacks.evaluation.flagging import count_flagged
+from fedaudit.attacks.evaluation.matching import Matched, halves, matched, score_client
 from fedaudit.attacks.evaluation.membership import Scores, clustered
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, memorised
 from fedaudit.attacks.generators._handed import newest, objects, relayed
+from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -119,6 +121,16 @@ class CriticScore(Attack):
                 note="images that were never trained on in the place of members",
             )[:1]
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of all whose client trained a critic last, or right before. Nobody is planted through clients' code."""
+        recorded = [
+            score_client(k, truth, rng, critic)
+            for whose in HOPS.values()
+            for critic, k in zip(claim["critics"], claim[whose].tolist(), strict=True)
+            if k >= 0
+        ]
+        return count_flagged(recorded, [], {s.client for s in recorded}, truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         own, blind = self._scores(claim, truth, claim["sender"], np.random.default_rng(0))

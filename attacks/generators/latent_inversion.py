@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Effort, GeneratorArchitecture, Images, Truth
+from fedaudit.attacks.attack import Claim, Effort, GeneratorArchitecture, Truth
 from fedaudit.attacks.evaluation.matching import Matched
 from fedaudit.attacks.evidence import Gallery
 from fedaudit.attacks.generators._latent import LatentSearch, Settings
@@ -65,7 +65,7 @@ class LatentInversion(GeneratorMembership):
         ratio = len(m.others) // max(1, len(m.members))
         kept = max(1, min(ratio, self.config.non_members // max(1, len(m.members))))
         rows = np.flatnonzero(np.arange(len(m.others)) % max(1, ratio) < kept)
-        return Matched(members=m.members, others=Images(x=m.others.x[rows], y=m.others.y[rows]))
+        return replace(m, others=m.others.only(rows))
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
         """The members that a generator draws best, measured against the reference generator."""

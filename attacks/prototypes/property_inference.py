@@ -56,6 +56,7 @@ class PropertyInference(Attack):
         learns="whether a client's images of a class include a subgroup",
         does_not_show="subgroups that the adversary has no images of, nor which images are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
+        uncounted="it ranks prototypes by how likely they hold a subgroup, and states of none that it does",
         effort=Effort(seconds=1.5, grows=("parameters", "replays")),
     )
 

@@ -78,6 +78,7 @@ class PrototypeCollusion(Attack):
         control="",  # planted in measure()
         remedy="release a class only where more clients hold it than could collude, and clip and noise "
         "prototypes; secure aggregation does not help, for the mean is what is attacked",
+        uncounted="it recovers what a client sent for a class, and does not say whose examples are behind it",
         effort=Effort(seconds=0.2, grows=("clients",)),
     )
 

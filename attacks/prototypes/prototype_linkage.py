@@ -18,6 +18,7 @@ Claim: as in prototype_membership.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,11 +27,14 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
-from fedaudit.attacks.evidence import Baseline, Evidence, Series, is_replayed
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, Series, is_replayed
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import (
     PrototypeMembership,
@@ -43,6 +47,7 @@ from fedaudit.fl.threats.threat import Aim
 
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
+LINKED = "given to the client that holds it, among those that sent its class"
 CHANCE, LARGEST = "chance", "client with most of the class"
 
 
@@ -86,7 +91,7 @@ class PrototypeLinkage(PrototypeMembership):
         )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        queried = collect_places(self._link(claim, truth, rng), find_place)
+        queried = collect_places(self._linked(claim, truth, rng), find_place)
         found = [_judge_place(queried[key], len(queried), rng) for key in sorted(queried)]
         every = [t for trials in queried.values() for t in trials]
         non_members = np.concatenate([t.non_members for t in every]) if every else np.zeros(0)
@@ -108,6 +113,24 @@ class PrototypeLinkage(PrototypeMembership):
             )
         return found
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Whose image is given to the client that holds it, of all whose class several clients sent.
+
+        What each client sent in all rounds counts by the prototype that fits an image best. Held-out people take
+        the clients in turn.
+        """
+        found = CountedPeople(LINKED)
+        recorded = claim["origin"] == "recorded"
+        for label in np.unique(claim["label"][recorded]).tolist():
+            rows = np.flatnonzero(recorded & (claim["label"] == label))
+            self._count_class(claim, truth, label, rows, found)
+        for t in self._linked(claim, truth, rng):
+            if t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
+                found.plant(t.client, float(t.hits.sum()), len(t.hits), protected=t.origin == REPLAYED)
+        for client in {*claim["senders"].tolist(), *claim["sender"][recorded].tolist()}:
+            found.hold_at_least(client, len(truth.client_images(client)))
+        return found.people()
+
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         return []  # an image has one owner: there is nothing to threshold
 
@@ -119,6 +142,38 @@ class PrototypeLinkage(PrototypeMembership):
         if senders and all(len(s) < 2 for s in senders.values()):
             return "no class was sent by two clients, so its label alone names the client"
         return super().not_applicable(view, knowledge)
+
+    @cached_property
+    def _linked(self) -> BuiltOnce[list[_Linked]]:
+        return BuiltOnce(self._link)
+
+    def _count_class(
+        self, claim: Claim, truth: Truth, label: int, rows: NDArray[np.int64], found: CountedPeople
+    ) -> None:
+        """Everybody of one class, whose prototypes of all rounds are `rows` of the claim."""
+        sender, clients = claim["sender"][rows], np.unique(claim["sender"][rows])
+        people = {
+            (client, row): image
+            for artifact in claim["artifact"][rows].tolist()
+            for client, some in truth.people(artifact, label).items()
+            for row, image in zip(some.tolist(), truth.client_images(client).of_class(label), strict=True)
+            if client in clients
+        }
+        if len(clients) < 2 or not people:
+            return
+        members = np.stack(list(people.values()))
+        others = Pools(truth.reference).without(label, fingerprints(members))
+        scores = self._scores(claim, rows.tolist(), np.concatenate([members, others]))  # [rows, m + j]
+        best = np.stack([scores[sender == k].max(axis=0) for k in clients])
+        given = clients[best.argmax(axis=0)]
+        for k in clients.tolist():
+            own = [row for client, row in people if client == k]
+            hit = [
+                row for (client, row), to in zip(people, given[: len(people)], strict=True) if client == k == to
+            ]
+            found.test(k, own, hit)
+        in_turn = clients[np.arange(len(others)) % len(clients)]
+        found.luck(float((given[len(people) :] == in_turn).sum()), len(others))
 
     def _link(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Linked]:
         """A trial for each prototype of a class that other clients sent too."""

@@ -12,27 +12,33 @@ Left out: running variances, and later layers, whose input moves as the weights 
 Clients of one image stand beside clients of many, whose scores hide them in any average. So it is also asked of
 every client whether one image's own input is what was sent, and no non-member's (attacks/evaluation/ranking.py).
 
-The planted leak is the statistics of a client with one image: the input of a single image of each client. The
+The planted leak is the statistics of a client with one image: the input of a single image of each client. People
+are planted through clients' own code besides, to be counted (audit/controls/updates.py). The
 negative control puts images that nobody trained on in the place of members.
 
-Claim: a rule, since any image can be queried. mean [k, D] whitened, n (MANY: not said), client [k]; layer [1], an
+Claim: a rule, since any image can be queried. mean [k, D] whitened, n (MANY: not said), client [k], and as text
+artifact and origin [k]; senders [s]: all clients that sent a model; layer [1], an
 object: images to whitened inputs [n, D].
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.artifacts import index, list_senders
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.judging import judge_present
+from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
-from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._head import schedule
@@ -57,7 +63,7 @@ class BufferMembership(Attack):
         aids=(Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES),
         learns="whether a given image was in a client's training data, from the statistics its model keeps",
         does_not_show="what running variances and statistics of later layers tell",
-        control="",  # planted in measure()
+        control="updates",
         remedy="normalise by group or layer, which keep no statistics, or keep the buffers with the clients",
         effort=Effort(seconds=1.0, grows=("parameters", "clients")),
     )
@@ -73,13 +79,16 @@ class BufferMembership(Attack):
         layer[0] = _Layer(sent[0].start, knowledge)
         return {
             "client": np.array([s.client for s in sent]),
+            "artifact": np.array([s.artifact for s in sent]),
+            "origin": np.array([s.origin for s in sent]),
+            "senders": list_senders(view, *UPDATES),
             "mean": np.stack([layer[0].white(s.mean[None])[0] for s in sent]),
             "n": np.array([s.n for s in sent]),
             "layer": layer,
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        layer = claim["layer"][0]
+        layer, claim = claim["layer"][0], _take_recorded(claim)
         others = layer(truth.reference.x[: self.config.others])
         n = float(np.median([len(truth.client_images(int(k))) for k in claim["client"]]))
         real, planted, silent, stand, alone = [], [], [], [], []
@@ -117,8 +126,31 @@ class BufferMembership(Attack):
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
         return found
 
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of everybody whose client sent statistics; single people are planted through every client's code."""
+        layer, recorded, planted = claim["layer"][0], list[Scored](), list[Planted]()
+        columns = (claim[name].tolist() for name in ("client", "n", "artifact", "origin"))
+        for mean, client, n, artifact, origin in zip(claim["mean"], *columns, strict=True):
+            score = partial(_score, layer, mean, n)
+            if origin == "recorded":
+                recorded.append(score_client(client, truth, rng, score))
+                continue
+            unseen = truth.unseen([client]).images
+            labels = np.unique(truth.client_images(client).y).tolist()
+            members = np.concatenate([truth.members(artifact, label) for label in labels])
+            alike = unseen.only(np.isin(unseen.y, labels))
+            one = Scored(
+                client=client,
+                rows=range(len(members)),
+                scores=score(Images(x=members, y=np.zeros(len(members), np.int64))),
+                held_out=range(len(alike)),
+                held_out_scores=score(alike),
+            )
+            planted.append(Planted(one, origin == REPLAYED))
+        return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
+
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        layer, rows = claim["layer"][0], []
+        layer, rows, claim = claim["layer"][0], list[tuple[Values, Values]](), _take_recorded(claim)
         others = layer(truth.reference.x[: self.config.others])
         for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
             own = layer(truth.client_images(int(k)).x[: self.config.members])
@@ -130,7 +162,8 @@ class BufferMembership(Attack):
             return "this attack needs auxiliary images, and the federation holds none back"
         if not uploads(view, knowledge.training, UPDATES):
             return "no client sends its model, or what changed in it, that the server could read"
-        return "" if _statistics(view, knowledge) else NO_LAYER
+        sent = _statistics(view, knowledge)
+        return "" if any(s.origin == "recorded" for s in sent) else NO_LAYER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,31 +171,42 @@ class _Sent:
     """The mean input that one client's buffer tells, and the model it was made with."""
 
     client: int
+    artifact: str
+    origin: str
     start: Mapping[str, NDArray[Any]]
     mean: Values  # [D]
     n: float  # images behind it; MANY where the client does not say
 
 
 def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
-    """Of every upload that holds the running means of the first layer that keeps some, and moved them."""
+    """Of every upload that holds the running means of the first layer that keeps some, and moved them.
+
+    Of replayed ones those of one step on one image.
+    """
     view, found = index(view), []
     for a in uploads(view, knowledge.training, UPDATES):
         start = global_model(view, a.round, a)
-        if a.origin != "recorded" or start is None or start.round != a.round or a.sender.index is None:
+        if start is None or start.round != a.round or a.sender.index is None:
+            continue
+        is_planted = a.origin in (REPLAYED, UNPROTECTED)
+        if a.origin != "recorded" and not (is_planted and a.note.get("batch") == a.note.get("steps") == 1):
             continue
         assert knowledge.architecture is not None, "granted by the threat model"
         named = _first(knowledge.architecture(start.payload).module())
         key = _running_mean(a.payload, named[0]) if named else ""
         if not named or not key or key not in start.payload:
             continue
-        n = read_examples(a, view)
-        steps = max(1, schedule(knowledge.training, a.round, n)[1])
+        n = 1 if is_planted else read_examples(a, view)
+        steps = 1 if is_planted else max(1, schedule(knowledge.training, a.round, n)[1])
         new = 1 - (1 - float(named[1].momentum or 0.1)) ** steps
         change = moved(a, start.payload, view, knowledge.training)[key]
         if change.any():
             mean = np.asarray(start.payload[key], np.float64) + change / new
-            found.append(_Sent(client=a.sender.index, start=start.payload, mean=mean, n=n or MANY))
-    return found
+            one = _Sent(
+                client=a.sender.index, artifact=a.id, origin=a.origin, start=start.payload, mean=mean, n=n or MANY
+            )
+            found.append(one)
+    return sorted(found, key=lambda s: s.origin != "recorded")
 
 
 def _running_mean(payload: Mapping[str, NDArray[Any]], layer: str) -> str:
@@ -210,6 +254,16 @@ class _Layer:
 
     def __call__(self, images: Floats) -> Values:
         return self.white(self._inputs(images))
+
+
+def _take_recorded(claim: Claim) -> Claim:
+    """Without what was planted, which is not measured."""
+    recorded = claim["origin"] == "recorded"
+    return {name: claim[name][recorded] for name in ("client", "mean", "n")}
+
+
+def _score(layer: _Layer, mean: Values, n: float, images: Images) -> Values:
+    return _ratio(layer(images.x), mean, n)
 
 
 def _ratio(x: Values, mean: Values, n: float) -> Values:

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_held
 from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -81,6 +83,10 @@ class ClassList(Attack):
             )[:1]
             found += wrong_client(said, true, here)
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of each kind of message: whoever stands in a small group that it names."""
+        return count_each_kind(claim, claim["present"], is_held, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return "" if _lists(view, knowledge.classes) else "no client sends anything that names classes"

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
+from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import broadcast, several
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
@@ -91,6 +93,10 @@ class MajorityClass(Attack):
             if (other != true).all():
                 found.append(say(said, other, "negative", "claims against the class of another client"))
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of each kind of message: whoever stands in a small group that is the largest of its client."""
+        return count_each_kind(claim, claim["guess"], is_largest, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not len(knowledge.auxiliary or ()):

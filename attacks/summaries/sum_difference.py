@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
+from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -103,6 +105,11 @@ class SumDifference(Attack):
                     text = "claims against the numbers of another client"
                     found.append(_exact(said[have], wrong, mean[have], kind, "negative", text, len(kinds)))
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of counts by class that could be taken out of the sums."""
+        rows = claim["known"] & (claim["kind"] != Kind.NUM_EXAMPLES.value)
+        return count_known(claim["client"][rows], claim["counts"][rows], is_exact, truth, SIZE_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not knowledge.heard:

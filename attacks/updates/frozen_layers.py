@@ -13,26 +13,32 @@ Recorded uploads are attacked for membership, by how many layers their clients f
 negative control has non-members in the place of members.
 
 Claim: artifact, origin, client and frozen (layers that are not there) [k]; scorer [k], objects: images to the
-products of their gradients with the update, layer by layer; of the first r, which are replayed, label int [r, L]
-and, of the first i of them, images [i, L, 2, C, H, W]: by division, and by inversion.
+products of their gradients with the update, layer by layer; senders [s]: all clients that sent layers; of the
+first r, which are replayed, label int [r, L] and, of the first i of them, images [i, L, 2, C, H, W]: by division,
+and by inversion. Replayed ones that come last are people who are planted to be counted.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import Pool, fingerprints
 from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
-from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
@@ -61,7 +67,7 @@ class FrozenLayers(Attack):
         does_not_show="what several rounds of one client tell together, nor a stronger inversion",
         remedy="do not count frozen layers as protection: aggregate uploads securely, or noise them "
         "(dp_gaussian, dp_sgd) with a stated epsilon",
-        effort=Effort(seconds=30, grows=("parameters",)),
+        effort=Effort(seconds=60, grows=("parameters", "clients")),
     )
 
     @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,9 @@ class FrozenLayers(Attack):
         others: Annotated[AtLeastOne, Field(description="other images of the class beside a replayed one")] = 20
         inverted: Annotated[AtLeastZero, Field(description="replayed updates that are turned into images")] = 8
         iterations: Annotated[AtLeastOne, Field(description="steps on an image; the paper takes 4,800")] = 150
+        held_out: Annotated[
+            int, Field(ge=10, description="images of nobody's, by which it is known whom an update points to")
+        ] = 100
         gallery: Annotated[
             int, Field(ge=3, description="images of a class among which the right one is looked for")
         ] = 10
@@ -81,8 +90,10 @@ class FrozenLayers(Attack):
         count = len(of_layers(found[0], knowledge)) if found else 0
         whole = [u for u in found if _single(u) and _missing(u, knowledge) == 0][: c.replays]
         sent = [u for u in found if u.origin == "recorded"]
-        some = sorted(rng.permutation(len(sent))[: c.recorded].tolist())
-        chosen = [*whole, *(sent[i] for i in some)]
+        some = choose_spread([u.client for u in sent], c.recorded, rng)
+        people = [u for u in found if _single(u) and _missing(u, knowledge) == 0][c.replays :]
+        people += [u for u in found if u.origin == UNPROTECTED]
+        chosen = [*whole, *(sent[i] for i in some), *people]
         scorers = np.empty(len(chosen), object)
         scorers[:] = [Scorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
@@ -101,6 +112,7 @@ class FrozenLayers(Attack):
             "origin": np.array([u.origin for u in chosen]),
             "client": np.array([u.client for u in chosen]),
             "frozen": np.array([_missing(u, knowledge) for u in chosen], np.int64),
+            "senders": list_senders(view, Kind.UNFROZEN_LAYERS),
             "scorer": scorers,
             "label": label,
             "images": np.clip(np.nan_to_num(images), 0, 1),
@@ -115,6 +127,36 @@ class FrozenLayers(Attack):
             note = "images that were never trained on in the place of members"
             found += membership.evidence(none, {}, control="negative", note=note)[:1]
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """Of everybody whose client sent layers, by the update that points to them most.
+
+        What is planted lacks as many layers as the client's own updates do.
+        """
+        recorded, planted = list[Scored](), list[Planted]()
+        clients, origins, frozen = (claim[name].tolist() for name in ("client", "origin", "frozen"))
+        fewest: dict[int, int] = {}
+        for i in np.flatnonzero(claim["origin"] == "recorded").tolist():
+            fewest[clients[i]] = min(frozen[i], fewest.get(clients[i], frozen[i]))
+            score = partial(_score_layers, claim["scorer"][i], frozen[i])
+            recorded.append(score_client(clients[i], truth, rng, score, self.config.held_out))
+        for i, origin in enumerate(origins):
+            if origin not in (REPLAYED, UNPROTECTED) or clients[i] not in fewest:
+                continue
+            score = partial(_score_layers, claim["scorer"][i], fewest[clients[i]])
+            label, member = _find_planted(truth, str(claim["artifact"][i]))
+            others = Pool(truth.reference.of_class(label)).without(fingerprints(member))[: self.config.held_out]
+            both = np.concatenate([member[:1], others])
+            scores = score(Images(x=both, y=np.full(len(both), label)))
+            one = Scored(
+                client=clients[i],
+                rows=[0],
+                scores=scores[:1],
+                held_out=range(len(others)),
+                held_out_scores=scores[1:],
+            )
+            planted.append(Planted(one, origin == REPLAYED))
+        return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not any(a.kind == Kind.UNFROZEN_LAYERS for a in view):
@@ -140,9 +182,8 @@ class FrozenLayers(Attack):
         found: list[Evidence] = []
         products, true, hits, senders = [], [], list[Values](), list[int]()
         for i in range(len(label)):
-            own = [truth.members(str(claim["artifact"][i]), k) for k in range(classes_of(truth))]
-            true.append(next((k for k, x in enumerate(own) if len(x)), -1))
-            member = own[true[-1]]
+            label_of, member = _find_planted(truth, str(claim["artifact"][i]))
+            true.append(label_of)
             free = Pool(truth.reference.of_class(true[-1])).without(fingerprints(member))
             others = free[rng.permutation(len(free))[: max(self.config.others, self.config.gallery)]]
             both = np.concatenate([member[:1], others[: self.config.others]])
@@ -288,6 +329,25 @@ def scaled(scores: Values) -> Values:
     """Around their median, in units of their interquartile range: models have scales of their own."""
     low, middle, high = np.quantile(scores, (0.25, 0.5, 0.75))
     return np.asarray((scores - middle) / (high - low if high > low else 1.0))
+
+
+def choose_spread(clients: Sequence[int], most: int, rng: np.random.Generator) -> list[int]:
+    """Places of `most` updates: one of each client, then a second of each, and so on, at random."""
+    turn, seen = dict[int, int](), dict[int, int]()
+    for place in rng.permutation(len(clients)).tolist():
+        seen[clients[place]] = turn[place] = seen.get(clients[place], -1) + 1
+    return sorted(sorted(turn, key=lambda place: turn[place])[:most])
+
+
+def _score_layers(scorer: Scorer, frozen: int, images: Images) -> Values:
+    return scorer(images).cosines(frozen)
+
+
+def _find_planted(truth: Truth, artifact: str) -> tuple[int, Floats]:
+    """The class of the one image behind a replayed update, and it [1, C, H, W]."""
+    own = [truth.members(artifact, k) for k in range(classes_of(truth))]
+    label = next((k for k, x in enumerate(own) if len(x)), -1)
+    return label, own[label]
 
 
 def classes_of(truth: Truth) -> int:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replayed
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
@@ -125,6 +126,11 @@ class LabelCountsFromGradient(Attack):
                 found.append(replace(share, control=planted, note="share of a batch placed right"))
             found += _wrong_batch(claim["counts"][rows], true[rows], blind, clients, looks)
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        """By the first rule, of uploads that were recorded."""
+        rows = claim["origin"] == "recorded"
+        return count_known(claim["client"][rows], claim["counts"][rows, 0], is_exact, truth, SIZE_KNOWN)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """Longer training is no remedy where clients trained for long."""

@@ -29,8 +29,10 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
 from fedaudit.attacks.evaluation.counting import collect_images, count_labels
+from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion, Evidence
+from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._head import (
     UPLOADS,
@@ -151,6 +153,10 @@ class LabelCountsFromUpdate(Attack):
         if known.any():
             found += share_evidence(claim["share"][known], counts[known], prior, rng)
         return found
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        present = np.stack([_agreed(p) for p in claim["present"]])
+        return count_known(claim["client"], present, is_held, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)

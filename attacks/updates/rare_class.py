@@ -57,6 +57,7 @@ class RareClass(Attack):
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
+        uncounted="it ranks clients by how likely they hold a class, and states of no client that it does",
         effort=Effort(seconds=0.2, grows=("parameters", "clients")),
     )
 

@@ -92,6 +92,10 @@ class KnownTruth:
     def client_images(self, client: int) -> Images:
         return images(self._data, self._part(client))
 
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        """Who they are, as rows of data.train."""
+        return self._part(client)
+
     def capability(self, client: int) -> float:
         """How fast a client's device is."""
         if self._times is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import SMALL, People
 from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
@@ -14,7 +14,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.questions import SMALL, Answers, Scene, answer_questions, list_questions
+from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.kinds import Kind

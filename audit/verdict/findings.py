@@ -26,6 +26,12 @@ _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 _READ_PEOPLE = TypeAdapter(list[People])
 
 
+def _explain_uncounted(card: Mapping[str, Any]) -> str:
+    """Why an attack counts no people; empty where it does."""
+    reason = card.get("uncounted", "")
+    return f"how many people that exposes: {reason}" if reason else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Attacked(Subject):
     """One attack's file."""
@@ -79,7 +85,7 @@ class Attacked(Subject):
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
             "accusations": compute_accusations(self.found, self.prior),
-            "does_not_show": card["does_not_show"],
+            "does_not_show": "; ".join(filter(None, (card["does_not_show"], _explain_uncounted(card)))),
             "remedy": self.file.get("remedy") or card["remedy"],
             "seconds": self.file.get("seconds", 0.0),
         }

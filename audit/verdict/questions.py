@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card
+from fedaudit.attacks.people import SMALL
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, MESSAGES, is_same_harm, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
@@ -32,7 +33,6 @@ from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import Finding, Outcome
 
 REST = ".other_rounds"
-SMALL = 5  # people of a group, below which a fact about it is one about them
 LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
 OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
 BY_RECORD = frozenset({Aim.MEMBERSHIP, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION})
@@ -230,10 +230,13 @@ def _answer_by_attacks(
     broken = [a for a in answers.attempts if a.outcome is Outcome.FAILED and a.is_about(q.aim, reach)]
     if not counted:
         reasons = [f"{n}: {b.reason[:1].lower()}{b.reason[1:].rstrip('.')}" for n, b in bounds.items()]
-        why = (
-            "; ".join(reasons) or f"{', '.join(names)} showed nothing and cannot say how many people that bounds"
-        )
-        return answer | {"why": why}
+        silent = [a for a in asking if a.id not in bounds]
+        reasons += [f"{a.id} counts no people: {a.card.uncounted}" for a in silent if a.card.uncounted]
+        unable = ", ".join(a.id for a in silent if not a.card.uncounted)
+        reasons += [f"{unable} showed nothing and cannot say how many people that bounds"] if unable else []
+        known = scene.in_small_groups if q.aim is Aim.ATTRIBUTE else None
+        of_all = {} if known is None else {"at_most": known, "people": scene.people}
+        return answer | of_all | {"why": "; ".join(reasons)}
     answer["findings"] = [*(a.id for a in counted), *(n for n in names if n not in {a.id for a in counted})]
     first = bounds[counted[0].id]
     unread = scene.clients - {c for c, held in people[counted[0].id].held.items() if held}

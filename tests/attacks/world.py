@@ -164,6 +164,9 @@ class World:
     def client_images(self, client: int) -> Images:
         return self.clients[client]
 
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return 1000 * client + np.arange(len(self.clients[client]))
+
 
 def _classes(client: int) -> list[int]:
     return [2 * client % CLASSES, (2 * client + 1) % CLASSES]

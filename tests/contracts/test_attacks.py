@@ -7,6 +7,7 @@ import pytest
 from fedaudit.attacks.attack import Attack, Effort, Knowledge
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
+from tests.audit.verdict.test_leaks import find_leaks, run_attack
 from tests.contracts.words import odd
 
 NAMES = catalog.names("attacks")
@@ -18,7 +19,7 @@ def test_the_card_is_complete_and_in_plain_words(name: str) -> None:
     assert card.title and card.source
     for text in (card.learns, card.does_not_show, card.remedy):
         assert text.strip() == text and len(text.split()) >= 3
-    assert not odd(" ".join((card.title, card.learns, card.does_not_show, card.remedy)))
+    assert not odd(" ".join((card.title, card.learns, card.does_not_show, card.remedy, card.uncounted)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,6 +33,16 @@ def test_it_reads_kinds_that_exist_and_none_twice(name: str) -> None:
 def test_it_states_its_effort_by_which_auto_plans_it(name: str) -> None:
     effort = catalog.load("attacks", name).card.effort
     assert effort.seconds > 0 and effort != Effort()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_attack_on_people_counts_them_or_its_finding_says_why_not(name: str) -> None:
+    attack = catalog.load("attacks", name)
+    card = attack.card
+    is_counting = attack.count_people is not Attack.count_people
+    assert is_counting != bool(card.uncounted) if card.aim.is_against_people else not card.uncounted
+    (_, finding), *_ = find_leaks(run_attack(name, 0.9))
+    assert card.uncounted in finding.does_not_show
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.observer.view import Observer, seen
 from fedaudit.audit.settings import catalog
@@ -75,6 +76,28 @@ def test_the_silent_control_covers_the_baseline(name: str) -> None:
     for e in silent:
         assert e.interval is not None and e.strongest is not None
         assert e.interval[0] <= e.strongest.value <= e.interval[1]
+
+
+# Who is counted is known to the truth, and counted once
+
+COUNTING = [n for n in QUICK if catalog.load("attacks", n).count_people is not Attack.count_people]
+
+
+@pytest.mark.sample(14)
+@pytest.mark.parametrize("name", COUNTING)
+def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of_nobodys(name: str) -> None:
+    here, card = stage(name), made(name).card
+    counted = made(name).count_people(claim(name), here.truth, np.random.default_rng(1))
+    sent = {a.kind for a in here.view if a.origin == "recorded" and a.sender.role == Role.CLIENT}
+    assert counted or not sent & set(card.targets)
+    assert len({p.kind for p in counted}) == len(counted)
+    for people in counted:
+        assert people.hit_means and people.luck.trials > 0 and people.kind in (None, *card.targets)
+        assert set(people.planted) <= set(people.held) and any(people.tested.values())
+        for client, rows in people.tested.items():
+            own = set(here.truth.client_rows(client).tolist())
+            assert len(set(rows)) == len(rows) and set(people.hit.get(client, ())) <= set(rows) <= own
+            assert len(rows) <= people.held[client] <= len(own)
 
 
 # What it may read is what it reads

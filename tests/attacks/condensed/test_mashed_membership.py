@@ -85,6 +85,18 @@ def test_the_planted_leak_is_found_and_the_negative_control_does_not_fire(size: 
     assert negative.interval is not None and negative.interval[0] <= 0.5 <= negative.interval[1]
 
 
+@pytest.mark.parametrize(("size", "blank"), [(1, False), (40, False), (5, True)])
+def test_whose_example_is_sent_is_counted_and_hardly_anybody_of_large_groups(size: int, blank: bool) -> None:
+    world, attack = World(sizes=()), MashedMembership()
+    claim = attack.run(
+        [means(world, k, size, blank) for k in range(6)], world.knowledge, np.random.default_rng(0)
+    )
+    (people,) = attack.count_people(claim, world, np.random.default_rng(0))
+    tested, hits = (sum(map(len, of.values())) for of in (people.tested, people.hit))
+    assert tested > 0.9 * sum(people.held.values()) and people.false_alarms == 0.01
+    assert hits > 0.95 * tested if size == 1 else hits < 0.12 * tested
+
+
 def test_means_of_noise_say_nothing() -> None:
     found = auc("none", 5, blank=True)
     assert found.interval is not None and found.interval[0] <= 0.5

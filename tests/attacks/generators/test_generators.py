@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
@@ -50,6 +51,15 @@ class World:
 
     def client_images(self, client: int) -> Images:
         return self.clients[client]
+
+    def people(self, artifact: str, label: int) -> dict[int, NDArray[np.int64]]:
+        return {0: self.client_rows(0)[self.clients[0].y == label]}
+
+    def members(self, artifact: str, label: int) -> NDArray[np.float32]:
+        return self.clients[0].of_class(label)
+
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return 1000 * client + np.arange(len(self.clients[client]))
 
 
 def artifact(kind: Kind, channel: Channel, payload, seen: tuple[str, ...], round: int = 3, sender: int = 0):  # type: ignore[no-untyped-def]

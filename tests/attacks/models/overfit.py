@@ -123,6 +123,9 @@ class Overfit:
     def client_images(self, client: int) -> Images:
         return self._images(self.parts[client])
 
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return self.parts[client]
+
 
 class Played:
     """Clients of that world as an adversary plays them: their training, on images of its own."""

@@ -56,6 +56,18 @@ def test_a_single_sample_is_given_to_its_owner_and_larger_groups_less_often() ->
     assert low is not None and low[0] > 0.7
 
 
+def test_people_are_hit_where_their_own_client_is_named_and_others_in_turn_by_luck() -> None:
+    attack, rng = PrototypeLinkage(), np.random.default_rng(0)
+    (people,) = attack.count_people(attack.run(world().artifacts, world().knowledge, rng), world(), rng)
+    assert "given to the client" in people.hit_means and not people.false_alarms
+    assert {k: len(rows) for k, rows in people.tested.items()} == dict(people.held)
+    tested, hits = (sum(map(len, of.values())) for of in (people.tested, people.hit))
+    (real,) = [e for e in judged() if e.condition.get("origin") == "recorded"]
+    assert hits / tested == pytest.approx(real.value, abs=0.06)
+    assert people.luck.hits / people.luck.trials == pytest.approx(0.5, abs=0.06)  # two clients own each class
+    assert all(s.hits == s.trials > 0 for s in people.planted.values()) and len(people.planted) == 10
+
+
 def test_the_owner_is_guessed_once_in_as_many_clients() -> None:
     assert all(e.baselines[0].value == pytest.approx(0.5) for e in judged())  # two clients own each class
 

@@ -145,6 +145,28 @@ def test_losses_of_generators_and_choices_among_one_model_are_not_read() -> None
 # Running means
 
 
+def test_single_people_are_flagged_by_statistics_and_planted_through_clients_code() -> None:
+    made = Buffers(1, 20)
+    sent = [a for a in Buffers(1).artifacts if a.kind == Kind.LOCAL_MODEL]
+    planted = [
+        replace(a, id=f"replay/{i}", origin="replayed", note={"batch": 1, "steps": 1}) for i, a in enumerate(sent)
+    ]
+    made.groups = {f"replay/{i}": made.clients[i].x[:1] for i in range(6)}
+    attack = BufferMembership()
+    claim = attack.run([*made.artifacts, *planted], made.knowledge, np.random.default_rng(0))
+    (people,) = attack.count_people(claim, made, np.random.default_rng(0))
+    assert {k: len(rows) for k, rows in people.tested.items()} == dict.fromkeys(range(6), 1) | {
+        1: 20,
+        3: 20,
+        5: 20,
+    }
+    assert all(people.hit[k] == people.tested[k] for k in (0, 2, 4))
+    assert {k: (s.hits, s.trials) for k, s in people.planted.items()} == dict.fromkeys(range(6), (1, 1))
+    bare = attack.run(made.artifacts, made.knowledge, np.random.default_rng(0))
+    rng = [np.random.default_rng(1) for _ in range(2)]
+    assert attack.measure(claim, made, rng[0]) == attack.measure(bare, made, rng[1])
+
+
 def test_the_statistics_of_a_client_with_one_image_give_it_away() -> None:
     made = Buffers(1)
     found = real(measured(BufferMembership(), made.artifacts, made.knowledge, made), "auc")

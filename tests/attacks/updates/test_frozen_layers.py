@@ -9,7 +9,7 @@ import pytest
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates._gradients import Update, updates
-from fedaudit.attacks.updates.frozen_layers import FrozenLayers, Scorer, of_layers, withheld
+from fedaudit.attacks.updates.frozen_layers import FrozenLayers, Scorer, choose_spread, of_layers, withheld
 from fedaudit.audit.verdict.figures import by_frozen
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted
@@ -38,6 +38,27 @@ def value(found: list[Evidence], measure: str, frozen: int, **condition: Any) ->
 
 def update() -> Update:
     return updates(WORLD.artifacts, WORLD.knowledge)[0]
+
+
+def test_people_are_flagged_by_the_layers_that_their_client_sends_and_plants_lack_as_many() -> None:
+    world = Planted(groups=10, kind=Kind.UNFROZEN_LAYERS, recorded=5)
+    view = [replace(a, kind=Kind.UNFROZEN_LAYERS) if a.kind == Kind.LOCAL_MODEL else a for a in world.artifacts]
+    kept = {k: v for k, v in view[-1].payload.items() if k.startswith("head")}
+    view[-1] = replace(view[-1], payload=kept)
+    attack = FrozenLayers(FrozenLayers.Config(replays=1, inverted=0, others=10))
+    claim = attack.run(view, world.knowledge, np.random.default_rng(0))
+    (people,) = attack.count_people(claim, world, np.random.default_rng(0))
+    assert set(people.tested) == set(range(5)) and people.false_alarms == 0.01
+    assert {k: s.trials for k, s in people.planted.items()} == dict.fromkeys(range(5), 2)
+    assert sum(s.hits for s in people.planted.values()) >= 9
+
+
+def test_whoever_is_read_every_client_is_before_any_is_read_twice() -> None:
+    clients, rng = [0, 0, 0, 1, 1, 2], np.random.default_rng(0)
+    for most, expected in ((2, 2), (3, 3), (5, 3), (9, 3)):
+        chosen = choose_spread(clients, most, rng)
+        assert len(chosen) == min(most, 6) and len({clients[i] for i in chosen}) == expected
+    assert sorted(clients[i] for i in choose_spread(clients, 5, rng)) == [0, 0, 1, 1, 2]
 
 
 def test_layers_go_from_the_input_to_the_head_and_the_first_ones_are_left_out() -> None:

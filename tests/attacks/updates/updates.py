@@ -65,6 +65,9 @@ class Updates:
     def client_images(self, client: int) -> Images:
         return self.clients[client]
 
+    def client_rows(self, client: int) -> NDArray[np.int64]:
+        return 1000 * client + np.arange(len(self.clients[client]))
+
 
 def train(
     start: dict[str, NDArray[np.float32]], own: Images, seed: int, masked: bool, frozen: bool

@@ -372,6 +372,8 @@ def test_who_stands_in_small_groups_bounds_what_can_be_learned_of_groups(small: 
     if state is State.BOUNDED:
         assert q.at_most == small and "census" in q.why
     assert asked["membership.server.local_model"].state is not State.BOUNDED
+    if state is not State.BOUNDED:  # a fact about a larger group tells of nobody, whatever an attack shows
+        assert asked["attribute.server.local_model"].at_most == small
     unknown = answer(replace(scene, in_small_groups=None), try_all(scene))
     assert unknown["attribute.server.local_model"].state is not State.BOUNDED
 
