@@ -28,7 +28,7 @@ Claim = Mapping[str, NDArray[Any]]
 
 MODALITIES: frozenset[Modality] = frozenset(get_args(Modality))
 
-Size = Literal["pixels", "parameters", "auxiliary", "replays", "updates", "clients"]
+Size = Literal["pixels", "parameters", "auxiliary", "replays", "updates", "clients", "rounds"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,11 @@ class Sizes:
     replays: int  # replayed prototypes, of all sizes together
     updates: int  # images that are redrawn from uploads, replayed and recorded ones together
     clients: int
+    rounds: int  # that are recorded
 
 
 DIGITS = Sizes(  # of the quickstart
-    pixels=64, parameters=13_706, auxiliary=503, replays=600, updates=114, clients=10
+    pixels=64, parameters=13_706, auxiliary=503, replays=600, updates=114, clients=10, rounds=15
 )
 
 

@@ -53,6 +53,7 @@ class CondensedMembership(Attack):
         requires=REQUIRES,
         aids=AIDS,
         control="condensed",
+        rounds="all",
         learns="whether a given image was in a client's training data",
         does_not_show="what models trained on the condensed images tell of single images",
         remedy="send no condensed image of a class with few images, and add calibrated noise",

@@ -9,8 +9,8 @@ with everything of its class.
 
 Images that an adversary would take for started from a real image are those that correlate above 0.9.
 
-Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as text artifact, origin and
-extractor (what was compared) [k]; senders [s]: all clients that sent condensed images.
+Claim: images float32 [k, C, H, W], label, n (-1: not known), sender [k], and as text artifact, origin,
+round and extractor (what was compared) [k]; senders [s]: all clients that sent condensed images.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
-from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
+from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -58,6 +58,7 @@ class CondensedRecovery(Attack):
         requires=REQUIRES,
         aids=AIDS,
         control="condensed",
+        rounds="all",
         learns="an image a client trained on",
         does_not_show="what an attacker who repeats the condensation on candidates would find",
         remedy="send no condensed image of a class with few images, never start it from a real one, and "
@@ -87,17 +88,17 @@ class CondensedRecovery(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        found = self._buckets(claim, truth, rng)
+        found = self._trials(claim, truth, rng).buckets
         evidence = judge_images(found, rng)
         for b in found:
             evidence += self._correlation(b, len(found), rng)
         return in_our_words(evidence)
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        return count_claimed(claim, truth, self._buckets(claim, truth, rng))
+        return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = self._buckets(claim, truth)
+        found = self._trials(claim, truth).buckets
         own = [b for b in found if b.origin == "recorded"]
         wanted = own[:1] + own[1:][-1:]
         wanted += [b for b in found if b.origin != "recorded" and b.samples in self.config.show_sizes]
@@ -109,9 +110,9 @@ class CondensedRecovery(Attack):
         return none_here(view)
 
     @cached_property
-    def _buckets(self) -> BuiltOnce[list[PrototypeBucket]]:
+    def _trials(self) -> BuiltOnce[ImageTrials]:
         gallery = self.config.gallery
-        return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng, standardised))
+        return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng, standardised))
 
     def _correlation(self, b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
         """The largest correlation with a member, beside that of as many non-members."""

@@ -106,7 +106,7 @@ class CondensedRefinement(CondensedRecovery):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        found = self._buckets(claim, truth, rng)
+        found = self._trials(claim, truth, rng).buckets
         evidence = judge_images(found, rng)
         for b in found:
             evidence += _over_condensed(b, claim, truth, len(found), rng)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.sums import SEVERAL
-from fedaudit.attacks.evaluation.trials import Bucket, Reconstruction
+from fedaudit.attacks.evaluation.trials import Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import People, Share
 from fedaudit.fl.kinds import Kind
@@ -104,11 +104,11 @@ def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
     return np.array(kept, np.int64)
 
 
-def count_claimed(claim: Claim, truth: Truth, buckets: Iterable[Bucket[Reconstruction]]) -> list[People]:
+def count_claimed(claim: Claim, truth: Truth, trials: Iterable[Reconstruction]) -> list[People]:
     """Whom the images of a claim name that has artifact, label and origin [k] and senders [s]."""
     columns = (claim[name].tolist() for name in ("artifact", "label", "origin"))
     rows = [(str(a), int(c)) for a, c, origin in zip(*columns, strict=True) if origin == "recorded"]
-    return count_named([t for b in buckets for t in b.trials], rows, claim["senders"].tolist(), truth)
+    return count_named(trials, rows, claim["senders"].tolist(), truth)
 
 
 def count_named(

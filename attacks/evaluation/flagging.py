@@ -7,7 +7,7 @@ scores are independent. At least FALSE_ALARMS of such people pass the threshold
 (attacks/people.choose_threshold_rank).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -61,25 +61,28 @@ def count_flagged(
     Parameters
     ----------
     recorded : a client may have several, of which a person's largest score counts.
-    planted : single people, or people whom a planted model memorised. Each message is judged at the same rate of
-        false alarms among its own held-out people, for it may be unlike those that clients send.
+    planted : single people, or people whom a planted model memorised. Each message is
+        judged among its own held-out people, for it may be unlike those that clients send; at the rate of false
+        alarms that makes up the same one over as many messages as a person is in.
     senders : all clients behind what the attack reads, whether it read them or not.
     truth : how many people each of them holds.
     kind : of the messages, where the attack reads several.
     """
-    people, others = _find_largest(s for s in recorded if len(s.held_out) >= FEWEST)
+    readable = [s for s in recorded if len(s.held_out) >= FEWEST]
+    people, others = _find_largest(readable)
     chosen = _spread(others)
     if not people or not chosen:
         return []
     rank = choose_threshold_rank(len(chosen))
     threshold = np.sort(chosen)[-rank]
+    most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values())
     found = CountedPeople(FLAGGED.format(rank - 1, len(chosen)), FALSE_ALARMS, kind)
     for (client, row), score in sorted(people.items()):
         found.test(client, [row], [row] if score >= threshold else ())  # ties count: more hits, a higher bound
     found.luck(rank, len(chosen))
     for scored, is_protected in planted:
         if len(scored.held_out) >= FEWEST:
-            own = np.quantile(scored.held_out_scores, 1 - rank / len(chosen))
+            own = np.quantile(scored.held_out_scores, (1 - rank / len(chosen)) ** (1 / most))
             hits = float((scored.scores > own).sum())
             found.plant(scored.client, hits, len(scored.scores), protected=is_protected)
     for client in {*senders, *(client for client, _ in people)}:

@@ -7,7 +7,7 @@ proportions.
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,15 +65,25 @@ def score_client(
     score: Callable[[Images], NDArray[Any]],
     most: int = sys.maxsize,
 ) -> Scored:
-    """Scores of a client's people, and of `most` people of the same classes whom nobody trained on."""
-    m = matched(truth.client_images(client), truth.unseen([client]).images, rng, sys.maxsize)
-    m = replace(m, others=m.others.only(np.sort(rng.permutation(len(m.others))[:most])))
+    """Scores of a client's people, and of at most about `most` people of the same classes whom nobody trained on.
+
+    These have the client's mix of classes, where there are half as many of each at least. Of a class without
+    them nobody can be compared.
+    """
+    own, unseen = truth.client_images(client), truth.unseen([client]).images
+    classes = np.intersect1d(own.y, unseen.y)
+    have, there = (np.array([(some.y == c).sum() for c in classes]) for some in (own, unseen))
+    ratio = max(0.5, float((there / have).min())) if len(classes) else 0.0
+    ratio = min(ratio, most / max(1, have.sum()))
+    each = np.minimum(there, np.ceil(ratio * have)).astype(int)
+    rows = np.flatnonzero(np.isin(own.y, classes))
+    others = unseen.only(_draw_rows(unseen, classes, each, rng))
     return Scored(
         client=client,
-        rows=truth.client_rows(client)[m.rows].tolist(),
-        scores=score(m.members),
-        held_out=fingerprints(m.others.x),
-        held_out_scores=score(m.others),
+        rows=truth.client_rows(client)[rows].tolist(),
+        scores=score(own.only(rows)),
+        held_out=fingerprints(others.x),
+        held_out_scores=score(others),
     )
 
 

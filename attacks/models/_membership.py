@@ -35,6 +35,7 @@ CARD = Card(
     also_reads=(*UPDATES, Kind.NORMALIZED_DELTA, Kind.NUM_STEPS, Kind.AGGREGATE),
     aids=(Kind.NUM_STEPS,),
     control="memorised",
+    rounds="all",
     modality=frozenset({"image", "text"}),
     learns="whether a given image was trained on: by anybody, from the global model that every "
     "client and user gets; by one client, from its upload",
@@ -42,7 +43,7 @@ CARD = Card(
     "in on purpose); an average near chance hides the few images that are exposed",
     remedy="train with dp_sgd for a stated epsilon, with fewer epochs and more regularisation; "
     "aggregate uploads securely, so that no single one is seen",
-    effort=Effort(seconds=0.5, grows=("parameters", "clients")),
+    effort=Effort(seconds=1, grows=("parameters", "clients", "rounds")),
 )
 
 

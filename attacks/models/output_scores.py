@@ -12,8 +12,6 @@ from fedaudit.attacks.models._targets import Target
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 
-EVERY_ROUND = replace(CARD, rounds="all")  # a query is cheap, and each round has models of its own
-
 
 class LossThreshold(ModelMembership):
     """Loss threshold: images that a model has a small loss on were trained on.
@@ -22,9 +20,7 @@ class LossThreshold(ModelMembership):
     probability of the true class, so that every threshold is tried.
     """
 
-    card = replace(
-        EVERY_ROUND, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1"
-    )
+    card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.architecture
@@ -45,7 +41,7 @@ class Confidence(ModelMembership):
     """
 
     card = replace(
-        EVERY_ROUND, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
+        CARD, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
@@ -67,7 +63,7 @@ class Entropy(ModelMembership):
     """
 
     card = replace(
-        EVERY_ROUND,
+        CARD,
         title="Membership from a model's modified entropy",
         source="Song and Mittal, USENIX Security 2021, eq. 8",
     )

@@ -33,7 +33,7 @@ class Rmia(ModelMembership):
         title="Membership by pairwise likelihood ratios (RMIA)",
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
-        effort=Effort(seconds=3, grows=("parameters", "auxiliary")),
+        effort=Effort(seconds=12, grows=("parameters", "auxiliary", "rounds")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The attacks that turn prototypes into images: they differ in `invert`, and share all the rest.
 
 Claim: images float32 [k, C, H, W], label, n (-1 unknown), sender [k], and as text artifact, origin
-and extractor (where the weights came from) [k]; reading: how prototypes were read; senders [s]: all
+round and extractor (where the weights came from) [k]; reading: how prototypes were read; senders [s]: all
 clients that sent prototypes, read or not.
 """
 
@@ -23,7 +23,7 @@ from fedaudit.attacks.evidence import Evidence, Gallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._playing import Read, describe, read
-from fedaudit.attacks.prototypes._trials import PrototypeBucket, make_buckets
+from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -112,15 +112,15 @@ class PrototypeInversion(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        result, reading = judge_images(self._buckets(claim, truth, rng), rng), describe(claim)
+        result, reading = judge_images(self._trials(claim, truth, rng).buckets, rng), describe(claim)
         return [replace(e, note="; ".join(filter(None, (e.note, reading)))) for e in result]
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        return count_claimed(claim, truth, self._buckets(claim, truth, rng))
+        return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
         """A minimum count helps, unless people are named in large groups as well, beyond luck."""
-        large = [t for b in self._buckets(claim, truth) if b.origin == "recorded" for t in b.trials if t.n > FEW]
+        large = [t for t in self._trials(claim, truth).every if t.origin == "recorded" and t.n > FEW]
         named = [t.named for t in large]
         if not named or np.mean([n.hits[0] - n.luck[0] for n in named]) < OFTEN:
             return self.card.remedy
@@ -130,7 +130,7 @@ class PrototypeInversion(Attack):
         )
 
     def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
-        found = self._buckets(claim, truth)
+        found = self._trials(claim, truth).buckets
         recorded = [b for b in found if b.origin == "recorded"]
         wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
         wanted += [b for b in found if b.origin == "replayed" and b.samples in self.config.show_sizes]
@@ -140,9 +140,9 @@ class PrototypeInversion(Attack):
         return unreadable(view, knowledge.auxiliary, "auxiliary_data" in self.card.threat.knows)
 
     @cached_property
-    def _buckets(self) -> BuiltOnce[list[PrototypeBucket]]:
+    def _trials(self) -> BuiltOnce[ImageTrials]:
         gallery = self.config.gallery
-        return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng))
+        return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng))
 
     def _gallery(self, bucket: PrototypeBucket, claim: Claim) -> Gallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))

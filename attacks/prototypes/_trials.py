@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Images, Truth
+from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.ranking import Ranks
 from fedaudit.attacks.evaluation.trials import (
@@ -113,20 +114,26 @@ class PrototypeBucket(Bucket[Reconstruction]):
         return partner
 
 
-def make_buckets(
-    claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator, look: Look = keep_pixels
-) -> list[PrototypeBucket]:
-    """Trials of a claim by origin and number of samples, smallest first.
+class ImageTrials:
+    """The trials of a claim: `every` one, of which people are counted, and `buckets` of each sender's latest.
 
     Claims about classes without enough non-members for a gallery of three are left out.
     """
-    pools = Pools(truth.reference)
-    every = [_make_trial(claim, row, truth, pools, gallery, rng, look) for row in range(len(claim["artifact"]))]
-    trials = [t for t in every if t is not None]
-    # One gallery size for all, so that chance is one number; one non-member stays for the control
-    size = min((len(t.decoys) for t in trials), default=gallery)
-    places = collect_places([replace(t, decoys=t.decoys[:size]) for t in trials], find_place)
-    return [_make_bucket(claim, places[where], truth, rng) for where in sorted(places)]
+
+    def __init__(
+        self, claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator, look: Look = keep_pixels
+    ) -> None:
+        pools = Pools(truth.reference)
+        rows = range(len(claim["artifact"]))
+        made = (_make_trial(claim, row, truth, pools, gallery, rng, look) for row in rows)
+        self.every = [t for t in made if t is not None]
+        latest = set(list_latest(claim).tolist())
+        judged = [t for t in self.every if t.row in latest]
+        # One gallery size for all, so that chance is one number; one non-member stays for the control
+        size = min((len(t.decoys) for t in judged), default=gallery)
+        places = collect_places([replace(t, decoys=t.decoys[:size]) for t in judged], find_place)
+        # by origin and number of samples, smallest first
+        self.buckets = [_make_bucket(claim, places[where], truth, rng) for where in sorted(places)]
 
 
 def _make_bucket(

@@ -225,6 +225,7 @@ def columns(every: Sequence[Prototype]) -> dict[str, NDArray[Any]]:
         "sender": np.array([number_of(p.sender) for p in every]),
         "artifact": np.array([p.artifact for p in every]),
         "origin": np.array([p.origin for p in every]),
+        "round": np.array([p.round for p in every]),
     }
 
 

@@ -46,6 +46,7 @@ TOGETHER = 16  # generators that are run at once
 class GRNN(PrototypeInversion):
     card = replace(
         Ridge.card,
+        rounds="latest",  # a search takes minutes for one round
         title="GRNN inversion of prototypes",
         source="arXiv:2105.00529, Alg. 1, with features for gradients",
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),

@@ -29,7 +29,7 @@ class Lookup(PrototypeInversion):
         source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
         learns="an image that resembles one a client trained on",
         does_not_show="details that no auxiliary image has; compare with a decoder",
-        effort=Effort(seconds=1, grows=("parameters", "replays")),
+        effort=Effort(seconds=3, grows=("parameters", "replays", "rounds")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,6 @@ class PrototypeMembership(Attack):
             "spread": np.stack(spreads),
             "reading": np.array(str(reading)),
             "senders": list_senders(view, Kind.LOCAL_PROTOTYPES),
-            "round": np.array([p.round for p in every]),
             "noise_std": np.array(
                 knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", self.config.noise_std)
             ),

@@ -33,10 +33,11 @@ class Ridge(PrototypeInversion):
         also_reads=(*ALSO_READS, Kind.AGGREGATE),
         aids=ALSO_READS,
         control="prototypes",
+        rounds="all",
         learns="images a client trained on, or their mean where several stand behind a prototype",
         does_not_show="what a non-linear decoder adds, nor what an attacker without auxiliary data gets",
         remedy="release no prototype of few samples (minimum count), or clip and noise prototypes",
-        effort=Effort(seconds=1, grows=("parameters", "replays")),
+        effort=Effort(seconds=3, grows=("parameters", "replays", "rounds")),
     )
 
     @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 class UpCNN(DecoderInversion):
     card = replace(
         Ridge.card,
+        rounds="latest",  # a decoder is trained for each model, and each round has models of its own
         title="UpCNN inversion of prototypes",
         source="arXiv:1506.02753, eq. 2",
         learns="images a client trained on, or their class where many stand behind a prototype",

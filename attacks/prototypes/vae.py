@@ -44,6 +44,7 @@ Floats = NDArray[np.floating[Any]]
 class VAE(DecoderInversion):
     card = replace(
         Ridge.card,
+        rounds="latest",  # a decoder is trained for each model, and each round has models of its own
         title="VAE inversion of prototypes",
         source="arXiv:1312.6114, eq. 10; Sohn et al., NeurIPS 2015, eqs. 4, 7",
         learns="plausible images with the features of those a client trained on",

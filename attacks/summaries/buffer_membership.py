@@ -263,7 +263,11 @@ def _take_recorded(claim: Claim) -> Claim:
 
 
 def _score(layer: _Layer, mean: Values, n: float, images: Images) -> Values:
-    return _ratio(layer(images.x), mean, n)
+    """Higher for members, without an end: of one image the ratio has its largest value for the image itself."""
+    x = layer(images.x)
+    if n > 1:
+        return _ratio(x, mean, n)
+    return np.asarray(-np.log(np.maximum(((x - mean) ** 2).sum(axis=1), 1e-12)))
 
 
 def _ratio(x: Values, mean: Values, n: float) -> Values:

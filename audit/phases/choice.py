@@ -210,6 +210,7 @@ def _sizes(config: Config, case: Case) -> Sizes:
         replays=replay.groups * len(replay.sizes),
         updates=_redrawn(replay, case.clients),
         clients=case.clients,
+        rounds=max(1, max((len(r.kept) for r in plan_scene(config, case).rounds.values()), default=1)),
     )
 
 

@@ -1,5 +1,6 @@
 """From reconstructions to people: each once, all clients in it, luck from held-out people, plants by client."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -66,6 +67,29 @@ def test_whoever_is_redrawn_is_hit_and_nobody_else() -> None:
         for client, rows in world().people(a, c).items():
             expected.setdefault(client, []).append(int(rows[0]))
     assert people.hit == {k: tuple(sorted(rows)) for k, rows in expected.items()}
+
+
+def test_whoever_is_redrawn_in_any_round_is_hit_and_only_the_latest_round_is_evidence() -> None:
+    later = [
+        replace(a, id=a.id.replace("r00003", "r00009"), round=9)
+        for a in world().artifacts
+        if a.origin == "recorded"
+    ]
+    attack = Ridge()
+    assert attack.card.rounds == Lookup.card.rounds == "all"
+    both = attack.run([*world().artifacts, *later], world().knowledge, np.random.default_rng(0))
+    images, is_early = both["images"].copy(), (both["origin"] == "recorded") & (both["round"] == 3)
+    assert is_early.sum() == len(sent()) and (both["origin"] == "recorded").sum() == 2 * len(sent())
+    for row in np.flatnonzero(both["origin"] == "recorded"):
+        members = world().members(str(both["artifact"][row]), int(both["label"][row]))
+        images[row] = members[0] if is_early[row] else members.mean(axis=0)
+    redrawn_early = {**both, "images": images}
+    people = counted(redrawn_early)
+    assert sum(map(len, people.hit.values())) == len(sent())
+    judged = Ridge().measure(redrawn_early, world(), np.random.default_rng(1))
+    recorded = [e for e in judged if e.condition.get("origin") == "recorded" and e.measure == "named"]
+    assert recorded and all(e.value == 0 for e in recorded)
+    assert sum(e.trials for e in recorded) == len(sent())
 
 
 def test_the_mean_of_a_group_and_of_a_class_hit_nobody() -> None:

@@ -84,6 +84,19 @@ def test_who_is_exposed_in_one_round_of_many_is_flagged_as_often_as_the_planted(
     assert leaking / (CLIENTS * (EACH // 4)) > planted - 0.1 > 0.7
 
 
+def test_the_planted_are_flagged_no_more_often_than_whoever_leaks_as_much_in_one_of_many_rounds() -> None:
+    """Judged as if there were one round, plants would pass a threshold that the same leak in a run does not."""
+    rng = np.random.default_rng(8)
+    rounds = [score(rng, k, leak=3.0 * (t == 7)) for k in range(CLIENTS) for t in range(15)]
+    planted = [Planted(plant(rng, k, strength=3.0), True) for k in range(CLIENTS) for _ in range(10)]
+    people = count(rounds, planted)
+    share = sum(s.hits for s in people.planted.values()) / sum(s.trials for s in people.planted.values())
+    leaking = sum(row % EACH < EACH // 4 for rows in people.hit.values() for row in rows)
+    assert share < leaking / (CLIENTS * (EACH // 4)) + 0.1
+    alone = count([score(rng, k) for k in range(CLIENTS)], planted)
+    assert sum(s.hits for s in alone.planted.values()) > sum(s.hits for s in people.planted.values())
+
+
 def test_planted_models_that_are_unlike_others_are_judged_among_their_own_held_out_people() -> None:
     rng = np.random.default_rng(6)
     narrow = plant(rng, 0, strength=6.0)

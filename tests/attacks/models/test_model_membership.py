@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,3 +239,25 @@ def test_without_uploads_or_auxiliary_images_it_says_so() -> None:
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(settings))} must be"):
         configure(Lira, settings, "attacks[0]")
+
+
+@pytest.mark.parametrize("attack", [Rmia(Rmia.Config(references=2, epochs=5)), GradientCosine()])
+def test_whoever_leaks_in_an_earlier_round_is_flagged_though_evidence_is_of_the_latest(attack: Any) -> None:
+    world, later = overfit(), untrained()
+    quiet = [
+        replace(a, id=a.id.replace("r0000", "r0009"), round=a.round + 90) for a in later.artifacts if a.round == 0
+    ]
+    assert attack.card.rounds == "all"
+    claims = [
+        attack.run(view, world.knowledge, np.random.default_rng(0))
+        for view in (quiet, [*world.artifacts, *quiet])
+    ]
+    hits = []
+    for claim in claims:
+        counted = attack.count_people(claim, world, np.random.default_rng(0))
+        (people,) = [p for p in counted if p.kind == Kind.LOCAL_MODEL]
+        hits.append(sum(map(len, people.hit.values())))
+    assert hits[0] < 0.15 * 180 < 0.5 * 180 < hits[1]
+    judged = attack.measure(claims[1], world, np.random.default_rng(0))
+    (area,) = [e for e in judged if e.measure == "auc" and e.condition.get("model") == UPDATE]
+    assert area.value < 0.65

@@ -13,7 +13,7 @@ from fedaudit.attacks.evaluation.decoder import build
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion
-from fedaudit.attacks.prototypes._trials import make_buckets
+from fedaudit.attacks.prototypes._trials import ImageTrials
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.lookup import Lookup
 from fedaudit.attacks.prototypes.ridge import Ridge
@@ -128,7 +128,7 @@ def test_residual_risk_is_rank_one_beyond_the_wrong_prototype() -> None:
 
 def test_a_prototype_that_holds_the_member_is_never_the_wrong_one() -> None:
     w, claim = world(), claim_of(Ridge)
-    for bucket in make_buckets(claim, w, 10, np.random.default_rng(2)):
+    for bucket in ImageTrials(claim, w, 10, np.random.default_rng(2)).buckets:
         if bucket.samples == 20:  # drawn from about forty images: many share the member
             assert any(
                 fingerprints(t.targets)[0] in other.image_hashes
