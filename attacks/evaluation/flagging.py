@@ -1,8 +1,8 @@
 """From scores of membership to people: who is flagged, at a threshold that held-out people set.
 
-A person's scores in all messages that it may be in are brought to one scale, by the median and quartiles that
-held-out people have in the same messages, and the largest is the one answer about that person: who is exposed in
-one round is exposed. Held-out people are scored in the same way, each in the place of one client, so that their
+A person's scores in all messages that it may be in are brought to one scale, by the quantiles that held-out
+people have in the same messages, and the largest is the one answer about that person: who is exposed in one round
+is exposed. Held-out people are scored in the same way, each in the place of one client, so that their
 scores are independent. At least FALSE_ALARMS of such people pass the threshold
 (attacks/people.choose_threshold_rank).
 """
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from fedaudit.attacks.attack import Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
@@ -22,6 +23,8 @@ from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.floating[Any]]
 FEWEST = 10  # held-out people, from whom a scale can be taken
+TAIL = (20, 5)  # highest of them, by whom the scale goes on beyond all of them
+LEAST_TAIL = 0.01  # of the scale of all above the median
 FLAGGED = "flagged as a member: scored above all but the highest {} of {:,} people whom nobody trained on"
 
 
@@ -36,10 +39,25 @@ class Scored:
     held_out_scores: Values  # [held_out]
 
     def scale(self) -> tuple[Values, Values]:
-        """Both, around the median of held-out people and in units of their interquartile range."""
-        low, middle, high = np.quantile(self.held_out_scores, (0.25, 0.5, 0.75))
-        width = high - low if high > low else 1.0
-        return (self.scores - middle) / width, (self.held_out_scores - middle) / width
+        """Both as if held-out people were normally distributed: their quantiles become those of such.
+
+        Messages with unlike tails compare so: losses end at 0, and in units of quartiles a model that knows its
+        members would never speak as loudly as one that knows nobody. Beyond the highest few, in proportion to
+        the distance between these and some more.
+        """
+        number = len(self.held_out_scores)
+        above = [number / 2, number / 4, *(few for few in TAIL if few < number / 4)]
+        levels = norm.isf(np.array(above) / number)
+        knots = np.quantile(self.held_out_scores, 1 - np.array(above) / number)
+        whole = (knots[-1] - knots[0]) / levels[-1] or 1.0
+        tail = max((knots[-1] - knots[-2]) / (levels[-1] - levels[-2]), LEAST_TAIL * whole)
+
+        def scale(x: Values) -> Values:
+            inside = np.interp(x, knots, levels)
+            inside = np.where(x < knots[0], (x - knots[0]) / whole, inside)
+            return np.asarray(np.where(x > knots[-1], levels[-1] + (x - knots[-1]) / tail, inside))
+
+        return scale(np.asarray(self.scores)), scale(self.held_out_scores)
 
 
 class Planted(NamedTuple):
@@ -82,13 +100,26 @@ def count_flagged(
     found.luck(rank, len(chosen))
     for scored, is_protected in planted:
         if len(scored.held_out) >= FEWEST:
-            own = np.quantile(scored.held_out_scores, (1 - rank / len(chosen)) ** (1 / most))
+            own = _choose_threshold(scored.held_out_scores, rank / len(chosen), most)
             hits = float((scored.scores > own).sum())
             found.plant(scored.client, hits, len(scored.scores), protected=is_protected)
     for client in {*senders, *(client for client, _ in people)}:
         if client >= 0:
             found.hold_at_least(client, len(truth.client_images(client)))
     return found.people()
+
+
+def _choose_threshold(held_out: Values, rate: float, messages: int) -> float:
+    """What so few of held-out people pass in one of so many messages like this one.
+
+    A message has too few held-out people to show their largest score in many, so the distance from their median
+    grows at least as that of a normal distribution does.
+    """
+    each = 1 - (1 - rate) ** (1 / messages)  # the rate in a single message
+    middle, passed, most = np.quantile(held_out, (0.5, 1 - rate, 1 - each))
+    if rate >= 0.5:
+        return float(most)
+    return float(max(most, middle + (passed - middle) * norm.isf(each) / norm.isf(rate)))
 
 
 def _find_largest(

@@ -1,9 +1,11 @@
 """Who is flagged as a member: a threshold that held-out people set, and one answer a person."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
@@ -82,6 +84,33 @@ def test_who_is_exposed_in_one_round_of_many_is_flagged_as_often_as_the_planted(
     planted = sum(s.hits for s in people.planted.values()) / sum(s.trials for s in people.planted.values())
     leaking = sum(row % EACH < EACH // 4 for rows in people.hit.values() for row in rows)
     assert leaking / (CLIENTS * (EACH // 4)) > planted - 0.1 > 0.7
+
+
+def test_a_leak_where_scores_end_is_not_drowned_by_messages_whose_scores_have_no_end() -> None:
+    """Losses of members end at 0, and in a model that knows nobody a few are far from the others by chance."""
+    rng = np.random.default_rng(9)
+
+    def of(client: int, draw: Callable[[int], NDArray[np.float64]], leak: float = 0.0) -> Scored:
+        leaking, scores = np.arange(EACH) < EACH // 4, draw(EACH)
+        rows = range(EACH * client, EACH * (client + 1))
+        scores = np.where(leaking, (1 - leak) * scores, scores)
+        return Scored(
+            client=client, rows=rows, scores=scores, held_out=range(HELD_OUT), held_out_scores=draw(HELD_OUT)
+        )
+
+    def draw_loud(number: int) -> NDArray[np.float64]:
+        return rng.standard_t(3, number)
+
+    def draw_ending(number: int) -> NDArray[np.float64]:
+        return -np.exp(rng.normal(size=number))
+
+    clean = [of(k, draw) for k in range(CLIENTS) for draw in (draw_loud, draw_ending)]
+    assert sum(map(len, count(clean, []).hit.values())) < 0.06 * CLIENTS * EACH
+    people = count(
+        [*(of(k, draw_loud) for k in range(CLIENTS)), *(of(k, draw_ending, 0.99) for k in range(CLIENTS))], []
+    )
+    leaking = sum(row % EACH < EACH // 4 for rows in people.hit.values() for row in rows)
+    assert leaking > 0.7 * CLIENTS * (EACH // 4)
 
 
 def test_the_planted_are_flagged_no_more_often_than_whoever_leaks_as_much_in_one_of_many_rounds() -> None:
