@@ -69,7 +69,7 @@ class PrototypeLinkage(PrototypeMembership):
         learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
         "that one of the clients owns the image",
-        effort=Effort(seconds=1.5, grows=("parameters", "replays")),
+        effort=Effort(seconds=4, grows=("parameters", "replays", "rounds")),
     )
 
     @dataclass(frozen=True, kw_only=True)
