@@ -6,8 +6,9 @@ M = 1 that mean is the candidate, with many it is mostly the others. Members are
 non-members of the same classes. The blind adversary has another client's means. Examples that a client sends by
 themselves (seed_samples), with noise or without, are means of one.
 
-The planted leak is what the same clients would have sent with groups of one: their examples. How clients
-normalise does not matter, since correlation is by channel. `n` in the evidence is M.
+The planted leak is what the same clients would have sent with groups of one: their examples. To be counted,
+people are planted through clients' own code besides (audit/controls/averages.py). How clients normalise
+does not matter, since correlation is by channel. `n` in the evidence is M.
 
 Claim: a rule, since any image can be queried. images [k, D] standardised means, shares [k, classes],
 sender, artifact, origin, single (whether it is an example by itself) [k].
@@ -24,10 +25,10 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardised
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.flagging import count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.images import Pool, fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
-from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -80,7 +81,7 @@ class MashedMembership(Attack):
         learns="whether a given image was in a client's training data",
         does_not_show="what somebody finds who takes the averages apart, or who knows the other examples "
         "of a group",
-        control="",  # planted in measure()
+        control="averages",
         remedy="average larger groups, and add calibrated noise to the averages",
         effort=Effort(seconds=0.2, grows=("pixels",)),
     )
@@ -108,6 +109,7 @@ class MashedMembership(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        is_single = claim["single"][claim["origin"] == "recorded"]
         cases, sent = self._cases(claim, truth, rng), _sent(claim)
         if not cases:
             return []
@@ -115,10 +117,10 @@ class MashedMembership(Attack):
         others = {k: sent[clients[i - 1]] for i, k in enumerate(clients)} if len(sent) > 1 else {}
         null = {"another client's means": _scores(cases, others)} if others else {}
         size = 1.0
-        if not claim["single"].all():
+        if not is_single.all():
             size = float(np.median([len(truth.client_images(k)) / len(sent[k].images) for k in clients]))
         condition: Mapping[str, float | str] = {"n": round(float(size)), "origin": "recorded"}
-        note = f"{len(claim['sender'])} means"
+        note = f"{len(is_single)} means"
         found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
         found += membership.evidence(
             _scores(cases, _planted(clients, truth, claim["shares"].shape[1])),
@@ -137,10 +139,10 @@ class MashedMembership(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        """Of everybody whose client sent means. Nobody is planted through clients' code."""
+        """Of everybody whose client sent means, or examples; single people are planted through its code."""
         sent = _sent(claim)
         recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]
-        return count_flagged(recorded, [], sent, truth)
+        return count_flagged(recorded, _score_planted(claim, truth), sent, truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         cases = self._cases(claim, truth, np.random.default_rng(0))
@@ -151,7 +153,7 @@ class MashedMembership(Attack):
 
     def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
         found, pools = [], {}
-        for client in map(int, np.unique(claim["sender"])):
+        for client in _sent(claim):
             own = truth.client_images(client)
             for label in map(int, np.unique(own.y)):
                 if label not in pools:
@@ -187,10 +189,34 @@ def _flat(images: Floats) -> Floats:
 
 
 def _sent(claim: Claim) -> dict[int, Means]:
-    senders = claim["sender"]
-    return {
-        int(k): Means(claim["images"][senders == k], claim["shares"][senders == k]) for k in np.unique(senders)
-    }
+    recorded = claim["origin"] == "recorded"
+    clients = np.unique(claim["sender"][recorded]).tolist()
+    return {k: _take(claim, recorded & (claim["sender"] == k)) for k in clients}
+
+
+def _take(claim: Claim, rows: NDArray[np.bool_]) -> Means:
+    return Means(claim["images"][rows], claim["shares"][rows])
+
+
+def _score_planted(claim: Claim, truth: Truth) -> list[Planted]:
+    """Single people whose image a client sent alone, beside others of the class."""
+    planted, is_planted = list[Planted](), np.isin(claim["origin"], (REPLAYED, UNPROTECTED))
+    for artifact in dict.fromkeys(claim["artifact"][is_planted].tolist()):
+        rows = claim["artifact"] == artifact
+        client, means = int(claim["sender"][rows][0]), _take(claim, rows)
+        own = [truth.members(artifact, k) for k in range(claim["shares"].shape[1])]
+        label = max(range(len(own)), key=lambda k: len(own[k]))
+        members = own[label]
+        others = Pool(truth.unseen([client]).images.of_class(label)).without(fingerprints(members))
+        one = Scored(
+            client=client,
+            rows=range(len(members)),
+            scores=means.score(_flat(members), label),
+            held_out=range(len(others)),
+            held_out_scores=means.score(_flat(others), label),
+        )
+        planted.append(Planted(one, str(claim["origin"][rows][0]) == REPLAYED))
+    return planted
 
 
 def _planted(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:

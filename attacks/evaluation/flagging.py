@@ -81,7 +81,8 @@ def count_flagged(
     recorded : a client may have several, of which a person's largest score counts.
     planted : single people, or people whom a planted model memorised. Each message is
         judged among its own held-out people, for it may be unlike those that clients send; at the rate of false
-        alarms that makes up the same one over as many messages as a person is in.
+        alarms that makes up the same one over as many messages as a person is in, or above all of those people
+        where they are too few to show such a rate.
     senders : all clients behind what the attack reads, whether it read them or not.
     truth : how many people each of them holds.
     kind : of the messages, where the attack reads several.
@@ -100,26 +101,13 @@ def count_flagged(
     found.luck(rank, len(chosen))
     for scored, is_protected in planted:
         if len(scored.held_out) >= FEWEST:
-            own = _choose_threshold(scored.held_out_scores, rank / len(chosen), most)
+            own = np.quantile(scored.held_out_scores, (1 - rank / len(chosen)) ** (1 / most))
             hits = float((scored.scores > own).sum())
             found.plant(scored.client, hits, len(scored.scores), protected=is_protected)
     for client in {*senders, *(client for client, _ in people)}:
         if client >= 0:
             found.hold_at_least(client, len(truth.client_images(client)))
     return found.people()
-
-
-def _choose_threshold(held_out: Values, rate: float, messages: int) -> float:
-    """What so few of held-out people pass in one of so many messages like this one.
-
-    A message has too few held-out people to show their largest score in many, so the distance from their median
-    grows at least as that of a normal distribution does.
-    """
-    each = 1 - (1 - rate) ** (1 / messages)  # the rate in a single message
-    middle, passed, most = np.quantile(held_out, (0.5, 1 - rate, 1 - each))
-    if rate >= 0.5:
-        return float(most)
-    return float(max(most, middle + (passed - middle) * norm.isf(each) / norm.isf(rate)))
 
 
 def _find_largest(

@@ -1,8 +1,8 @@
 """Replayed averages: what a client sends for a single image of its own, made by the method's own code.
 
-Clients of FedMix send means of groups of their examples before the rounds, and those of data sharing some of their
-examples as they are. The auditor has every client do so once more, owning a single image: the planted leak, through
-the run's protections and, where there are any, once more without.
+Clients of FedMix send means of groups of their examples before the rounds, and those of data sharing some of
+their examples as they are. The auditor has every client do so once more, owning a single image: the planted leak,
+through the run's protections and, where there are any, once more without.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     Empty where clients cannot be played, or where a function of another name makes what they sent.
     """
     made, lab, parts = Replays(), Lab.of(case), owned(case)
-    uploads = [a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in parts]
+    uploads = [
+        a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in parts
+    ]
     latest = {a.sender.index: a for a in uploads if a.sender.index is not None}
     if lab is None or not all(hasattr(lab.method, WORK[a.kind]) for a in uploads):
         return made
@@ -39,8 +41,12 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             for origin, bench in lab.with_and_without():
                 streams = Streams(case.streams.key("replay_averages", client, i))
                 alone = bench.alone(client, chosen, streams, epochs=0, batch=1)
-                sent = _send(alone, like, _ask_for(like.kind, int(case.data.train.y[row]), len(case.data.classes)))
-                made.add(name_replay(f"replay/average/{client}.{i}", origin), like, sent, chosen, {"n": 1}, origin)
+                sent = _send(
+                    alone, like, _ask_for(like.kind, int(case.data.train.y[row]), len(case.data.classes))
+                )
+                made.add(
+                    name_replay(f"replay/average/{client}.{i}", origin), like, sent, chosen, {"n": 1}, origin
+                )
     return made
 
 

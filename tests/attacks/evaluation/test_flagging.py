@@ -113,17 +113,14 @@ def test_a_leak_where_scores_end_is_not_drowned_by_messages_whose_scores_have_no
     assert leaking > 0.7 * CLIENTS * (EACH // 4)
 
 
-def test_the_planted_are_flagged_no_more_often_than_whoever_leaks_as_much_in_one_of_many_rounds() -> None:
+def test_the_planted_pass_the_threshold_of_as_many_messages_as_a_person_is_in() -> None:
     """Judged as if there were one round, plants would pass a threshold that the same leak in a run does not."""
     rng = np.random.default_rng(8)
     rounds = [score(rng, k, leak=3.0 * (t == 7)) for k in range(CLIENTS) for t in range(15)]
     planted = [Planted(plant(rng, k, strength=3.0), True) for k in range(CLIENTS) for _ in range(10)]
-    people = count(rounds, planted)
-    share = sum(s.hits for s in people.planted.values()) / sum(s.trials for s in people.planted.values())
-    leaking = sum(row % EACH < EACH // 4 for rows in people.hit.values() for row in rows)
-    assert share < leaking / (CLIENTS * (EACH // 4)) + 0.1
-    alone = count([score(rng, k) for k in range(CLIENTS)], planted)
-    assert sum(s.hits for s in alone.planted.values()) > sum(s.hits for s in people.planted.values())
+    many, one = (count(some, planted).planted for some in (rounds, [score(rng, k) for k in range(CLIENTS)]))
+    shares = [sum(s.hits for s in of.values()) / sum(s.trials for s in of.values()) for of in (many, one)]
+    assert shares[0] < shares[1] - 0.1
 
 
 def test_planted_models_that_are_unlike_others_are_judged_among_their_own_held_out_people() -> None:
