@@ -120,6 +120,34 @@ def test_importing_fedaudit_loads_nothing_heavy() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", done.stdout), done.stdout
 
 
+def test_what_takes_long_to_import_is_imported_in_the_function_that_uses_it() -> None:
+    """`import scipy` is light: its parts are loaded when they are used."""
+    heavy = (
+        "matplotlib",
+        "torchvision",
+        "fedaudit.fl.runtime.vision",
+        "sklearn",
+        "dp_accounting",
+        "opacus",
+        "typst",
+    )
+    parts = ("scipy.stats", "scipy.optimize", "scipy.ndimage", "scipy.signal", "scipy.spatial", "scipy.cluster")
+    at_once = {
+        (module, name)
+        for module, path in MODULES.items()
+        for node in ast.parse(path.read_text()).body
+        for name in name_imported(node)
+        if f"{name}.".startswith(tuple(f"{h}." for h in heavy + parts))
+    }
+    assert at_once == set()
+
+
+def name_imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
 def test_no_module_of_the_product_imports_a_benchmark_or_a_test() -> None:
     ours = {m: {t for t in imports(m) if not t.startswith("fedaudit.")} for m in MODULES}
     assert {m: targets for m, targets in ours.items() if targets} == {}

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.recorded import RecordedCase
@@ -116,7 +116,7 @@ def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
     if chance <= LEVEL:
         return Check(id="who", title=TITLE, status="holds", text=text)
     centred = table - np.median(table, axis=0)
-    _, best = linear_sum_assignment(centred.T)  # upload of each data
+    _, best = scipy.optimize.linear_sum_assignment(centred.T)  # upload of each data
     other = int((table.argmin(axis=0) == best).sum())
     moved = [f"{clients[j]} by that of {clients[i]}" for j, i in enumerate(best) if i != j]
     if moved and (luck := distinct(other, k)) <= LEVEL:

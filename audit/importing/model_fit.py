@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+import scipy
 import torch
 from numpy.typing import NDArray
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fedaudit.fl.model import Net
 from fedaudit.fl.models._images import channels
-from fedaudit.fl.runtime.vision import torchvision
 
 
 class ResNet18(Net):
@@ -34,6 +33,8 @@ class ResNet18(Net):
         ] = 32
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
+        from fedaudit.fl.runtime.vision import torchvision
+
         super().__init__(shape, classes)
         chosen = config or self.Config()
         norm = partial(nn.GroupNorm, chosen.groups) if chosen.norm == "group" else nn.BatchNorm2d

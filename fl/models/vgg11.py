@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from fedaudit.fl.model import Net
 from fedaudit.fl.models._fedrs import he_normal
 from fedaudit.fl.models._images import channels, flat_size
-from fedaudit.fl.runtime.vision import torchvision
 
 
 class VGG11(Net):
@@ -20,6 +19,8 @@ class VGG11(Net):
     source = "FedRS, KDD 2021; arXiv:1409.1556"
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
+        from fedaudit.fl.runtime.vision import torchvision
+
         super().__init__(shape, classes)
         vgg = torchvision.models.vgg
         layers = list(vgg.make_layers(vgg.cfgs["A"], batch_norm=False))

@@ -6,6 +6,8 @@ two box operators (nms and qnms, non-maximum suppression) get a shape rule befor
 declared them. Declared here, they stay without a kernel, and calling one is an error; data sets,
 transforms and classifiers need neither. Where torchvision is whole nothing is declared.
 
+Import it in the function that needs it, since torch's compiler comes with it and takes seconds:
+
     from fedaudit.fl.runtime.vision import torchvision
 """
 

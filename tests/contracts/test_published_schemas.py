@@ -1,7 +1,8 @@
 """Every export is valid against its published schema, by a validator that is not ours.
 
 The schema of CycloneDX comes with its Python library. `make dev` takes the other two from source distributions,
-named in release/schemas.txt, and puts them into the environment.
+named in release/schemas.txt, and puts them into the environment. The validators are imported where they are used:
+every process of the suite collects this file, and they take two seconds.
 """
 
 import hashlib
@@ -11,11 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-import xmlschema
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.schema import result_schema
@@ -82,17 +79,24 @@ def published(name: str, folder: Path = FOLDER) -> bytes:
 
 @cache
 def sarif() -> Any:
+    import jsonschema
+
     schema = json.loads(published("sarif-schema-2.1.0.json"))
     return jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker())
 
 
 @cache
 def junit() -> Any:
+    import xmlschema
+
     return xmlschema.XMLSchema(published("junit-10.xsd").decode())
 
 
 def cyclonedx(bom: Any) -> str:
     """What is wrong with a bill of materials by CycloneDX 1.6, strictly read; empty where nothing is."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     flaw = JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bom))
     return "" if flaw is None else str(flaw.data.message)
 
@@ -120,6 +124,8 @@ def test_cyclonedx_is_valid_and_has_a_card_and_declarations(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_audit_json_is_valid_against_our_own(kind: str) -> None:
+    import jsonschema
+
     found = document(kind).result
     jsonschema.Draft202012Validator(result_schema(AuditResult)).validate(json.loads(found.model_dump_json()))
 
@@ -139,6 +145,8 @@ def test_the_validators_refuse() -> None:
 
 
 def test_the_validator_of_sarif_refuses() -> None:
+    import jsonschema
+
     log = json.loads(rendered("sarif", "plain"))
     log["runs"][0]["results"][0]["colour"] = "red"
     with pytest.raises(jsonschema.ValidationError, match="colour"):
@@ -150,5 +158,7 @@ def test_the_validator_of_sarif_refuses() -> None:
 
 
 def test_the_validator_of_junit_refuses() -> None:
+    import xmlschema
+
     with pytest.raises(xmlschema.XMLSchemaValidationError):
         junit().validate("<testsuites><testcase/></testsuites>")
