@@ -26,7 +26,7 @@ nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half 
 faults: $(DONE)  ## a fault at every write of a run, of four kinds; some tens of minutes
 	FAULT_STRIDE=1 $(TESTS) tests/audit/phases/test_faults.py
 
-mutants: $(DONE)  ## 85 faults put into the code one at a time, and which test notices each: ONLY="its name" WHOLE=1
+mutants: $(DONE)  ## some hundred faults put into the code one at a time, and which test notices each: ONLY="its name" WHOLE=1
 	$(RUN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(WHOLE),--whole)
 
 kills: export OMP_NUM_THREADS = 1

@@ -300,6 +300,48 @@ def test_every_command_speaks_the_same_verdict_and_exits_with_its_code(folder: P
     assert done.exit_code == 0 and f"verdict\t{Word(decision['word']).words}\t" in done.stdout, done.output
 
 
+def swapped_report(folder: Path) -> None:
+    (folder / "report.json").write_text('{"title": "Ready to deploy"}')
+
+
+def unnamed_report(folder: Path) -> None:
+    """A report of an owner who takes every word of reports out of the folder's records."""
+    edit(folder / "chain.json", lambda c: c | {"links": without("report")(c["links"])})
+    edit(folder / "phases.json", without("report"))
+
+
+def further_report(folder: Path) -> None:
+    (folder / "report.pdf").write_bytes(b"%PDF-1.7 Ready to deploy")
+    sealed_again(folder, "report")
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (swapped_report, "report.json is not what report wrote"),
+        (unnamed_report, "chain.json does not say what report left"),
+        (further_report, "report.pdf is there, and the config names no such report"),
+    ],
+)
+def test_a_report_that_the_records_do_not_name_is_refused(
+    change: Callable[[Path], None], says: str, command: str, folder: Path
+) -> None:
+    change(folder)
+    done = RUNNER.invoke(app, [command, str(folder), "--trust-plugins"])
+    assert done.exit_code == 2 and says in done.stderr, done.output
+
+
+def test_only_verify_sees_a_report_whose_digest_was_made_anew(folder: Path) -> None:
+    swapped_report(folder)
+    sealed_again(folder, "report")
+    assert "report.json: the bytes that chain.json names, not rendered here" in check(folder).stdout
+    done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins"])
+    assert done.exit_code == 2 and "report.json is not what its audit.json renders to here" in done.stderr
+    done = RUNNER.invoke(app, ["verify", str(folder), "--trust-plugins", "--ignore-reports"])
+    assert "not rendered here" in done.stdout
+
+
 def test_a_false_verdict_is_printed_by_no_command_and_in_no_report(folder: Path) -> None:
     edit(folder / "audit.json", lambda a: {**a, "decision": {**a["decision"], "word": "ready", "rule": ""}})
     sealed_again(folder, "score")
