@@ -17,16 +17,26 @@ UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
     "local_epochs: 1, batch_size: 32, lr: 0.01}",
     "protections": "those that are claimed, with their parameters",
     "examples.classes": "names of the classes, in the order of their labels",
-    "examples.mean": "and std: what the model is given is (x - mean) / std of values from 0 to 1",
+    "examples.mean and std": "the model is given (x - mean) / std of values from 0 to 1",
 }
 
 
-def first_subject(inbox: Path, truth: Path | None = None) -> str:
-    """YAML with comments, with the shape of `truth`. Raises UserError where an import would refuse the inbox."""
-    return "\n".join(_write_lines(Survey.of(inbox), truth)) + "\n"
+def first_subject(inbox: Path, truth: Path | None = None, model: str = "") -> str:
+    """YAML with comments, with the shape of `truth` and the stated `model`.
+
+    Raises UserError where an import would refuse the inbox.
+    """
+    return "\n".join(_write_lines(Survey.of(inbox), truth, model)) + "\n"
 
 
-def _write_lines(found: Survey, truth: Path | None) -> Iterator[str]:
+def list_unseen(model: str = "", *, has_truth: bool = False) -> list[str]:
+    """What an inbox cannot show and nobody stated yet, a sentence each."""
+    keys = [*(UNSEEN if not model else [k for k in UNSEEN if k != "model"])]
+    rest = [] if has_truth else ["truth: what clients hold, as far as you may see it, and examples of your own"]
+    return [*(f"{key}: {UNSEEN[key]}" for key in keys), *rest]
+
+
+def _write_lines(found: Survey, truth: Path | None, model: str) -> Iterator[str]:
     if not found.messages:
         raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
     labels = 0 if truth is None else label_count(truth)
@@ -44,10 +54,10 @@ def _write_lines(found: Survey, truth: Path | None) -> Iterator[str]:
         yield "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
     else:
         yield f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example"
-    yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean']}"
+    yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean and std']}"
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"
-    yield f"model: null  # not seen: {UNSEEN['model']}"
+    yield f"model: {model}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
     yield f"method: null  # not seen: {UNSEEN['method']}"
     name, shown = found.aggregation
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"

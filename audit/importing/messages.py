@@ -6,7 +6,7 @@ does. The aggregate is recomputed from the uploads with the stated weights; what
 away: clients that were not heard, other weights, an optimiser of the server, or central noise.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -217,16 +217,25 @@ def whole_rounds(folder: Path) -> Iterator[_Round]:
         sent = [a for line in (down[t], down[t + 1]) for a in read_message(folder, line)]
         ends = {a.round: a.payload for a in sent if a.kind == Kind.GLOBAL_MODEL}
         before, after = ends[t], ends[t + 1]
-        rows, weights, steps = [], [], False
-        for line in up[t]:
-            own = {a.kind: a.payload for a in read_message(folder, line)}
-            kind = Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA
-            row = _flat(own[kind], before)
-            rows.append(row if kind == Kind.LOCAL_MODEL else row + _flat(before, own[kind]))
-            weights.append(_weight(own))
-            steps |= Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own
-        if len({len(r) for r in rows}) == 1 and len(rows[0]) == len(_flat(before, after)):
-            yield _Round(t, _flat(before, after), _flat(after, before), np.stack(rows), np.array(weights), steps)
+        parts = [{a.kind: a.payload for a in read_message(folder, line)} for line in up[t]]
+        kinds = [Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA for own in parts]
+        sent_by = [own[kind] for own, kind in zip(parts, kinds, strict=True) if kind in own]
+        every = (before, after, *sent_by)
+        counters = {n for payload in every for n, v in payload.items() if v.dtype.kind != "f"}
+        names = sorted((before.keys() & after.keys()) - counters)
+        if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
+            continue
+        start, rows = _join(before, names), [_join(payload, names) for payload in sent_by]
+        models = [r if k == Kind.LOCAL_MODEL else r + start for r, k in zip(rows, kinds, strict=True)]
+        steps = any(Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own for own in parts)
+        weights = np.array([_weight(own) for own in parts])
+        if len({len(r) for r in models}) == 1 and len(models[0]) == len(start):
+            yield _Round(t, start, _join(after, names), np.stack(models), weights, steps)
+
+
+def _join(payload: Mapping[str, NDArray[np.generic]], names: Sequence[str]) -> Values:
+    """Arrays of these names, one after the other."""
+    return np.concatenate([np.zeros(0), *(np.asarray(payload[n], np.float64).ravel() for n in names)])
 
 
 def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
@@ -238,5 +247,6 @@ def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
 
 def _flat(payload: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> Values:
     """Its arrays that are floating-point numbers in the other too, one after the other."""
-    names = [n for n in sorted(payload) if n in like and payload[n].dtype.kind == like[n].dtype.kind == "f"]
-    return np.concatenate([np.zeros(0), *(np.asarray(payload[n], np.float64).ravel() for n in names)])
+    return _join(
+        payload, [n for n in sorted(payload) if n in like and payload[n].dtype.kind == like[n].dtype.kind == "f"]
+    )

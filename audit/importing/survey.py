@@ -12,6 +12,7 @@ from fedaudit.audit.importing.messages import ALIKE, measure_means, whole_rounds
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -84,7 +85,7 @@ class Survey:
             return "", "no round was recorded with the model it began with, its uploads and the next model"
         ways = measure_means(rounds)
         name = next((w for w, distance in ways.items() if distance < ALIKE), "other")
-        many = f"in {len(rounds)} of {len(rounds)} rounds looked at"
+        many = f"in {fmt.plural(len(rounds), 'round')}"
         what = {
             "samples": f"the mean of the uploads by numbers of {'steps' if rounds[0].steps else 'examples'}",
             "uniform": "the plain mean of the uploads",

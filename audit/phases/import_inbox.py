@@ -37,12 +37,18 @@ def bring(
     limits: Limits,
     trust: bool,
     progress: Callable[[str, int, int], None],
+    subject: str = "",
 ) -> Imported:
-    """Everything into the folder, and its import phase; code that the subject names lies in `beside`."""
+    """Everything into the folder, and its import phase.
+
+    Code that the subject names lies in `beside`; the text of a subject that was written of the inbox is kept.
+    """
     staged = run.path / STAGING
     try:
         shutil.rmtree(staged, ignore_errors=True)  # of an import that was killed
         found = _bring(RunDir.create(staged), config, inbox, truth, own_ledger, beside, limits, trust, progress)
+        if subject:
+            durable.write(staged / "subject.yaml", subject.encode())
         _replace(run.path, staged)
     finally:
         shutil.rmtree(staged, ignore_errors=True)

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import first_subject
 from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.phases.import_inbox import bring
@@ -50,7 +53,7 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     one = INBOXES[name]
     one.write(tmp_path)
     subject = state(tmp_path, one)
-    _, _, found = take(tmp_path, one, subject)
+    run, _, found = take(tmp_path, one, subject)
     assert [c.text for c in found.checks if c.status == "contradicted"] == []
     seen = Survey.of(tmp_path / "inbox")
     told = "\n".join(summary(tmp_path / "inbox"))
@@ -60,6 +63,7 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     assert f"the server makes its model: {seen.aggregation[0] or 'not seen'};" in told
     aggregate = check(found, "aggregate")
     if not lost:  # what was left out was in the server's mean
+        assert len([*whole_rounds(run.artifacts)]) == len([*whole_rounds(tmp_path / "inbox")])
         assert aggregate.status == ("holds" if seen.aggregation[0] in ("samples", "uniform") else "open")
         assert not seen.aggregation[0] or subject["aggregation"] == seen.aggregation[0]
 
@@ -93,6 +97,32 @@ def test_an_import_that_fails_leaves_an_earlier_one_and_one_that_was_killed_is_f
     one.write(tmp_path / "b")
     run, _, _ = take(tmp_path / "b", one, state(tmp_path / "b", one))
     assert not any("half" in p.name for p in run.path.rglob("*")) and not (run.path / ".importing").exists()
+
+
+def test_one_command_writes_the_subject_says_what_nobody_stated_and_audits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = INBOXES["page: arrays named by their position, as a NumPyClient's"]
+    one.write(tmp_path)
+    monkeypatch.chdir(HERE)
+    run = tmp_path / "run"
+    given = ["import", str(tmp_path / "inbox"), "--truth", str(tmp_path / "truth"), "--out", str(run)]
+    (tmp_path / "audit.yaml").write_text("{attacks: [label_counts_from_update], report: [json], workers: 0}")
+    given += ["--config", str(tmp_path / "audit.yaml"), "--trust-plugins"]
+    told = CliRunner().invoke(app, [*given, "--model", one.model])
+    result = read_result(RunDir.open(run))
+    assert result.decision is not None and told.exit_code == result.decision.word.exit_code, told.output
+    assert "not stated: method: " in told.output and "not stated: model" not in told.output
+    written = (tmp_path / "run" / "subject.yaml").read_text()
+    marked = [x for x in written.splitlines() if x != "examples:" and not x.startswith("#")]
+    assert all("# seen" in x or "# guessed" in x or "# not seen" in x or "# stated" in x for x in marked)
+    assert next(f for f in result.findings if f.id == "label_counts_from_update").outcome is Outcome.DEMONSTRATED
+    again = CliRunner().invoke(app, ["check", str(tmp_path / "run"), "--trust-plugins"])
+    assert again.exit_code == told.exit_code, again.output
+    bare = CliRunner().invoke(app, given)
+    assert "not stated: model: " in bare.output and bare.exit_code != 2, bare.output
+    both = CliRunner().invoke(app, [*given, "--model", "x:Y", "--subject", str(run / "subject.yaml")])
+    assert both.exit_code == 2 and "--model belongs to an import without --subject" in both.output
 
 
 @pytest.mark.nightly
