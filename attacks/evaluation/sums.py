@@ -5,10 +5,12 @@ what it was weighted with, a sum is the upload of a client that holds the exampl
 counts, of means over a class, and of one step of training, and about so of longer training. So whatever can be
 asked of an upload can be asked of a sum, by the same attacks. The sum over one client is that client's upload.
 
+Where who took part is known, differences of sums give single clients' shares of them (solve_shares).
+
 The sender of a sum is Party(Role.CLIENT), without a number; attacks that number senders call it SEVERAL.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +22,7 @@ from fedaudit.fl.kinds import Kind, Summed
 
 Arrays = Mapping[str, NDArray[Any]]
 SEVERAL = -1  # the number of a sender that is several clients
+_SHARE = "#"  # before the client's number, in the name of what is solved from sums
 
 
 def open_sum(aggregate: Artifact, participants: Collection[int] = ()) -> list[Artifact]:
@@ -35,6 +38,93 @@ def open_sum(aggregate: Artifact, participants: Collection[int] = ()) -> list[Ar
         replace(aggregate, id=f"{message}/{kind}", kind=kind, sender=sender, payload=payload, note=note)
         for kind, payload in average_sum(aggregate.payload).items()
     ]
+
+
+def solve_shares(
+    sums: Sequence[Artifact], starts: Mapping[int, Arrays], participants: Mapping[int, Collection[int]]
+) -> list[Artifact]:
+    """What single clients changed in the model, from the sums of rounds in which others took part.
+
+    Sums are linear equations in what each client adds to them (Lam et al., Gradient Disaggregation, ICML 2021,
+    arXiv:2106.06089; here participants are known): two rounds that differ in one client are the plainest case.
+    What a client adds is taken to be the same in every round, of which the least squares solution is a mean.
+
+    Parameters
+    ----------
+    sums : artifacts of kind `aggregate`, with weights or changes of models.
+    starts : round -> the model that its clients began with.
+    participants : round -> who is in its sum, where known.
+
+    Returns
+    -------
+    For each client that stands alone in some combination of rounds: its change, as a model_delta, and its number
+    of examples where sums tell it, in the last round that it took part in.
+    """
+    known = [a for a in sums if len(participants.get(a.round, ())) == int(a.payload["clients"]) > 1]
+    kind = next((k for k in (Kind.MODEL_DELTA, Kind.LOCAL_MODEL) if known and _list_names(known[0], k)), None)
+    known = [
+        a for a in known if kind and (a.round in starts or kind is Kind.MODEL_DELTA) and _list_names(a, kind)
+    ]
+    if kind is None or len(known) < 2:
+        return []
+    clients = sorted({k for a in known for k in participants[a.round]})
+    took = np.array([[k in participants[a.round] for k in clients] for a in known], np.float64)
+    inverse = np.linalg.pinv(took)
+    weights = np.array([float(a.payload.get(f"{Kind.NUM_EXAMPLES}/count", a.payload["clients"])) for a in known])
+    examples = np.rint(inverse @ weights)
+    is_alone = np.isclose(np.diag(inverse @ took), 1, atol=1e-6) & (examples > 0)
+    shares = list[Artifact]()
+    for row in np.flatnonzero(is_alone).tolist():
+        last = max((a for a, there in zip(known, took[:, row], strict=True) if there), key=lambda a: a.round)
+        change = {
+            name: sum(
+                c * _read_change(a, kind, name, w, starts)
+                for c, a, w in zip(inverse[row], known, weights, strict=True)
+            )
+            / examples[row]
+            for name in _list_names(last, kind)
+        }
+        payloads: dict[Kind, Arrays] = {Kind.MODEL_DELTA: change}
+        if f"{Kind.NUM_EXAMPLES}/count" in last.payload:
+            payloads[Kind.NUM_EXAMPLES] = {"count": np.asarray(examples[row])}
+        message = f"{last.id.rpartition('/')[0]}{_SHARE}{clients[row]}"
+        shares += [
+            replace(
+                last,
+                id=f"{message}/{of}",
+                kind=of,
+                sender=Party.client(clients[row]),
+                payload=payload,
+                note={Kind.AGGREGATE.value: 1.0, "share": 1.0},
+            )
+            for of, payload in payloads.items()
+        ]
+    return shares
+
+
+def find_client(artifact: str) -> int | None:
+    """The client whose share of sums an artifact is, by its identifier; None of all others."""
+    _, found, client = artifact.rpartition("/")[0].rpartition(_SHARE)
+    return int(client) if found and client.isdecimal() else None
+
+
+def is_share(artifact: Artifact) -> bool:
+    """Whether it was solved from several sums."""
+    return "share" in artifact.note
+
+
+def _list_names(aggregate: Artifact, kind: Kind) -> list[str]:
+    return [key.partition("/")[2] for key in aggregate.payload if key.partition("/")[0] == kind]
+
+
+def _read_change(
+    aggregate: Artifact, kind: Kind, name: str, weight: float, starts: Mapping[int, Arrays]
+) -> NDArray[np.float64]:
+    """What all clients of a sum together changed in one array, each times its weight."""
+    total = np.asarray(aggregate.payload[f"{kind}/{name}"], np.float64)
+    if kind is Kind.MODEL_DELTA:
+        return total
+    return total - weight * np.asarray(starts[aggregate.round][name], np.float64)
 
 
 def average_sum(payload: Arrays) -> dict[Kind, Arrays]:

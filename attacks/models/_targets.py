@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.sums import count_clients, is_sum, number_of
+from fedaudit.attacks.evaluation.sums import count_clients, is_share, is_sum, number_of
 from fedaudit.attacks.evidence import is_replayed
 from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads, weighting
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
 Arrays = Mapping[str, NDArray[Any]]
-GLOBAL, UPDATE, SUM, RELAYED = "global model", "update", "sum of updates", "relayed model"
+GLOBAL, UPDATE, RELAYED = "global model", "update", "relayed model"
+SUM, SHARE = "sum of updates", "update solved from sums"
 BLIND = "blind"
 
 
@@ -24,7 +25,7 @@ class Target:
     artifact: str
     origin: str  # "recorded", "replayed" (and of what) or "blind": weights that tell nothing
     kind: Kind
-    model: str  # GLOBAL, UPDATE, SUM or RELAYED
+    model: str  # GLOBAL, UPDATE, SUM, SHARE or RELAYED
     sender: int  # -1: the server, or several clients
     weights: Arrays  # all of the model's
     start: Arrays  # what an update started from; empty for the others
@@ -121,7 +122,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         artifact=a.id,
         origin=_origin(a),
         kind=Kind.AGGREGATE if is_sum(a) and a.origin == "recorded" else a.kind,
-        model=SUM if a.sender.index is None else UPDATE,
+        model=SHARE if is_share(a) else SUM if a.sender.index is None else UPDATE,
         sender=number_of(a.sender),
         weights={**before, **sent},
         start=before,

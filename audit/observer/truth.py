@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.attacks.evaluation.sums import find_client
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
 from fedaudit.fl.artifact import Artifact, Role
@@ -61,7 +62,9 @@ class KnownTruth:
         """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""
         if artifact in self._groups:
             return frozenset()
-        behind = self._behind.get(artifact)
+        behind, client = self._behind.get(artifact), find_client(artifact)
+        if behind is None and client is not None:  # solved from sums
+            return frozenset({client})
         if behind is None:  # one kind of a sum
             behind = self._behind.get(f"{artifact.rpartition('/')[0]}/{Kind.AGGREGATE}")
         if behind is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fedaudit.attacks.attack import Card, Images, Knowledge, Player
-from fedaudit.attacks.evaluation.sums import open_sum
+from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
@@ -20,7 +20,7 @@ from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shifted
-from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Party, Role
+from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import published_noise
@@ -89,8 +89,11 @@ def seen(
     found = [a for a in readable if not names.isdisjoint(a.seen_by) or a.sender in own]
     if Kind.AGGREGATE not in card.also_reads:
         return found
-    opened = (open_sum(a, participants.get(a.round, ())) if a.kind == Kind.AGGREGATE else [a] for a in found)
-    return [a for some in opened for a in some if a.kind in card.reads]
+    sums = [a for a in found if a.kind == Kind.AGGREGATE and a.origin == "recorded"]
+    starts = {a.round: a.payload for a in found if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK}
+    opened = [open_sum(a, participants.get(a.round, ())) if a.kind == Kind.AGGREGATE else [a] for a in found]
+    shares = solve_shares(sums, starts, participants)
+    return [a for some in (*opened, shares) for a in some if a.kind in card.reads]
 
 
 def _readable(artifacts: Sequence[Artifact], card: Card) -> list[Artifact]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.models._targets import GLOBAL, SUM
+from fedaudit.attacks.models._targets import GLOBAL, SHARE, SUM
 from fedaudit.attacks.people import People
 from fedaudit.audit.observer.reach import Reach
 from fedaudit.fl.kinds import UPDATES, Kind, Modality
@@ -112,8 +112,8 @@ def find_shown(finding: Finding, opened: Collection[Kind]) -> frozenset[Kind]:
             k
             for k in opened
             if (GLOBAL in models and k == Kind.GLOBAL_MODEL)
-            or (SUM in models and k == Kind.AGGREGATE)
-            or (models - {GLOBAL, SUM} and k in UPDATES)
+            or (models & {SUM, SHARE} and k == Kind.AGGREGATE)
+            or (models - {GLOBAL, SUM, SHARE} and k in UPDATES)
         )
         return kinds or frozenset(opened)
     return frozenset(opened)

@@ -7,9 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.evaluation.sums import SEVERAL, average_sum, count_clients, is_sum, number_of, open_sum
+from fedaudit.attacks.evaluation.sums import (
+    SEVERAL,
+    average_sum,
+    count_clients,
+    find_client,
+    is_share,
+    is_sum,
+    number_of,
+    open_sum,
+    solve_shares,
+)
 from fedaudit.audit.case.messages import messages
-from fedaudit.fl.artifact import Artifact, Party, Role
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.rebafl import ReBaFL
@@ -97,7 +107,7 @@ def test_the_sum_over_one_client_is_that_clients_upload() -> None:
     aggregate = Artifact(
         id="r00003/client.uplink/aggregate",
         kind=Kind.AGGREGATE,
-        channel="uplink",  # type: ignore[arg-type]
+        channel=Channel.UPLINK,
         round=3,
         sender=Party(Role.CLIENT),
         seen_by=("server",),
@@ -118,3 +128,64 @@ def test_an_upload_that_the_server_once_read_is_not_hidden_by_later_ones_in_sums
     every = messages(tmp_path / "artifacts", wanted, "latest")
     begun = {a.round for a in every if a.kind is Kind.GLOBAL_MODEL and a.channel == "downlink"}
     assert begun >= {0, 1, 3}  # each with the model that it began with
+
+
+ROUNDS = {0: (0, 1, 4), 1: (0, 1), 2: (1, 2), 3: (2, 4)}  # every client stands alone in some combination
+
+
+def sums_of(
+    changes: dict[int, float], counts: dict[int, int], rounds: dict[int, tuple[int, ...]]
+) -> list[Artifact]:
+    """Sums of models that begin at the round's number and move by each client's change."""
+    made = []
+    for t, clients in rounds.items():
+        sums = Sums()
+        for k in clients:
+            model = {"w": torch.tensor([t + changes[k], t - changes[k]])}
+            sums.add({Kind.LOCAL_MODEL: model, Kind.NUM_EXAMPLES: {"count": torch.tensor(counts[k])}})
+        made.append(
+            Artifact(
+                id=f"r{t:05d}/client.uplink/aggregate",
+                kind=Kind.AGGREGATE,
+                channel=Channel.UPLINK,
+                round=t,
+                sender=Party(Role.CLIENT),
+                seen_by=("server",),
+                payload={name: v.numpy() for name, v in sums.value().items()},
+            )
+        )
+    return made
+
+
+def test_clients_that_change_the_model_alike_in_every_round_are_solved_from_sums() -> None:
+    changes, counts = {0: 0.5, 1: -2.0, 2: 3.0, 4: 0.25}, {0: 10, 1: 30, 2: 7, 4: 3}
+    starts = {t: {"w": np.array([t, t], float)} for t in ROUNDS}
+    shares = solve_shares(sums_of(changes, counts, ROUNDS), starts, {t: set(c) for t, c in ROUNDS.items()})
+    models = {a.sender.index: a for a in shares if a.kind is Kind.MODEL_DELTA}
+    assert set(models) == {0, 1, 2, 4} and all(is_sum(a) and is_share(a) for a in shares)
+    for client, share in models.items():
+        assert client is not None
+        np.testing.assert_allclose(share.payload["w"], [changes[client], -changes[client]], atol=1e-4)
+        assert (share.round, find_client(share.id)) == (max(t for t, c in ROUNDS.items() if client in c), client)
+    told = {a.sender.index: int(a.payload["count"]) for a in shares if a.kind is Kind.NUM_EXAMPLES}
+    assert told == counts
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        {0: (0, 1, 4), 1: (0, 1, 4), 2: (0, 1, 4)},  # the same in every round
+        {0: (0, 1, 4)},  # a single sum
+        {0: (0, 1), 1: (2, 4)},  # nobody stands alone
+    ],
+)
+def test_sums_that_tell_no_clients_apart_give_no_shares(rounds: dict[int, tuple[int, ...]]) -> None:
+    changes, counts = {0: 0.5, 1: -2.0, 2: 3.0, 4: 0.25}, {0: 10, 1: 30, 2: 7, 4: 3}
+    sums, starts = sums_of(changes, counts, rounds), {t: {"w": np.array([t, t], float)} for t in rounds}
+    assert solve_shares(sums, starts, {t: set(c) for t, c in rounds.items()}) == []
+    unknown = {t: set(c[:1]) for t, c in ROUNDS.items()}  # not all who are in a sum are known
+    assert solve_shares(sums_of(changes, counts, ROUNDS), {t: {"w": np.zeros(2)} for t in ROUNDS}, unknown) == []
+
+
+def test_names_of_other_messages_are_no_shares() -> None:
+    assert [find_client(id) for id in ("r00000/client.uplink/aggregate", "a#b/local_model", "r1/x")] == [None] * 3

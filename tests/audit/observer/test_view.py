@@ -2,20 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.observer.view import observer, seen, view
+from fedaudit.audit.observer.reading import Opened, watched
+from fedaudit.audit.observer.view import Observer, observer, seen, view
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.threats.threat import Position
+from tests.fl.worlds import run
 
 CLIENTS = 6
 CASE = SimulatedCase(
@@ -138,3 +143,22 @@ def test_replayed_artifacts_are_for_attacks_that_name_a_control() -> None:
     card = of(Position.SERVER)
     assert view([real, made], SERVER, card) == [real, made]
     assert view([real, made], SERVER, replace(card, control="")) == [real]
+
+
+def test_sums_are_opened_and_a_client_that_left_is_solved_from_them(tmp_path: Path) -> None:
+    """For an attack on uploads, under secure aggregation: no upload, the mean of each sum, and client 4."""
+    method = FedAvg(FedAvg.Config(rounds=2, local_epochs=1, batch_size=8, lr=0.05))
+    script = [((0, 1, 4), (0, 1, 4)), ((0, 1), (0, 1))]
+    made = run(method, folder=tmp_path, protections=[SecureAggregation()], script=script).artifacts
+    participants = {0: {0, 1, 4}, 1: {0, 1}}
+    read = seen(made, Observer((SERVER,)), ATTACKS["lira"], participants)
+    found = {(str(a.sender), a.kind, a.round) for a in read if a.channel == Channel.UPLINK}
+    of_sums = {("client", Kind.LOCAL_MODEL, 0), ("client", Kind.LOCAL_MODEL, 1)}
+    assert found == of_sums | {("client/4", Kind.MODEL_DELTA, 0)}
+    opened: Opened = {}
+    for a in watched(read, opened):
+        if a.channel == Channel.UPLINK:
+            dict(a.payload)
+    assert opened == {Kind.AGGREGATE: {0, 1}}
+    whole = seen(made, Observer((SERVER,)), ATTACKS["sum_difference"], participants)
+    assert {a.kind for a in whole} == {Kind.AGGREGATE}
