@@ -22,6 +22,7 @@ from fedaudit.fl.kinds import Kind, Summed
 
 Arrays = Mapping[str, NDArray[Any]]
 SEVERAL = -1  # the number of a sender that is several clients
+MOST_BYTES = 2**28  # of what is solved from sums
 _SHARE = "#"  # before the client's number, in the name of what is solved from sums
 
 
@@ -62,10 +63,17 @@ def solve_shares(
     """
     known = [a for a in sums if len(participants.get(a.round, ())) == int(a.payload["clients"]) > 1]
     kind = next((k for k in (Kind.MODEL_DELTA, Kind.LOCAL_MODEL) if known and _list_names(known[0], k)), None)
-    known = [
-        a for a in known if kind and (a.round in starts or kind is Kind.MODEL_DELTA) and _list_names(a, kind)
-    ]
+    if kind is Kind.LOCAL_MODEL:
+        known = [a for a in known if a.round in starts]
     if kind is None or len(known) < 2:
+        return []
+    held = [
+        {*_list_names(a, kind)} & ({*starts[a.round]} if kind is Kind.LOCAL_MODEL else {*_list_names(a, kind)})
+        for a in known
+    ]
+    names = sorted(set.intersection(*held))
+    names = [n for n in names if len({np.shape(a.payload[f"{kind}/{n}"]) for a in known}) == 1]
+    if not names:
         return []
     clients = sorted({k for a in known for k in participants[a.round]})
     took = np.array([[k in participants[a.round] for k in clients] for a in known], np.float64)
@@ -74,7 +82,9 @@ def solve_shares(
     examples = np.rint(inverse @ weights)
     is_alone = np.isclose(np.diag(inverse @ took), 1, atol=1e-6) & (examples > 0)
     shares = list[Artifact]()
-    for row in np.flatnonzero(is_alone).tolist():
+    size = 8 * sum(np.size(known[-1].payload[f"{kind}/{name}"]) for name in names)
+    rows = sorted(np.flatnonzero(is_alone).tolist(), key=lambda row: float(np.linalg.norm(inverse[row])))
+    for row in sorted(rows[: max(1, MOST_BYTES // max(1, size))]):  # those that are solved from fewest rounds
         last = max((a for a, there in zip(known, took[:, row], strict=True) if there), key=lambda a: a.round)
         change = {
             name: sum(
@@ -82,7 +92,7 @@ def solve_shares(
                 for c, a, w in zip(inverse[row], known, weights, strict=True)
             )
             / examples[row]
-            for name in _list_names(last, kind)
+            for name in names
         }
         payloads: dict[Kind, Arrays] = {Kind.MODEL_DELTA: change}
         if f"{Kind.NUM_EXAMPLES}/count" in last.payload:

@@ -1,7 +1,7 @@
 """The models a membership attack is aimed at: the global one, uploaded ones, and those of relays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Target:
     start: Arrays  # what an update started from; empty for the others
     round: int = 0
     n: int = 0  # examples that a replayed one was trained on, where replays make a curve
-    examples: int = 0  # behind an update, where it is said; 0: not known
+    examples: int = 0  # behind an update, where it was asked and is said
     clients: int = 1  # in a sum
 
     def change(self) -> Arrays:
@@ -128,12 +128,17 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
         start=before,
         round=a.round,
         n=int(a.note["n"]) if "curve" in a.note else 0,
-        examples=_count_examples(a, view),
         clients=count_clients(a),
     )
 
 
-def _count_examples(a: Artifact, view: Sequence[Artifact]) -> int:
+def count_examples(targets: Sequence[Target], view: Sequence[Artifact]) -> list[Target]:
+    """The same, with how many examples are behind them, as messages or the auditor's notes say."""
+    uploads = {a.id: a for a in view}
+    return [replace(t, examples=_count_behind(uploads[t.artifact], view)) for t in targets]
+
+
+def _count_behind(a: Artifact, view: Sequence[Artifact]) -> int:
     if is_replayed(a.origin):
         return int(a.note.get("examples", a.note.get("n", 0)))
     return read_examples(a, view) or 0

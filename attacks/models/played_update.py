@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge, Player, Visit
+from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._targets import Target
+from fedaudit.attacks.models._targets import Target, count_examples
 from fedaudit.attacks.prototypes._weights import moved
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.kinds import Kind
@@ -64,6 +65,10 @@ class PlayedUpdate(ModelMembership):
         plays: Annotated[
             int, Field(ge=FEWEST, description="updates that are played for each number of images")
         ] = 64
+
+    def targets(self, view: Sequence[Artifact], known: Knowledge, rng: np.random.Generator) -> list[Target]:
+        view = index(view)
+        return count_examples(super().targets(view, known, rng), view)
 
     def wanted(self, target: Target) -> bool:
         return bool(target.start) and target.examples <= MOST_IMAGES * max(1, target.clients)

@@ -90,7 +90,8 @@ def seen(
     if Kind.AGGREGATE not in card.also_reads:
         return found
     sums = [a for a in found if a.kind == Kind.AGGREGATE and a.origin == "recorded"]
-    starts = {a.round: a.payload for a in found if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK}
+    broadcasts = [a for a in found if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK]
+    starts = {a.round: a.payload for a in broadcasts if Role.CLIENT.value in a.seen_by}
     opened = [open_sum(a, participants.get(a.round, ())) if a.kind == Kind.AGGREGATE else [a] for a in found]
     shares = solve_shares(sums, starts, participants)
     return [a for some in (*opened, shares) for a in some if a.kind in card.reads]

@@ -187,5 +187,13 @@ def test_sums_that_tell_no_clients_apart_give_no_shares(rounds: dict[int, tuple[
     assert solve_shares(sums_of(changes, counts, ROUNDS), {t: {"w": np.zeros(2)} for t in ROUNDS}, unknown) == []
 
 
+def test_arrays_that_a_round_lacks_are_left_out_of_shares() -> None:
+    changes, counts = {0: 0.5, 1: -2.0, 2: 3.0, 4: 0.25}, {0: 10, 1: 30, 2: 7, 4: 3}
+    sums, participants = sums_of(changes, counts, ROUNDS), {t: set(c) for t, c in ROUNDS.items()}
+    other: dict[int, Any] = {t: {"0/w": np.zeros(2)} for t in ROUNDS}  # several models, or other names
+    assert solve_shares(sums, other, participants) == []
+    assert solve_shares(sums, {}, participants) == []
+
+
 def test_names_of_other_messages_are_no_shares() -> None:
     assert [find_client(id) for id in ("r00000/client.uplink/aggregate", "a#b/local_model", "r1/x")] == [None] * 3
