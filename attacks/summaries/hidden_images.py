@@ -22,7 +22,7 @@ end, how many such rounds of how many numbers, rounds, width, the newest artifac
 arrays the numbers are of [k].
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -42,21 +42,15 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
+from fedaudit.attacks.summaries._stretches import EXACT, Values, find_stretch, fits
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
-Values = NDArray[np.float64]
-BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
 RATIO = 4  # non-members for each member
-CHUNK = 4096  # stretches at a time
 PLANTED = 20  # people of a client whose image is written over its message, at most
-EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
-COARSE = 16  # grey levels up to which an image is less than EXACT like itself
-LEAST_MARKS = 8  # pixels of either kind in an image of two levels, below which numbers are like it by chance
-FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
     *(Kind.CONTROL_DELTA, Kind.LOCAL_PROTOTYPES, Kind.PROXIES, Kind.MEAN_LOGIT_TABLE),
@@ -86,7 +80,7 @@ class HiddenImages(Attack):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         members: Annotated[
-            AtLeastOne, Field(description="images of a client that are compared with others' images, at most")
+            AtLeastOne, Field(description="images of a client that a message may name, at most")
         ] = 100
         rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 1000
 
@@ -123,11 +117,12 @@ class HiddenImages(Attack):
         columns = (claim[name].tolist() for name in ("client", "artifact"))
         for own, client, artifact in zip(_sent(claim), *columns, strict=True):
             _, owners, _ = _find_people(truth, claim, client, artifact)
-            whole = collect_images(truth, client, artifact, int(claim["classes"]))
-            members = _some(whole, self.config.members, rng)
-            others = _some(_unseen(truth, owners, members), RATIO * len(members), rng)
+            members = collect_images(truth, client, artifact, int(claim["classes"]))
+            members = _some(members, len(members), rng)
+            few = min(len(members), self.config.members)
+            others = _some(_unseen(truth, owners, members), RATIO * few, rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
-                trials.append(_ask(own, members, others, average_classes(members.y, truth.auxiliary), rng))
+                trials.append(_ask(own, members, few, others, average_classes(members.y, truth.auxiliary), rng))
         if not trials:
             return []
         return [
@@ -279,7 +274,10 @@ def _written(own: _Sent, image: Floats, rng: np.random.Generator) -> Floats:
     return np.concatenate(beside)
 
 
-def _ask(own: _Sent, members: Images, others: Images, class_means: Floats, rng: np.random.Generator) -> _Client:
+def _ask(
+    own: _Sent, members: Images, few: int, others: Images, class_means: Floats, rng: np.random.Generator
+) -> _Client:
+    """Whether any member stands there, and whether a message names one of the first few."""
     half = len(others) // 2  # they come in random order
     stand_in = Images(x=others.x[:half], y=others.y[:half])
     every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]
@@ -289,121 +287,20 @@ def _ask(own: _Sent, members: Images, others: Images, class_means: Floats, rng: 
     results = []
     for scores in (sent, written):
         inside, outside, common, means, _ = np.split(scores, cuts)
-        results.append(_compare(inside, outside, np.concatenate([common, means])))
+        results.append(_compare(inside, outside, np.concatenate([common, means]), few))
     _, outside, common, _, silent = np.split(sent, cuts)
-    nobody = _compare(outside[:half], outside[half:], np.concatenate([common, silent]))
+    nobody = _compare(outside[:half], outside[half:], np.concatenate([common, silent]), half)
     return _Client(own=results[0], planted=results[1], silent=nobody)
 
 
-def _compare(members: Values, others: Values, means: Values) -> _Result:
-    named = name_nearest(-members[None], -others[None], -means[None])
+def _compare(members: Values, others: Values, means: Values, few: int) -> _Result:
+    """`few`: of the members, how many are compared with others, whose numbers set what chance would name."""
+    named = name_nearest(-members[None, :few], -others[None], -means[None])
     return _Result(
         named=float(named.hits[0]),
-        chance=len(members) / (len(members) + len(others)),
+        chance=few / (few + len(others)),
         present=Present(bool((members >= EXACT).any()), bool((others >= EXACT).any())),
     )
-
-
-def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = None) -> Values:
-    """How well each image [n, ...] fits the stretch that it fits best: 0 to 1, [n].
-
-    The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default.
-    """
-    rows = np.asarray(images, np.float64).reshape(len(images), -1)
-    d, width = rows.shape[1], len(numbers) if width is None else width
-    small, best = _standardise(rows), np.zeros(len(rows))
-    for reading, levels in readings(numbers[len(numbers) - width :]):
-        some = np.concatenate([small, *(_standardise(x) for x in _quantise(rows, levels))])
-        near = _correlation(_stretches(reading, d), reading, some)
-        best = np.maximum(best, near.reshape(-1, len(rows)).max(axis=0))
-    earlier = _finite(numbers[: len(numbers) - width])
-    best = np.maximum(best, _correlation(_stretches(earlier, d), earlier, small))
-    series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
-    for pieces in _pieced(series, d):
-        best = np.maximum(best, _correlation(pieces, series, small))
-    return best
-
-
-def find_stretch(numbers: Floats, image: Floats) -> int | None:
-    """Where the stretch begins that is the image in plain values; None where there is none."""
-    unit, d = _standardise(np.asarray(image, np.float64).reshape(1, -1)), image.size
-    values = _finite(numbers)
-    for begin in range(0, len(values) - d + 1, CHUNK):
-        stretches = _stretches(values[begin : begin + CHUNK + d - 1], d)
-        if _correlation(stretches, values, unit)[0] >= EXACT:
-            return begin + int(np.argmax([_correlation(one[None], values, unit)[0] for one in stretches]))
-    return None
-
-
-def _pieced(series: Values, d: int) -> Iterator[Values]:
-    """Stretches [m, d] of numbers that stand at one place of messages [R, N] in successive rounds, in order.
-
-    As many from each of k rounds that all d are theirs; k rounds from the first, the next k, and the last k.
-    """
-    rounds, width = series.shape
-    for k in (k for k in range(2, min(rounds, d) + 1) if d % k == 0 and d // k <= width):
-        for start in sorted({*range(0, rounds - k + 1, k), rounds - k}):
-            yield np.concatenate([_stretches(row, d // k) for row in series[start : start + k]], axis=1)
-
-
-def readings(numbers: Floats) -> Iterator[tuple[Values, int]]:
-    """The numbers as they are, what their last bits count, and their signs, those of zeros too.
-
-    With each how many values it may have, 0 for any number.
-    """
-    exact = np.ascontiguousarray(numbers, np.float32)
-    yield _finite(exact), 0
-    for width in BITS:
-        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64), 2**width
-    yield np.signbit(exact).astype(np.float64), 2
-
-
-def _standardise(rows: Values) -> NDArray[np.float32]:
-    """Centred and of length 1; rows that are all alike become 0."""
-    rows = rows - rows.mean(axis=1, keepdims=True)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return rows.astype(np.float32)
-
-
-def _quantise(rows: Values, levels: int) -> list[Values]:
-    """Images [n, d] in so few grey levels, rounded to the nearest and cut off; none where that changes little."""
-    if not 2 <= levels <= COARSE:
-        return []
-    low = np.minimum(rows.min(axis=1, keepdims=True), 0)
-    grey = (rows - low) / np.maximum(np.maximum(rows.max(axis=1, keepdims=True), 1) - low, 1e-12)
-    ways = [np.rint(grey * (levels - 1)), np.minimum(np.floor(grey * levels), levels - 1)]
-    if levels == 2:
-        marks = ways[0].sum(axis=1, keepdims=True)
-        return [np.where(np.minimum(marks, rows.shape[1] - marks) >= LEAST_MARKS, ways[0], 0.0)]
-    return ways
-
-
-def _finite(numbers: Floats) -> Values:
-    return np.nan_to_num(np.asarray(numbers, np.float64), posinf=0.0, neginf=0.0)
-
-
-def _stretches(values: Values, d: int) -> Values:
-    """Every d numbers in a row, [m, d]; not a copy."""
-    few = np.zeros((0, d)) if len(values) < d else np.lib.stride_tricks.sliding_window_view(values, d)
-    return np.asarray(few)
-
-
-def _correlation(stretches: Values, values: Values, rows: NDArray[np.float32]) -> Values:
-    """The largest absolute correlation of `rows` [n, d], centred and of length 1, with any stretch of [m, d].
-
-    Single precision is enough for numbers of which the mean is taken off before.
-    """
-    d, least = rows.shape[1], FLAT * float(values.var()) if values.size else 0.0
-    best = np.zeros(len(rows), np.float32)
-    for start in range(0, len(stretches), CHUNK):
-        some = stretches[start : start + CHUNK]
-        some = some - some.mean(axis=1, keepdims=True)
-        length = np.sqrt(np.einsum("ij,ij->i", some, some))
-        there = length**2 > least * d
-        if there.any():
-            unit = (some[there] / length[there, None]).astype(np.float32)
-            best = np.maximum(best, np.abs(unit @ rows.T).max(axis=0))
-    return np.minimum(best, 1.0).astype(np.float64)
 
 
 def _messages(view: Sequence[Artifact]) -> list[Artifact]:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.summaries.hidden_images import EXACT, HiddenImages, fits
+from fedaudit.attacks.summaries._stretches import EXACT, fits
+from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
@@ -63,6 +64,19 @@ def test_a_whole_image_is_all_but_exact_in_whatever_it_is_written(width: int, wa
     assert np.delete(found, 3).max() < EXACT
 
 
+def test_an_image_of_few_pixels_is_told_from_chance_or_not_at_all() -> None:
+    """Of 4 x 4 pixels, numbers take after thousands in sign or in two last bits; in four bits after none."""
+    few = WORLD.client_images(0).x[:10, :, ::2, ::2]
+    small = np.concatenate([np.roll(few, shift, axis=-1) for shift in range(4)])
+    like = np.where(np.random.default_rng(3).random((1000, 1, 4, 4)) < 0.5, 1.0, 0.0).astype(np.float32)
+    assert fits(noise(0), np.concatenate([small, like])).max() < EXACT
+    for image in few:
+        numbers = noise(0)
+        grey, bits = np.rint(15 * image.ravel()).astype(np.uint32), numbers.view(np.uint32)
+        bits[70:86] = (bits[70:86] & ~np.uint32(15)) | grey
+        assert fits(numbers, image[None])[0] >= EXACT
+
+
 def test_where_nothing_tells_candidates_apart_members_are_first_as_often_as_they_are_many() -> None:
     """Of constant numbers nothing fits; the classes of members and others differ in size."""
     hits, chances = [], []
@@ -115,6 +129,20 @@ def test_one_client_that_hides_one_is_enough_where_it_stands_all_but_exactly() -
     assert found.interval[0] > found.strongest.value == 0
     assert judged(silent, "image_present")["none"].value == 0
     assert judged(silent, "image_present")["positive"].value == 1
+
+
+@pytest.mark.parametrize("row", [0, -1])
+def test_whoever_of_a_client_s_people_stands_there_is_found(row: int) -> None:
+    """However few of them a message may name."""
+    loud = sent(None)
+    numbers = noise(0)
+    in_values(numbers, WORLD.client_images(0).x[row])
+    attack = HiddenImages(HiddenImages.Config(members=2))
+    claim = attack.run(
+        [replace(loud[0], payload={"rows": numbers}), *loud[1:]], WORLD.knowledge, np.random.default_rng(0)
+    )
+    found = attack.measure(claim, WORLD, np.random.default_rng(1))
+    assert next(e.value for e in found if (e.measure, e.control) == ("image_present", "none")) == 0.1
 
 
 def test_an_image_in_what_a_model_changed_by_is_read_as_one_in_the_model() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from fedaudit.attacks.evaluation.copies import find_copies
-from fedaudit.attacks.summaries.hidden_images import fits
+from fedaudit.attacks.summaries._stretches import fits
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.guard import PAYLOAD, Outgoing, check_outgoing
