@@ -1,12 +1,12 @@
 """Replayed models: what a client would have uploaded, had it learnt a few wrongly labelled images.
 
 A membership attack that finds nothing in a model trained lightly on many images proves nothing
-unless it is seen to work where membership is certain to show. The auditor therefore trains clients
-anew on up to IMAGES of their own images for EPOCHS epochs in small batches, every client, with the run's
-protections and without: from the recorded global
-model, by the method's own client code, and through the same protections. Labels are wrong, at random,
-so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
-arXiv:2404.17399). Noise that hides members from the attack in a real upload hides them here as well.
+unless it is seen to work where membership is certain to show. The auditor therefore trains every client
+anew on up to IMAGES of its own images, TOGETHER at a time, for EPOCHS epochs, with the run's protections and
+without: from the recorded global model, by the method's own client code, and through the same protections. Labels
+are wrong, at random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
+arXiv:2404.17399). So few at a time are memorised by the smallest model. Noise that hides members from the attack
+in a real upload hides them here as well.
 
 Plants of other kinds say what an attack can find where it misses this one, or what this one hides (models that
 learnt wrong labels are told by their confidence alone; the direction of so long a training tells little):
@@ -48,8 +48,8 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
-IMAGES, EPOCHS, BATCH, FEW = 30, 200, 5, 5
-ALL = 300  # people planted through all clients' code, about
+IMAGES, EPOCHS, TOGETHER, FEW = 20, 100, 2, 5
+ALL = 200  # people planted through all clients' code, about
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,20 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], parts[client]
-            plants = _plants(own, lab.method.config, people, rng)[: None if client in some else 1]
-            if not case.parts:
+            plants = _plant_memorised(own, people, rng)
+            is_upload = model.kind != Kind.RELAY_MODEL
+            if is_upload and client in some:
+                plants += _plant_lightly(own, lab.method.config, rng)
+            if is_upload and not case.parts:
                 plants += _curve(
                     own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
                 )
-            for i, p in enumerate(plants if model.kind != Kind.RELAY_MODEL else plants[:1]):
+            for i, p in enumerate(plants):
                 data = case.data if p.name else _mislabelled(case.data, p.chosen)
                 note: dict[str, float | str] = {"n": len(p.chosen)}
                 note |= {"plant": p.name} if p.name else {}
                 note |= {"curve": 1} if p.curve else {}
-                for origin, bench in lab.with_and_without() if i == 0 else [(REPLAYED, lab)]:
+                for origin, bench in [(REPLAYED, lab)] if p.name else lab.with_and_without():
                     streams = Streams(case.streams.key("replay_models", client, i))
                     alone = bench.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
                     sent = alone.replayed(model, _begun(recorded, model))
@@ -107,18 +110,23 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     return made
 
 
-def _plants(own: Index, config: LocalConfig, people: int, rng: np.random.Generator) -> list[Plant]:
-    """The memorised people come first."""
+def _plant_memorised(own: Index, people: int, rng: np.random.Generator) -> list[Plant]:
+    """So many people under wrong labels, a few to a model."""
+    chosen = _choose(own, people, rng)
+    groups = np.array_split(rng.permutation(chosen), -(-len(chosen) // TOGETHER))
+    return [Plant("", np.sort(g), EPOCHS, len(g)) for g in groups]
 
-    def some(number: int) -> Index:
-        return np.sort(rng.choice(own, max(1, min(number, len(own))), replace=False))
 
-    memorised, few, half = some(people), some(FEW), some(len(own) // 2)
+def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[Plant]:
+    few, half = _choose(own, FEW, rng), _choose(own, len(own) // 2, rng)
     return [
-        Plant("", memorised, EPOCHS, min(BATCH, len(memorised))),
         Plant("a few images, seen once", few, 1, len(few)),
         Plant("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
     ]
+
+
+def _choose(own: Index, number: int, rng: np.random.Generator) -> Index:
+    return np.sort(rng.choice(own, max(1, min(number, len(own))), replace=False))
 
 
 def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Generator) -> list[Plant]:

