@@ -59,12 +59,14 @@ class Effort:
 
     seconds: float = 30.0
     grows: tuple[Size, ...] = ("pixels",)
+    least: float = 0.0  # share of the seconds that many steps on the smallest model still take
 
     def at(self, sizes: Sizes) -> float:
         """Seconds at other sizes."""
         found = self.seconds
         for name in self.grows:
-            found *= getattr(sizes, name) / getattr(DIGITS, name)
+            ratio = getattr(sizes, name) / getattr(DIGITS, name)
+            found *= max(ratio, self.least) if name == "parameters" else ratio
         return found
 
 

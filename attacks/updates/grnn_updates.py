@@ -38,7 +38,7 @@ class GRNNUpdates(UpdateInversion):
         CARD,
         title="GRNN inversion of updates",
         source="arXiv:2105.00529, Alg. 1",
-        effort=Effort(seconds=240, grows=("parameters", "updates")),
+        effort=Effort(seconds=240, grows=("parameters", "updates"), least=0.3),
     )
 
     @dataclass(frozen=True, kw_only=True)

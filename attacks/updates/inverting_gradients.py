@@ -36,7 +36,7 @@ class InvertingGradients(UpdateInversion):
         CARD,
         title="Inverting Gradients",
         source="arXiv:2003.14053, eq. 4",
-        effort=Effort(seconds=240, grows=("parameters", "updates")),
+        effort=Effort(seconds=240, grows=("parameters", "updates"), least=0.3),
     )
 
     @dataclass(frozen=True, kw_only=True)
