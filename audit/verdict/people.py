@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy import special
 
-from fedaudit.attacks.people import END, People, Share
+from fedaudit.attacks.people import END, People, Share, choose_threshold_rank
 from fedaudit.fl.threats.threat import Aim
 
 IntArray = NDArray[np.int64]
@@ -28,6 +28,7 @@ FLAGGED = 0.04  # of membership: the hits; END is spent on the threshold
 LEFT = 0.05  # of what a protection leaves: one share of planted people
 LEAST_SEEN = 0.5  # of planted leaks, below which finding nothing means nothing
 SETTLES = 0.95  # chance that so many people more settle a question in which nobody is exposed
+MOST_HELD_OUT, HELD_OUT_STEP = 2_000, 50  # held-out people that are asked for
 _REACH = 7  # standard deviations of a sum over a distribution; beyond lie 3e-12
 
 
@@ -46,6 +47,8 @@ class Bound:
     sensitivity: float = 0.0  # lower end
     left: float | None = None  # share of people planted with the protections that can be hit, at most
     more: int | None = None  # people to test besides, for a tolerable bound; None: no number would do
+    # where everybody was tested: people whom nobody trained on, for a threshold that would make it tolerable
+    held_out: int | None = None
     reason: str = ""
 
 
@@ -181,7 +184,24 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
         )
         if needed is not None:
             more = sum(max(0, math.ceil(needed * held[c] / total) - tested[c]) for c in held)
-    return replace(bare, at_most=at_most, by=by, sensitivity=sensitivity, left=left, more=more)
+    held_out = None
+    if tolerable is not None and more is None and by == "census" and people.false_alarms:
+        held_out = count_held_out_needed(total, people.false_alarms, tolerable)
+        held_out = held_out if held_out and held_out > people.luck.trials else None
+    return replace(bare, at_most=at_most, by=by, sensitivity=sensitivity, left=left, more=more, held_out=held_out)
+
+
+def count_held_out_needed(people: int, false_alarms: float, tolerable: float) -> int | None:
+    """How many held-out people must set a threshold, so that a census bounds the flagged by a share `tolerable`.
+
+    So many settle it in 95 of 100 draws of held-out people if nobody is exposed; None where 2,000 would not.
+    """
+    for number in range(HELD_OUT_STEP, MOST_HELD_OUT + 1, HELD_OUT_STEP):
+        rank = choose_threshold_rank(number, false_alarms)
+        hits = int(scipy.stats.betabinom.ppf(SETTLES, people, rank, number - rank + 1))
+        if bound_flagged(hits, people, people, false_alarms) <= tolerable * people:
+            return number
+    return None
 
 
 def people_needed(

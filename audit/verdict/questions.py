@@ -12,8 +12,7 @@ changes an answer and never a question.
 * no attack: none exists here for this kind and such examples, or none of those could work.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -22,21 +21,18 @@ from fedaudit.attacks.people import SMALL
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, MESSAGES, is_same_harm, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
-from fedaudit.audit.verdict.people import Bound, bound_by_privacy, bound_exposed
+from fedaudit.audit.verdict.people import Bound, bound_exposed
 from fedaudit.audit.verdict.policy import Demands
+from fedaudit.audit.verdict.privacy_answers import answer_by_privacy, mention_declared
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports import format as fmt
-from fedaudit.reports.bound import PrivacyBound, Status
+from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import Finding, Outcome
 
 REST = ".other_rounds"
-LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
-OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
-BY_RECORD = frozenset({Aim.MEMBERSHIP, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION})
-BY_CLIENT = BY_RECORD | {Aim.ATTRIBUTE, Aim.LINKAGE}  # what epsilon for a whole client bounds as well
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +122,8 @@ def _question(aim: Aim, position: str, kind: str, required: bool) -> Question:
 def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> list[Question]:
     """The same questions with their states; one of whose rounds only some were read becomes two."""
     direct = [part for q in questions for part in _answer(q, scene, answers)]
-    return derive_answers(direct, scene.traffic)
+    answered = derive_answers(direct, scene.traffic)
+    return [q if q.is_answered else mention_declared(q, answers.limits) for q in answered]
 
 
 def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
@@ -138,7 +135,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     asking = [a for a in answers.attempts if a.asked(q.aim, reach)]
     answer = _answer_by_check(q, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
-        answer = answer or _answer_by_privacy(q, answers.limits, scene.people)
+        answer = answer or answer_by_privacy(q, answers.limits, scene.people)
         answer = answer or _answer_by_census(q, scene)
     if answer:
         return [q.model_copy(update=answer)]
@@ -188,40 +185,33 @@ def _answer_by_census(q: Question, scene: Scene) -> dict[str, object]:
     return {"state": State.BOUNDED, "at_most": scene.in_small_groups, "people": scene.people, "why": why}
 
 
-def _answer_by_privacy(q: Question, limits: Iterable[PrivacyBound], people: int) -> dict[str, object]:
-    """A verified epsilon towards the observer bounds whatever it reads, in whichever round."""
-    for limit in limits:
-        aims = BY_CLIENT if limit.unit == "client" else BY_RECORD
-        if (
-            limit.status is not Status.VERIFIED
-            or q.aim not in aims
-            or OBSERVERS.get(limit.observer) != q.observer
-        ):
-            continue
-        share = bound_by_privacy(limit.epsilon, limit.delta, LUCK)
-        if share <= q.tolerable:
-            why = (
-                f"a verified epsilon of {limit.epsilon:.3g} per {limit.unit} (delta {fmt.number(limit.delta)}) "
-                f"leaves at most {fmt.percent(share)} of people beyond luck"
-            )
-            return {"state": State.BOUNDED, "at_most": math.floor(share * people), "people": people, "why": why}
-    return {}
-
-
 def _answer_by_attacks(
     q: Question, reach: Reach, read: frozenset[int], asking: Sequence[Attempt], scene: Scene, answers: Answers
 ) -> dict[str, object]:
-    """By attacks that opened the artifact: any demonstrates, and all that say how many must bound."""
+    """By attacks that opened the artifact: any demonstrates, and all that say how many must bound.
+
+    Where every attack that demonstrates says how many as well, a tolerable bound stands beside what was shown.
+    """
     names = [a.id for a in asking]
     if asking[0].outcome is None:
         return {"state": State.NOT_ASKED, "findings": names, "why": f"to be asked by {', '.join(names)}"}
-    if shown := [a.id for a in asking if a.has_shown(reach.kind)]:
-        rest = [n for n in names if n not in shown]
-        return {
-            "state": State.DEMONSTRATED,
-            "findings": [*shown, *rest],
-            "why": f"{shown[0]} worked on recorded messages",
-        }
+    bound, counted = _bound_by_attacks(q, reach, read, asking, scene, answers)
+    shown = [a.id for a in asking if a.has_shown(reach.kind)]
+    if not shown:
+        return bound
+    rest = [n for n in names if n not in shown]
+    why = f"{shown[0]} worked on recorded messages"
+    answer: dict[str, object] = {"state": State.DEMONSTRATED, "findings": [*shown, *rest], "why": why}
+    if bound["state"] is State.BOUNDED and {*shown} <= {*counted}:
+        answer |= {"at_most": bound["at_most"], "people": bound["people"]}
+    return answer
+
+
+def _bound_by_attacks(
+    q: Question, reach: Reach, read: frozenset[int], asking: Sequence[Attempt], scene: Scene, answers: Answers
+) -> tuple[dict[str, object], list[str]]:
+    """The answer of attacks that showed nothing, and those of them that say how many people that bounds."""
+    names = [a.id for a in asking]
     people = {a.id: p for a in asking if (p := a.find_people(reach.kind))}
     bounds = {name: bound_exposed(p, q.aim, tolerable=q.tolerable) for name, p in people.items()}
     counted = [a for a in asking if a.id in bounds and bounds[a.id].at_most is not None]
@@ -236,31 +226,38 @@ def _answer_by_attacks(
         reasons += [f"{unable} showed nothing and cannot say how many people that bounds"] if unable else []
         known = scene.in_small_groups if q.aim is Aim.ATTRIBUTE else None
         of_all = {} if known is None else {"at_most": known, "people": scene.people}
-        return answer | of_all | {"why": "; ".join(reasons)}
-    answer["findings"] = [*(a.id for a in counted), *(n for n in names if n not in {a.id for a in counted})]
+        return answer | of_all | {"why": "; ".join(reasons)}, []
+    able = [a.id for a in counted]
+    answer["findings"] = [*able, *(n for n in names if n not in able)]
     first = bounds[counted[0].id]
     unread = scene.clients - {c for c, held in people[counted[0].id].held.items() if held}
     widest = max(counted, key=lambda a: bounds[a.id].at_most or 0)
     wide = bounds[widest.id]
     answer |= {"at_most": wide.at_most, "people": first.people}
     if broken:
-        return answer | {"why": "; ".join(f"{a.id} failed: {a.reason}" for a in broken)}
+        return answer | {"why": "; ".join(f"{a.id} failed: {a.reason}" for a in broken)}, able
     if unread:
         read_clients = len(scene.clients) - len(unread)
         return answer | {
             "at_most": None,
             "why": f"{counted[0].id} read {read_clients} of {len(scene.clients)} clients",
-        }
+        }, able
     if missed := read - _all_rounds(counted, reach):
         return answer | {
             "why": f"{fmt.plural(len(missed), 'round was', 'rounds were')} not read by {counted[0].id}"
-        }
+        }, able
     if all((bounds[a.id].at_most or 0) <= q.tolerable * bounds[a.id].people for a in counted):
-        return answer | {"state": State.BOUNDED, "why": describe_bound(counted[0].id, first, wide)}
+        return answer | {"state": State.BOUNDED, "why": describe_bound(counted[0].id, first, wide)}, able
     seconds = None
     if wide.more and wide.tested:
         seconds = widest.seconds * wide.more / wide.tested
-    return answer | {"why": describe_bound(widest.id, wide, wide), "more": wide.more, "seconds": seconds}
+    why = describe_bound(widest.id, wide, wide)
+    if wide.held_out:
+        why += (
+            "; everybody was tested, and a threshold set by "
+            f"{wide.held_out:,} people whom nobody trained on should settle it if nobody is exposed"
+        )
+    return answer | {"why": why, "more": wide.more, "seconds": seconds}, able
 
 
 def _explain_unasked(
@@ -359,8 +356,13 @@ def derive_answers(questions: Sequence[Question], traffic: Traffic) -> list[Ques
 
 
 def _bound_by_sources(q: Question, sources: Sequence[Question]) -> dict[str, object]:
-    """The answer of what is computed from bounded artifacts alone; empty where that is too much, or not so."""
-    if not sources or any(s.state is not State.BOUNDED for s in sources):
+    """The answer of what is computed from bounded artifacts alone; empty where that is too much, or not so.
+
+    What was demonstrated of an artifact is no larger than its bound, if it has one.
+    """
+    if not sources or not all(
+        s.state is State.BOUNDED or (s.state is State.DEMONSTRATED and s.at_most is not None) for s in sources
+    ):
         return {}
     people = max(s.people for s in sources)
     numbers = [s.at_most for s in sources if s.at_most is not None]

@@ -16,6 +16,7 @@ from fedaudit.audit.verdict.people import (
     bound_people,
     bound_people_below,
     bound_sensitivity,
+    count_held_out_needed,
     people_needed,
     share_unseen,
 )
@@ -265,3 +266,33 @@ def test_the_table_of_bounded_questions_comes_out_again(clients: int) -> None:
 def test_a_fifth_of_all_people_never_passes() -> None:
     rng = np.random.default_rng(8)
     assert (draw_bounds(rng, 1000, clients=10, tested=150, exposed=144) > 0.05).all()
+
+
+def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean_census() -> None:
+    """In about 95 of 100 draws, and in fewer with half as many: nobody is exposed, all scores are of one law."""
+    rng, people, tolerable = np.random.default_rng(0), 880, 0.05
+    needed = count_held_out_needed(people, 0.01, tolerable)
+    assert needed is not None
+
+    def settle(held_out: int) -> float:
+        rank, settled = choose_threshold_rank(held_out), []
+        for _ in range(400):
+            threshold = np.sort(rng.random(held_out))[-rank]
+            hits = int((rng.random(people) >= threshold).sum())
+            settled.append(bound_flagged(hits, people, people, 0.01) <= tolerable * people)
+        return float(np.mean(settled))
+
+    assert settle(needed) > 0.92 > 0.88 > settle(needed // 2)
+    assert count_held_out_needed(50, 0.01, tolerable) is None  # a census of so few bounds nothing
+
+
+def test_where_everybody_was_tested_held_out_people_are_asked_for_and_only_by_a_threshold() -> None:
+    def ask(hit: int, held_out: int, false_alarms: float = 0.01) -> int | None:
+        luck = Share(hits=7, trials=held_out)
+        people = make_people(held=88, each=88, hit=hit, luck=luck, false_alarms=false_alarms)
+        return bound_exposed(people, Aim.MEMBERSHIP, tolerable=0.05).held_out
+
+    assert ask(47, 216) == count_held_out_needed(880, 0.01, 0.05)
+    assert ask(20, 216) is None  # bounded
+    assert ask(47, 2_000) is None  # it had more
+    assert ask(47, 216, false_alarms=0.0) is None

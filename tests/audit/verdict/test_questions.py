@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedaudit.attacks.people import Share
 from fedaudit.audit.observer.reach import Reach, observed, observed_rounds
 from fedaudit.audit.verdict.aims import MESSAGES, find_family, list_aims
 from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
@@ -246,6 +247,47 @@ def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, b
     assert (found["membership.server.local_model"].state is State.BOUNDED) is bounded
     assert found["reconstruction.server.local_model"].state is not State.BOUNDED  # 1 % is .688
     assert found["exfiltration.server.local_model"].state is not State.BOUNDED
+
+
+@pytest.mark.parametrize(("hit", "planted", "bounded"), [(0, 40.0, True), (40, 40.0, False), (0, 10.0, False)])
+def test_what_is_computed_from_an_artifact_is_bounded_with_it_though_something_was_shown(
+    hit: int, planted: float, bounded: bool
+) -> None:
+    """If what showed it also says how many people that exposes, at most."""
+    people = make_people(hit=hit, planted=planted)
+    shown = attempt("gradient_cosine", {MODEL: ALL}, Outcome.DEMONSTRATED, people=people)
+    other = attempt("loss_threshold", {MODEL: ALL}, people=make_people())
+    found = answer(make_scene("fedavg"), [shown, other])
+    q = found["membership.server.local_model"]
+    assert q.state is State.DEMONSTRATED and (q.at_most is not None) is bounded
+    for observer in ("server", "client", "public"):
+        assert (found[f"membership.{observer}.global_model"].state is State.BOUNDED) is bounded
+
+
+@pytest.mark.parametrize(("held_out", "asked"), [(60, True), (2_000, False)])
+def test_a_census_that_its_threshold_leaves_open_says_what_would_settle_it(held_out: int, asked: bool) -> None:
+    people = replace(make_people(hit=19), luck=Share(hits=3, trials=held_out), false_alarms=0.01)
+    tried = attempt("loss_threshold", {MODEL: ALL}, people=people)
+    q = answer(make_scene("fedavg"), [tried])["membership.server.local_model"]
+    assert q.state is State.INCONCLUSIVE and q.more is None
+    assert ("people whom nobody trained on should settle it" in q.why) is asked
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.7, 1.9])
+def test_an_open_question_says_what_keeps_a_declared_epsilon_from_answering_it(epsilon: float) -> None:
+    """And no other does: where a verified one would be too large, or the question was answered."""
+    shown = attempt("loss_threshold", {MODEL: ALL}, Outcome.DEMONSTRATED)
+
+    def ask(status: Status) -> dict[str, Question]:
+        limits = [make_bound(status, epsilon, CLEAR)]
+        found = answer(make_scene("fedavg"), [shown], Answers(attempts=[shown], limits=limits))
+        return {id: q for id, q in found.items() if q.observer == "server"}
+
+    verified, would = ask(Status.VERIFIED), []
+    for id, q in ask(Status.DECLARED).items():
+        would.append(not q.is_answered and verified[id].state is State.BOUNDED)
+        assert ("if it were verified" in q.why and CLEAR.sentence.rstrip(".") in q.why) is would[-1]
+    assert any(would) is (epsilon < 1.9)
 
 
 def test_what_was_seen_to_work_outweighs_any_epsilon() -> None:

@@ -1,0 +1,51 @@
+"""Questions that an epsilon answers: a verified one bounds, a declared one says what is missing."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from fedaudit.audit.verdict.aims import MESSAGES
+from fedaudit.audit.verdict.people import bound_by_privacy
+from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports import format as fmt
+from fedaudit.reports.bound import PrivacyBound, Status
+from fedaudit.reports.questions import Question, State
+
+LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
+OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
+BY_RECORD = frozenset({Aim.MEMBERSHIP, Aim.INVERSION, Aim.RECONSTRUCTION, Aim.REGURGITATION})
+BY_CLIENT = BY_RECORD | {Aim.ATTRIBUTE, Aim.LINKAGE}  # what epsilon for a whole client bounds as well
+
+
+def answer_by_privacy(q: Question, limits: Iterable[PrivacyBound], people: int) -> dict[str, object]:
+    """A verified epsilon towards the observer bounds whatever it reads, in whichever round."""
+    for limit, share in _find_small_enough(q, limits, Status.VERIFIED):
+        why = (
+            f"a verified epsilon of {limit.epsilon:.3g} per {limit.unit} (delta {fmt.number(limit.delta)}) "
+            f"leaves at most {fmt.percent(share)} of people beyond luck"
+        )
+        return {"state": State.BOUNDED, "at_most": math.floor(share * people), "people": people, "why": why}
+    return {}
+
+
+def mention_declared(q: Question, limits: Iterable[PrivacyBound]) -> Question:
+    """An open question with what keeps a declared epsilon from answering it."""
+    for limit, _ in _find_small_enough(q, limits, Status.DECLARED):
+        reason = limit.reasons[0].sentence.rstrip(".")
+        why = (
+            f"{q.why}; the declared epsilon of {limit.epsilon:.3g} per {limit.unit} would bound it if it were "
+            f"verified, and is not: {reason}"
+        )
+        return q.model_copy(update={"why": why})
+    return q
+
+
+def _find_small_enough(
+    q: Question, limits: Iterable[PrivacyBound], status: Status
+) -> Iterator[tuple[PrivacyBound, float]]:
+    """Limits of that status that bound a question, each with the share of people that it leaves beyond luck."""
+    for limit in limits if q.kind != MESSAGES else ():
+        aims = BY_CLIENT if limit.unit == "client" else BY_RECORD
+        if limit.status is status and q.aim in aims and OBSERVERS.get(limit.observer) == q.observer:
+            share = bound_by_privacy(limit.epsilon, limit.delta, LUCK)
+            if share <= q.tolerable:
+                yield limit, share
