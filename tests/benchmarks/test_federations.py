@@ -1,13 +1,14 @@
 """The systems of known leaks: their table holds, their configs are valid, and leaks can be read back."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.null_audits.federations import fits, systems
+from benchmarks.null_audits.federations import READY, audited, fits, systems
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.site import build_site
@@ -116,3 +117,23 @@ def test_an_audit_is_held_against_what_is_known() -> None:
     assert fits(leak, said("ready")).startswith("WRONG")
     assert fits(leak, said("not_ready")) == "not found: exfiltration by the server of 8"
     assert fits(leak, said("not_ready", ("exfiltration", "server"))) == "right"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["one_large_step", "large_prototypes"])
+def test_a_clean_system_is_not_refused(name: str, tmp_path: Path) -> None:
+    assert fits(TABLE[name], audited(TABLE[name], tmp_path, 0.3)) in ("right", "undecided")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["one_bit_with_samples", "two_digits_each_with_low_bits"])
+def test_an_image_that_a_twin_sends_is_found(name: str, tmp_path: Path) -> None:
+    summary = audited(TABLE[name], tmp_path, 0.3)
+    assert fits(TABLE[name], summary) == "right" and summary["word"] == "not_ready"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["rotated_images-5", "by_heart-20", "cells_in_turn-20"])
+def test_no_system_that_leaks_is_ready(name: str, tmp_path: Path) -> None:
+    summary = audited(TABLE[name], tmp_path, 0.3)
+    assert not TABLE[name].ready and summary["word"] not in (*READY, "error")
