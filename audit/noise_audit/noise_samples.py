@@ -1,23 +1,34 @@
-"""Samples of noise, and the forms in which they are tested.
+"""Samples of noise from plays of the run, and the forms in which they are tested.
 
-A sample is the noise on one array of one message: what left, less what it was before the noise. The samples of
-a message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every number is also
-known as a standard normal score: by the law that the ledger declares, which is exact if the ledger is right
-(whole numbers by a uniform step, Rosenblatt 1952), and by its rank, which holds for noise of any law.
+A sample is the noise on one array of one message: what left, less what it was before the noise. Noise that ships
+is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what leaves them, less
+what they had received, is its noise.
+
+The samples of a message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every
+number is also known as a standard normal score: by the law that the ledger declares, which is exact if the ledger
+is right (whole numbers by a uniform step, Rosenblatt 1952), and by its rank, which holds for noise of any law.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.noise_audit.play import SAME, Limits, play
+from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, Messages, find_clips
+from fedaudit.audit.noise_audit.world import Listener, copy_payload
+from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Mechanism, Release
 from fedaudit.fl.recording.noise import share_of_noise
+from fedaudit.fl.recording.tap import AddNoise, Message, Payload
+from fedaudit.fl.wire.protection import Protection
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -178,6 +189,19 @@ class Stack:
         return np.asarray(special.ndtri(self._ranks))
 
 
+def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: Limits) -> list[NoiseSample]:
+    """The noise of one play in which everybody takes part.
+
+    `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
+    """
+    central = any(r.sender.endswith("/*") for r in lines)
+    everybody = range(case.clients)
+    still = Messages(find_clips(lines, central), {}, NOTHING, cohorts=lambda *_: everybody)
+    listener = _NoiseListener("server", still)
+    play(case, listener, SAME, limits)
+    return [s for s in listener.samples if listener.is_noise_alone(s.line, case.protections)]
+
+
 def build_rows(samples: Iterable[NoiseSample]) -> list[Row]:
     """Messages, in the order of the run."""
     turns: dict[tuple[str, int, str, str], int] = defaultdict(int)
@@ -275,3 +299,58 @@ def _measure_spread(units: Floats, mechanism: Mechanism, scales: Floats) -> floa
     # 2 r / (1 - r^2) = absolute, of which r = exp(-1 / scale)
     ratio = (math.sqrt(1 + absolute * absolute) - 1) / absolute if absolute > 0 else 0.0
     return -1 / math.log(ratio) / float(scales.mean()) if ratio > 0 else 0.0
+
+
+@dataclass
+class _NoiseListener(Listener):
+    """Keeps the noise of a play in which `probe` lets clients send nothing."""
+
+    samples: list[NoiseSample] = field(default_factory=list)
+    _sent: Message = field(default_factory=dict)  # by the client whose message is on its way
+    _model: Payload = field(default_factory=dict)  # the latest broadcast
+
+    def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
+        before = copy_payload(clean)  # whoever adds noise may do so in place
+        noised = super().add_noise(line, clean, add)
+        self._tapped.add((line.round, line.sender, line.source))
+        self._keep(line, before, noised)
+        return noised
+
+    def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+        self._sent = super().send(round, sender, message, reference)
+        return self._sent
+
+    def average(self, round: int, model: Payload, lines: Sequence[Release]) -> Payload:
+        model = super().average(round, model, lines)
+        line = next((r for r in lines if r.mechanism in CALCULATED), None)
+        if line is not None and (round, line.sender, line.source) not in self._tapped:
+            self._keep(line, self._model, model)
+        return model
+
+    def carry(
+        self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
+    ) -> Message:
+        carried = super().carry(round, channel, sender, seen_by, message)
+        if channel == Channel.DOWNLINK:
+            self._model = message.get(Kind.GLOBAL_MODEL, self._model)
+        if channel == Channel.UPLINK:
+            for kind, payload in carried.items():
+                line = self._find_credited(round, kind, sender)
+                if line is not None and kind in self._sent:
+                    self._keep(line, self._sent[kind], payload)
+        return carried
+
+    def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
+        """Whether no other protection changed what a plugin had noised: that would be no noise."""
+        acting = [p for p in protections if line.kind in (getattr(p.config, "kinds", ()) or p.kinds)]
+        return len(acting) < 2 or (line.round, line.sender, line.source) in self._tapped
+
+    def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
+        for name, value in clean.items():
+            after = noised.get(name)
+            is_noised = value.is_floating_point() or line.mechanism == "discrete_laplace"
+            if after is None or not is_noised or after.shape != value.shape:
+                continue
+            before = value.detach().double().flatten().cpu().numpy()
+            values = after.detach().double().flatten().cpu().numpy() - before
+            self.samples.append(NoiseSample(line, name, values, before))

@@ -33,8 +33,6 @@ from fedaudit.audit.noise_audit.noise_samples import (
     standardise,
 )
 
-__all__ = ["NoiseSample", "NoiseTest", "run_tests"]
-
 MOST_VALUES = 20_000  # of a part, for its law
 FEWEST_VALUES = 8
 FEWEST_FOURTH = 20_000  # for the fourth moment to be nearly normal

@@ -7,20 +7,22 @@ fall. Of a record: it is taken away from everybody who holds it, as it is and wh
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedaudit.audit.case.holders import holders
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit import neighbours, probes
-from fedaudit.audit.noise_audit.neighbours import SAME, Neighbour
+from fedaudit.audit.noise_audit import probes
+from fedaudit.audit.noise_audit.play import SAME, Neighbour
 from fedaudit.audit.noise_audit.probes import Probe
 from fedaudit.audit.noise_audit.world import World
+from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.runtime.streams import Streams
 
 Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
 Tried = tuple[str, probes.Sent, probes.Sent | None, Cohort]  # its name, the client's messages, others', who
@@ -30,6 +32,9 @@ GRID = 12  # norms near the clip where one client is tried at a time
 SPARE = 12  # records of one client
 CROWD = 20  # clients of the largest cohort, spread over all
 SINGLE = 16  # clients whose share of a mean is tried
+BRIGHT = 1e3  # times an image: its gradient is longer than any clip
+FEW = 2  # examples that a client is left with
+MANY = 4  # times that each of a client's examples is held
 
 
 class Side(NamedTuple):
@@ -55,6 +60,7 @@ class Pair:
     touched: frozenset[int] | None = None  # clients whose releases may differ; None: all that were told to
     trained: bool = False  # everybody is trained anew in both worlds
     spare: bool = False  # for where no pair before moved anything
+    another_seed: bool = False  # played under another master seed, too
 
 
 class Pairs:
@@ -86,18 +92,19 @@ class Pairs:
     def of_record(self) -> Iterator[Pair]:
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
         for record in self._choose_records():
-            bright, without = neighbours.bright_record(record), neighbours.without_record(record)
+            bright, without = _brighten_record(record), _remove_record(record)
             held = frozenset(client for client, _ in record)
             yield Pair(without.name, Side(), Side(without), allow_removed_record, held)
-            yield Pair(f"{bright.name}, or not", Side(bright), Side(without), allow_removed_record, held)
+            name = f"{bright.name}, or not"
+            yield Pair(name, Side(bright), Side(without), allow_removed_record, held, another_seed=True)
             if replaced:
-                other = neighbours.other_class(record)
+                other = _replace_record(record)
                 yield Pair(other.name, Side(bright), Side(other), allow_replaced_record, held)
         if any(r.unit == "record" and r.coin != EACH for r in self.lines):
             yield from self._pair_counts()
         for row in self.parts[self.target].tolist()[:SPARE]:  # of others the coins may leave out all steps
             record = [(self.target, row)]
-            bright, without = neighbours.bright_record(record), neighbours.without_record(record)
+            bright, without = _brighten_record(record), _remove_record(record)
             held = frozenset({self.target})
             name = f"{bright.name}, or not"
             yield Pair(name, Side(bright), Side(without), allow_removed_record, held, spare=True)
@@ -111,8 +118,7 @@ class Pairs:
         for start in range(0, STEPS, len(self.members)):
             left_out = {k: start + number for number, k in enumerate(self.members)}
             first, second = (
-                neighbours.fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()})
-                for more in (0, 1)
+                _make_fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()}) for more in (0, 1)
             )
             yield Pair(second.name, Side(first), Side(second), allow_examples, second.touched, True)
 
@@ -122,8 +128,11 @@ class Pairs:
         for direction in DIRECTIONS:
             far = probes.Sent((probes.FAR,), direction)
             first = self._play_everybody(clips, far)
-            second = self._play_everybody(clips, far.opposite()) if replaced else nothing
-            yield Pair(f"messages far beyond the clip, {direction.__doc__}", first, second, allow_client)
+            second, factor = nothing, allow_client
+            if replaced:
+                second, factor = self._play_everybody(clips, far.opposite()), allow_replaced_client
+            name, first_of_all = f"messages far beyond the clip, {direction.__doc__}", direction is DIRECTIONS[0]
+            yield Pair(name, first, second, factor, another_seed=first_of_all)
         count = max(1, len(self.members))
         for start in range(0, len(probes.NEAR), count * self.rounds):
             near = {k: self._choose_norms(start + order, count) for order, k in enumerate(self.members)}
@@ -178,9 +187,12 @@ class Pairs:
         name, sent, others, cohort = tried
         first = Side(probe=probes.Messages(clips, {target: sent}, others, cohort))
         second = Side(probe=probes.Messages(clips, {}, others, _drop_client(target, cohort)), absent=target)
+        factor = allow_client
         if replaced:
             second = Side(probe=probes.Messages(clips, {target: sent.opposite()}, others, cohort))
-        return Pair(f"a message of client {target}, {name}", first, second, allow_client)
+            factor = allow_replaced_client
+        name, again = f"a message of client {target}, {name}", (target, name) == (self.target, "alone")
+        return Pair(name, first, second, factor, another_seed=again)
 
     def _pair_data(self) -> Iterator[Pair]:
         """Other data of clients that stay: a replacement of each, whatever the adjacency.
@@ -191,17 +203,18 @@ class Pairs:
         k, rows = self.target, {k: self.parts[k] for k in self.members}
         own = {k: rows[k]}
         for neighbour, trained in (
-            (neighbours.hard_data(rows, self.case.streams), True),
-            (neighbours.easy_data(rows), True),
-            (neighbours.hard_data(own, self.case.streams), True),
-            (neighbours.easy_data(own), False),
-            (neighbours.few_examples(k), False),
-            (neighbours.many_examples(k), False),
-            (neighbours.many_examples(self.rarest), False),
+            (_make_hard_data(rows, self.case.streams), True),
+            (_make_easy_data(rows), True),
+            (_make_hard_data(own, self.case.streams), True),
+            (_make_easy_data(own), False),
+            (_make_few_examples(k), False),
+            (_make_many_examples(k), False),
+            (_make_many_examples(self.rarest), False),
         ):
             touched = neighbour.touched
-            factor = allow_replaced_client if len(touched) == 1 else allow_replaced_clients
-            yield Pair(neighbour.name, Side(), Side(neighbour), factor, touched, trained)
+            alone = len(touched) == 1
+            factor = allow_replaced_client if alone else allow_replaced_clients
+            yield Pair(neighbour.name, Side(), Side(neighbour), factor, touched, trained, another_seed=not alone)
         rising, falling = (Side(probe=probes.Measurements(k, factor)) for factor in (10.0, 0.1))
         name = f"loss and time of client {k} rising tenfold a round, or falling"
         yield Pair(name, falling, rising, allow_replaced_client, frozenset({k}), True)
@@ -257,3 +270,111 @@ def _make_constant_cohort(clients: Sequence[int]) -> Cohort:
 
 def _drop_client(target: int, cohort: Cohort) -> Cohort:
     return lambda round, answering: [k for k in cohort(round, answering) if k != target]
+
+
+def _make_easy_data(rows: Mapping[int, Index]) -> Neighbour:
+    """Clients whose images are all black and of one class: they learn everything at once."""
+
+    def change(data: Data) -> Data:
+        own = np.concatenate(list(rows.values()))
+        return _with_rows(data, own, np.zeros_like(data.train.x[own]), np.zeros_like(data.train.y[own]))
+
+    return Neighbour(f"all examples of {_name_clients(rows)} black, of one class", frozenset(rows), data=change)
+
+
+def _make_hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
+    """Clients whose images are noise and whose labels mean nothing: they learn nothing."""
+
+    def change(data: Data) -> Data:
+        own = np.concatenate(list(rows.values()))
+        rng, x = streams.numpy("noise_audit", "hard"), data.train.x[own]
+        drawn = rng.random(x.shape) if x.dtype.kind == "f" else rng.permutation(x.reshape(-1)).reshape(x.shape)
+        return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
+
+    return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
+
+
+def _make_few_examples(client: int) -> Neighbour:
+    """A client with a few examples only: what it sends must not tell how many it holds."""
+
+    def change(parts: list[Index]) -> list[Index]:
+        return [part[:FEW] if k == client else part for k, part in enumerate(parts)]
+
+    return Neighbour(f"all but {FEW} examples of client {client} taken away", frozenset({client}), parts=change)
+
+
+def _make_many_examples(client: int) -> Neighbour:
+    """A client that holds each of its examples many times: it is the largest and the slowest of all."""
+
+    def change(parts: list[Index]) -> list[Index]:
+        return [np.tile(part, MANY) if k == client else part for k, part in enumerate(parts)]
+
+    return Neighbour(f"{MANY} times as many examples of client {client}", frozenset({client}), parts=change)
+
+
+def _make_fewer_examples(rows: Mapping[int, Index], labels: Index, left_out: Mapping[int, int]) -> Neighbour:
+    """Clients without so many of their examples, those of their largest classes first."""
+    gone = {}
+    for client, own in rows.items():
+        sizes = np.bincount(labels[own])
+        order = sorted(own.tolist(), key=lambda row: (-sizes[labels[row]], labels[row], row))
+        gone[client] = set(order[: left_out[client]])
+
+    counts = ", ".join(str(n) for n in left_out.values())
+    return _drop_rows(f"{_name_clients(rows)} without {counts} examples", gone)
+
+
+def _remove_record(record: Sequence[tuple[int, int]]) -> Neighbour:
+    """One record less with everybody who holds it: `record` are pairs of client and row of the training set."""
+    held = {client: {row for c, row in record if c == client} for client, _ in record}
+
+    return _drop_rows(f"one record less, held by {_name_clients(held)}", held)
+
+
+def _brighten_record(record: Sequence[tuple[int, int]]) -> Neighbour:
+    """A record whose gradient is longer than any clip, wherever it is held."""
+    rows = np.unique([row for _, row in record])
+
+    def change(data: Data) -> Data:
+        x = data.train.x[rows]
+        return _with_rows(data, rows, (1 + x) * BRIGHT if x.dtype.kind == "f" else x, data.train.y[rows])
+
+    held = {client for client, _ in record}
+    return Neighbour(f"one record of extreme values, held by {_name_clients(held)}", frozenset(held), data=change)
+
+
+def _replace_record(record: Sequence[tuple[int, int]]) -> Neighbour:
+    """A record in the place of another: of extreme values, and of another class."""
+    rows = np.unique([row for _, row in record])
+
+    def change(data: Data) -> Data:
+        x = data.train.x[rows]
+        y = (data.train.y[rows] + 1) % len(data.classes)
+        return _with_rows(data, rows, (1 + x) * -BRIGHT if x.dtype.kind == "f" else x, y)
+
+    held = {client for client, _ in record}
+    return Neighbour(
+        f"one record replaced by another, held by {_name_clients(held)}", frozenset(held), data=change
+    )
+
+
+def _drop_rows(name: str, gone: Mapping[int, Collection[int]]) -> Neighbour:
+    """`gone`: client -> rows of the training set that it no longer holds."""
+
+    def change(parts: list[Index]) -> list[Index]:
+        return [part[~np.isin(part, list(gone[k]))] if k in gone else part for k, part in enumerate(parts)]
+
+    return Neighbour(name, frozenset(gone), parts=change)
+
+
+def _with_rows(data: Data, rows: Index, x: np.ndarray, y: np.ndarray) -> Data:
+    images, labels = data.train.x.copy(), data.train.y.copy()
+    images[rows], labels[rows] = x, y
+    return replace(data, train=Arrays(x=images, y=labels, owner=data.train.owner))
+
+
+def _name_clients(numbers: Collection[int]) -> str:
+    listed = sorted(numbers)
+    if len(listed) > FEW:
+        return f"{len(listed)} clients"
+    return f"client{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"

@@ -11,9 +11,10 @@ import numpy as np
 
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.neighbours import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.recording.tap import listening
@@ -23,7 +24,21 @@ from fedaudit.fl.wire.wire import Wire
 
 MOST_TRAININGS = 500  # of one play
 FEWEST = 8  # examples that a client holds, where it has so many
+OTHER_SEED = 0x5EED  # added to the run's own
 TRAINED = ("train", "work")  # what a site does for one client
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A federation on neighbouring data: what is changed."""
+
+    name: str
+    touched: frozenset[int] = frozenset()  # clients whose data are changed: others need not be trained again
+    data: Callable[[Data], Data] = lambda data: data
+    parts: Callable[[list[Index]], list[Index]] = lambda parts: parts
+
+
+SAME = Neighbour("the same data")
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,51 @@ class Scale:
         return cls(examples, tested, max(2 * len(sizes), int(limits.work / (numbers * passes * FEWEST))), rounds)
 
 
-class Rehearsed(Workers):
+def play(
+    case: SimulatedCase, listener: Listener, neighbour: Neighbour, limits: Limits, known: World | None = None
+) -> World:
+    """Plays `case`'s federation, changed as `neighbour` says, and returns what the listener saw.
+
+    `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Raises
+    whatever the federation's own code raises.
+    """
+    scale = Scale.of(case, limits)
+    method = case.config.method
+    config = case.config.model_copy(
+        update={"method": method.model_copy(update={"settings": method.settings | {"rounds": scale.rounds}})}
+    )
+    fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
+    fresh.__dict__.update(data=case.data, population=case.population, initial=case.initial)
+    data = neighbour.data(
+        replace(case.data, test=case.data.test.take(np.arange(min(scale.tested, len(case.data.test)))))
+    )
+    parts = neighbour.parts([np.asarray(part)[: scale.examples] for part in case.population.parts])
+    holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
+    site = partial(build_site, fresh.method, holdings, fresh.make_net, "cpu", fresh.private, fresh.compromise)
+    with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
+        wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
+        federation = build_federation(fresh, holdings, wire, workers)
+        try:
+            with listening(listener), counting_noise() as listener.world.opened:
+                fresh.method.run(federation)
+            listener.end()
+        except Diverged:
+            pass
+    return listener.world
+
+
+def reseed(case: SimulatedCase) -> SimulatedCase:
+    """The federation under another master seed.
+
+    Data, clients and the first model stay: noise that follows from what everybody has is equal then.
+    """
+    seed = case.config.seed + OTHER_SEED
+    other = SimulatedCase(case.config.model_copy(update={"seed": seed}))
+    other.__dict__.update(data=case.data, population=case.population, initial=case.initial)
+    return other
+
+
+class _Rehearsed(Workers):
     """Client work in this process. What a client did under the same data in an earlier world is not done again.
 
     Beyond `limit` trainings a client repeats its last reply: the server's part is played whole.
@@ -120,36 +179,3 @@ def _copy_reply(reply: Reply) -> Reply:
     """A reply that whoever gets it may change in place."""
     message = {kind: copy_payload(payload) for kind, payload in reply.message.items()}
     return replace(reply, message=message, memory=copy.deepcopy(reply.memory), stats=dict(reply.stats))
-
-
-def play(
-    case: SimulatedCase, listener: Listener, neighbour: Neighbour, limits: Limits, known: World | None = None
-) -> World:
-    """Plays `case`'s federation, changed as `neighbour` says, and returns what the listener saw.
-
-    `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Raises
-    whatever the federation's own code raises.
-    """
-    scale = Scale.of(case, limits)
-    method = case.config.method
-    config = case.config.model_copy(
-        update={"method": method.model_copy(update={"settings": method.settings | {"rounds": scale.rounds}})}
-    )
-    fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
-    fresh.__dict__.update(data=case.data, population=case.population, initial=case.initial)
-    data = neighbour.data(
-        replace(case.data, test=case.data.test.take(np.arange(min(scale.tested, len(case.data.test)))))
-    )
-    parts = neighbour.parts([np.asarray(part)[: scale.examples] for part in case.population.parts])
-    holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
-    site = partial(build_site, fresh.method, holdings, fresh.make_net, "cpu", fresh.private, fresh.compromise)
-    with Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
-        wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
-        federation = build_federation(fresh, holdings, wire, workers)
-        try:
-            with listening(listener), counting_noise() as listener.world.opened:
-                fresh.method.run(federation)
-            listener.end()
-        except Diverged:
-            pass
-    return listener.world

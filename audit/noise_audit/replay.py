@@ -11,22 +11,26 @@ noise (noise_tests.py), timing, triggers that no pair pulls, or what other proce
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.budget import SEES, towards
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.doubts import list_doubts
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import Limits, Scale, play
+from fedaudit.audit.noise_audit.play import Limits, Scale, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.noise_audit.world import RELATIVE, Difference, Event, Listener, World, iterate_noise
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.ledger import Release, Unit
+from fedaudit.fl.recording.tap import Tap
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
+SHIPPED = Tap.__module__.partition(".")[0] + "."
+CLOSE = 1e-4  # of two means that are the same number, printed with four digits
 
 
 @dataclass
@@ -149,15 +153,31 @@ def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
         reason = f"The run cannot be played twice to the same numbers ({drift}), so nothing was compared."
         return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
-    outcome, pairs = Outcome(), Pairs(case, honest)
-    central = observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
-    for pair in pairs.of_client(central) if unit == "client" else pairs.of_record():
+    outcome = Outcome()
+    for pair in _list_pairs(case, observer, unit, honest):
         if pair.spare and outcome.moved:
             break
         outcome.add(pair, _compare(case, observer, pair, honest, limits))
         if outcome.settled:
             break
+    if outcome.failure is None and outcome.moved:
+        _try_another_seed(reseed(case), observer, unit, limits, outcome)
     return _conclude(observer, unit, outcome)
+
+
+def _list_pairs(case: SimulatedCase, observer: str, unit: Unit, honest: World) -> Iterator[Pair]:
+    pairs = Pairs(case, honest)
+    central = observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
+    return pairs.of_client(central) if unit == "client" else pairs.of_record()
+
+
+def _try_another_seed(case: SimulatedCase, observer: str, unit: Unit, limits: Limits, outcome: Outcome) -> None:
+    """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
+    honest = _listen(case, observer, Side(), limits).world
+    for pair in _list_pairs(case, observer, unit, honest):
+        if pair.another_seed:
+            named = replace(pair, name=f"{pair.name}, under another master seed")
+            outcome.add(named, _compare(case, observer, pair, honest, limits))
 
 
 def _compare(case: SimulatedCase, observer: str, pair: Pair, honest: World, limits: Limits) -> Listener:
@@ -238,3 +258,37 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
     if check.status is Status.NONE and not find_clear(observer, unit, lines):
         return replace(check, observer=observer, status=Status.DECLARED, reason="Nothing of it was played.")
     return replace(check, observer=observer)
+
+
+def list_doubts(case: SimulatedCase, limits: Limits) -> list[str]:
+    """Sentences, one for each thing that was taken on trust."""
+    return [*_find_own_noise(case), *_find_private_statistics(case), *_find_left_out(case, limits)]
+
+
+def _find_own_noise(case: SimulatedCase) -> Iterator[str]:
+    for protection in case.protections:
+        if not type(protection).__module__.startswith(SHIPPED):
+            yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
+
+
+def _find_private_statistics(case: SimulatedCase) -> Iterator[str]:
+    """Examples that were prepared with numbers which depend on other clients' examples."""
+    name = case.dataset.title
+    if not type(case.dataset).__module__.startswith(SHIPPED):
+        yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
+    elif case.dataset.holds == "private" and _is_normalised_by_itself(case):
+        yield f"{name!r} is normalised by the mean of all clients' examples, as if that were public"
+
+
+def _is_normalised_by_itself(case: SimulatedCase) -> bool:
+    data = case.data
+    if data.train.x.dtype.kind != "f" or not len(data.train):
+        return False
+    axes = tuple(i for i in range(data.train.x.ndim) if i != 1)
+    return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
+
+
+def _find_left_out(case: SimulatedCase, limits: Limits) -> Iterator[str]:
+    played, rounds = Scale.of(case, limits).rounds, int(case.method.config.rounds)
+    if played < rounds:
+        yield f"of {rounds:,} rounds the first {played:,} were played"

@@ -12,10 +12,9 @@ from fedaudit.audit.accounting.accountants.auto import Auto
 from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
 from fedaudit.audit.accounting.terms import terms
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_plays import OTHER_SEED, draw_noise
-from fedaudit.audit.noise_audit.noise_samples import NoiseSample
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, run_tests
-from fedaudit.audit.noise_audit.play import Limits
+from fedaudit.audit.noise_audit.play import Limits, reseed
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAudit, NoiseCheck
 
@@ -43,7 +42,7 @@ def audit_noise(
         return []
     limits = limits or Limits()
     ours, again = (draw_noise(case, noised, limits) for _ in range(2))
-    other = draw_noise(case, noised, limits, case.config.seed + OTHER_SEED)
+    other = draw_noise(reseed(case), noised, limits)
     tests = run_tests(ours, other, alpha, same_seed=again)
     records = record_tests(tests, {s.line.kind for s in ours}, noised, delta)
     return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]

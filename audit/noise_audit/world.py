@@ -282,7 +282,7 @@ class Listener(Tap):
         whole = line.mechanism == "discrete_laplace"
         moving = {k: v for k, v in first.items() if v.is_floating_point() or whole}
         self._compare_values(key, {k: v for k, v in first.items() if k not in moving}, second)
-        distance = measure_distance(moving, second, 2 if line.mechanism == "gaussian" else 1)
+        distance = _measure_distance(moving, second, 2 if line.mechanism == "gaussian" else 1)
         declared = (line.sensitivity or 0.0) * self.factor(line)
         ratio = distance / declared if declared else float("inf") if distance else 0.0
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
@@ -310,7 +310,7 @@ class Listener(Tap):
                 self._note_difference(first.key, f"the noise on {name} depends on the data", stop=True)
 
 
-def measure_distance(first: Payload, second: Payload, order: int) -> float:
+def _measure_distance(first: Payload, second: Payload, order: int) -> float:
     """The norm of that order of the difference of all arrays as one vector."""
     total = sum(float((second[k].double() - v.double()).abs().pow(order).sum()) for k, v in first.items())
     return float(total ** (1 / order))

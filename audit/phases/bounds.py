@@ -7,8 +7,7 @@ from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import VerifiedFile
-from fedaudit.audit.noise_audit.combine import NoiseResult, combine_status, list_results
-from fedaudit.audit.noise_audit.status import BoundCheck
+from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, list_results
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
 from fedaudit.reports.result import NoiseAudit

@@ -18,7 +18,7 @@ from fedaudit.audit.case.schemas import Environment
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.noise_audit.combine import withhold_numbers
+from fedaudit.audit.noise_audit.status import withhold_numbers
 from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
 from fedaudit.audit.phases.attack import load_claimed, load_evidence

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from fedaudit.audit.noise_audit.noise_tests import NoiseSample
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.noise_audit.noise_repeats import find_seeds
-from fedaudit.audit.noise_audit.noise_samples import build_rows, build_stacks, measure_granularity, standardise
-from fedaudit.audit.noise_audit.noise_tests import NoiseSample, NoiseTest, measure_tails, run_tests
+from fedaudit.audit.noise_audit.noise_samples import (
+    NoiseSample,
+    build_rows,
+    build_stacks,
+    measure_granularity,
+    standardise,
+)
+from fedaudit.audit.noise_audit.noise_tests import NoiseTest, measure_tails, run_tests
 from fedaudit.fl.ledger import Mechanism, Release
 from tests.audit.noise_audit.drawn import CLIENTS, FAULTS, ROUNDS, STD, Floats, line_of, normal, samples_of
 

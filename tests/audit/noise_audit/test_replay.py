@@ -8,13 +8,10 @@ import pytest
 import torch
 
 from fedaudit.audit.noise_audit import probes, world
-from fedaudit.audit.noise_audit.doubts import list_doubts
-from fedaudit.audit.noise_audit.neighbours import SAME
-from fedaudit.audit.noise_audit.noise_plays import draw_noise
-from fedaudit.audit.noise_audit.noise_samples import build_rows
+from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import Limits, play
-from fedaudit.audit.noise_audit.replay import audit_bounds
+from fedaudit.audit.noise_audit.play import SAME, Limits, play
+from fedaudit.audit.noise_audit.replay import audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.fl.recording.tap import Payload
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check, make_case
@@ -94,6 +91,7 @@ def test_a_bound_that_comes_after_the_noise_is_none(name: str) -> None:
     assert result.status == "refuted" and result.ratio is not None and result.ratio > 10
 
 
+SPARED = 3  # draws the arm of a trial in which nothing is wrong
 UNLISTED: list[tuple[str, str, dict[str, Any]]] = [
     ("FirstModelFromData", "downlink", {"protections": [GAUSSIAN]}),
     ("SlowsOnALoss", "downlink", {"protections": [GAUSSIAN]}),
@@ -117,11 +115,20 @@ def test_what_no_line_of_the_ledger_allows_is_refuted_where_it_shows(
     assert result.place.startswith(place)
 
 
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_what_the_run_s_own_seed_spares_is_found_under_another(unit: str) -> None:
+    protections = [GAUSSIAN] if unit == "client" else [SGD]
+    result = check("server", unit, seed=SPARED, **method(f"{WRONG}TrialOfFirstModels"), protections=protections)
+    assert result.status == "refuted" and result.place.startswith("downlink")
+    assert result.pair.endswith("under another master seed")
+
+
 def test_a_release_without_a_line_is_refuted() -> None:
     result = check("server", **own("ListsEveryOther"))
     assert result.status == "refuted" and result.round == 1
 
 
+FIXED = {"federation": {"availability": {"name": "uniform", "count": 3}}}
 LAW_DECLARED = ("a team's own", "a team's own, to others")  # nobody else knows what law its noise has
 RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("noise of each client", "server", "client", {"protections": [GAUSSIAN]}),
@@ -144,13 +151,9 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
             "federation": {"availability": {"name": "bernoulli", "p": 0.2}, "empty_round": "redraw"},
         },
     ),
-    (
-        "on the mean, a fixed number",
-        OTHERS,
-        "client",
-        {"protections": [CENTRAL], "federation": {"availability": {"name": "uniform", "count": 3}}},
-    ),
+    ("on the mean, a fixed number", OTHERS, "client", {"protections": [CENTRAL], **FIXED}),
     ("both", OTHERS, "client", {"protections": [GAUSSIAN, CENTRAL]}),
+    ("both, a fixed number", OTHERS, "client", {"protections": [GAUSSIAN, CENTRAL], **FIXED}),
     ("made together", "server", "client", {"protections": SHARES}),
     (
         "Laplace",
@@ -198,6 +201,11 @@ def test_a_right_system_moves_as_far_as_it_declares_and_no_further(
     result = check(observer, unit, **system)
     assert result.status == ("declared" if words in LAW_DECLARED else "verified"), result.reason
     assert result.ratio == pytest.approx(1.0, abs=5e-4)
+
+
+def test_under_a_fixed_number_noise_of_single_clients_keeps_its_own_neighbours() -> None:
+    result = check("server", protections=[GAUSSIAN, CENTRAL], **FIXED)
+    assert result.status == "verified" and result.ratio == pytest.approx(1.0, abs=5e-4), result.reason
 
 
 def test_a_count_replaced_stays_within_what_is_declared() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.noise_audit.noise_plays import draw_noise
-from fedaudit.audit.noise_audit.play import Limits
+from fedaudit.audit.noise_audit.noise_samples import draw_noise
+from fedaudit.audit.noise_audit.play import Limits, reseed
 from fedaudit.audit.noise_audit.report import audit_noise, record_tests
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.result import NoiseAudit
@@ -66,7 +66,7 @@ def test_wrong_noise_of_a_plugin_is_refuted(name: str) -> None:
 def test_a_play_of_one_seed_draws_the_same_noise_and_of_another_other_noise() -> None:
     case, lines = make_case(protections=[GAUSSIAN]), lines_of("local_model")
     ours, again = (draw_noise(case, lines, Limits()) for _ in range(2))
-    other = draw_noise(case, lines, Limits(), seed=99)
+    other = draw_noise(reseed(case), lines, Limits())
     assert len(ours) == 4 * 6 * 2  # rounds, clients, and the weights and biases of logreg
     assert all(np.array_equal(a.values, b.values) for a, b in zip(ours, again, strict=True))
     assert not any(np.array_equal(a.values, b.values) for a, b in zip(ours, other, strict=True))

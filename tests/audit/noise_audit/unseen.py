@@ -14,7 +14,7 @@ import yaml
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.noise_audit.combine import combine_status
+from fedaudit.audit.noise_audit.status import combine_status
 from fedaudit.audit.phases import account, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import read

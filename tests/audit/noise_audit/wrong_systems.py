@@ -107,6 +107,14 @@ class FirstModelFromData(FedAvg):
         return {k: v + mean if v.is_floating_point() else v for k, v in federation.initial.items()}
 
 
+class TrialOfFirstModels(FirstModelFromData):
+    """The first model is moved by data in one arm of a trial, into which the master seed draws a run."""
+
+    def initial(self, federation: Federation) -> State:
+        treated = federation.streams.numpy("arm").random() < 0.5
+        return super().initial(federation) if treated else federation.initial
+
+
 class SlowsOnALoss(FedAvg):
     """Halves the server's step while the training loss, which nobody released, does not fall."""
 
