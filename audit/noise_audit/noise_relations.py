@@ -72,7 +72,7 @@ def relate_messages(stacks: Sequence[Stack]) -> Measured:
     """Every pair of messages, one of them shifted by any number of places."""
     largest = Largest()
     for stack in stacks:
-        rows = _spread_out(len(stack.units), MOST_ROWS)
+        rows = spread_out(len(stack.units), MOST_ROWS)
         for scores in (stack.signed, stack.sized):
             some = scores[rows, :MOST_COLUMNS]
             lengths = np.sqrt((some**2).sum(1))
@@ -269,7 +269,7 @@ def find_low_rank(stacks: Sequence[Stack]) -> Measured:
 
     chances = []
     for stack in stacks:
-        some = stack.signed[_spread_out(len(stack.units), MOST_ROWS), :MOST_COLUMNS]
+        some = stack.signed[spread_out(len(stack.units), MOST_ROWS), :MOST_COLUMNS]
         messages, numbers = some.shape
         pairs = messages * (messages - 1) // 2
         if pairs >= FEWEST and numbers >= FEWEST:
@@ -285,7 +285,8 @@ def find_low_rank(stacks: Sequence[Stack]) -> Measured:
     )
 
 
-def _spread_out(many: int, most: int) -> Index:
+def spread_out(many: int, most: int) -> Index:
+    """Places of at most `most` of `many` things, equally far apart."""
     return np.unique(np.linspace(0, many - 1, min(many, most)).round().astype(np.int64))
 
 

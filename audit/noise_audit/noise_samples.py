@@ -202,6 +202,11 @@ def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: Limits) ->
     return [s for s in listener.samples if listener.is_noise_alone(s.line, case.protections)]
 
 
+def list_acting(protections: Sequence[Protection], kind: str) -> list[Protection]:
+    """The protections that change messages of a kind."""
+    return [p for p in protections if kind in (getattr(p.config, "kinds", ()) or p.kinds)]
+
+
 def build_rows(samples: Iterable[NoiseSample]) -> list[Row]:
     """Messages, in the order of the run."""
     turns: dict[tuple[str, int, str, str], int] = defaultdict(int)
@@ -342,8 +347,9 @@ class _NoiseListener(Listener):
 
     def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
         """Whether no other protection changed what a plugin had noised: that would be no noise."""
-        acting = [p for p in protections if line.kind in (getattr(p.config, "kinds", ()) or p.kinds)]
-        return len(acting) < 2 or (line.round, line.sender, line.source) in self._tapped
+        return (
+            len(list_acting(protections, line.kind)) < 2 or (line.round, line.sender, line.source) in self._tapped
+        )
 
     def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
         for name, value in clean.items():

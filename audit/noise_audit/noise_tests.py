@@ -85,7 +85,11 @@ def run_tests(
     rows = build_rows(samples)
     if not rows:
         return []
-    questions = [*_list_questions(rows, build_rows(other_seed), build_rows(same_seed))]
+    return answer_all([*_list_questions(rows, build_rows(other_seed), build_rows(same_seed))], alpha)
+
+
+def answer_all(questions: Sequence[tuple[str, Question]], alpha: float) -> list[NoiseTest]:
+    """Tests of (kind, question), which together fail correct noise with a chance of at most `alpha`."""
     each = alpha / max(1, sum(not q.is_certain for _, q in questions))
     return [_answer(kind, question, each) for kind, question in questions]
 

@@ -49,7 +49,11 @@ def audit_noise(
 
 
 def record_tests(
-    tests: Sequence[NoiseTest], sampled: set[str], releases: Sequence[Release], delta: float
+    tests: Sequence[NoiseTest],
+    sampled: set[str],
+    releases: Sequence[Release],
+    delta: float,
+    missing: str = "No noise of this kind was heard in a play of the run.",
 ) -> list[NoiseAudit]:
     """A record for each kind in `releases`; of kinds that are not in `sampled`, that nothing was tested."""
     records = []
@@ -57,7 +61,7 @@ def record_tests(
         own = [r for r in releases if r.kind == kind and r.noise_multiplier]
         # what was asked of all kinds together holds, or fails, for each
         asked = [t for t in tests if t.kind in (kind, "")] if kind in sampled else []
-        records.append(_record(kind, asked, own, delta))
+        records.append(_record(kind, asked, own, delta, missing))
     return records
 
 
@@ -88,11 +92,7 @@ def record_untested(releases: Sequence[Release], delta: float, reason: str) -> l
 
 
 def _record(
-    kind: str,
-    tests: Sequence[NoiseTest],
-    releases: Sequence[Release],
-    delta: float,
-    missing: str = "No noise of this kind was heard in a play of the run.",
+    kind: str, tests: Sequence[NoiseTest], releases: Sequence[Release], delta: float, missing: str
 ) -> NoiseAudit:
     claim = find_claim(releases, delta)
     line = claim.line

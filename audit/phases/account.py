@@ -15,8 +15,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_tests import run_tests
-from fedaudit.audit.noise_audit.recorded import sample_means
+from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
 from fedaudit.audit.noise_audit.report import audit_noise, record_tests, record_untested
 from fedaudit.audit.noise_audit.status import BoundCheck
@@ -58,14 +57,13 @@ def replay_bounds(case: Case, releases: Sequence[Release]) -> list[BoundCheck]:
 
 
 def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Config) -> list[NoiseAudit]:
-    """The noise that the run draws, put to the test; of a recorded federation, the noise of its means."""
+    """The noise that the run draws, put to the test; of a recorded federation, that of its means and uploads."""
     alpha, delta = 1 - config.noise_audit.confidence, config.delta
     try:
         if isinstance(case, SimulatedCase):
             return audit_noise(case, releases, delta, alpha)
-        samples = sample_means(read_messages(run.artifacts), releases)
-        tests = run_tests(samples, (), alpha) if samples else []
-        return record_tests(tests, {s.line.kind for s in samples}, releases, delta)
+        tests, kinds = run_recorded_tests(read_messages(run.artifacts), releases, case.protections, alpha)
+        return record_tests(tests, kinds, releases, delta, "Nothing that was recorded tells its noise.")
     except Exception as error:  # the federation's own code, which sends what it never sent
         return record_untested(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
 
