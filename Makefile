@@ -30,7 +30,7 @@ mutants: $(DONE)  ## some hundred faults put into the code one at a time, and wh
 	$(RUN)/python -m tests.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(WHOLE),--whole)
 
 kills: export OMP_NUM_THREADS = 1
-kills: $(DONE)  ## whole audits killed at random moments, over six configs: COUNT=100
+kills: $(DONE)  ## whole audits killed at random moments, over eight configs: COUNT=100
 	$(RUN)/python -m tests.audit.phases.kills --count $(or $(COUNT),100)
 
 check: $(DONE)  ## ruff, formatting and types

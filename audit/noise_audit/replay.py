@@ -18,6 +18,7 @@ import numpy as np
 
 from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.budget import SEES, towards
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import Limits, Scale, play, reseed
@@ -60,6 +61,7 @@ class Outcome:
         return self.failure is not None and self.failure.ratio is None
 
 
+@sharing()
 def audit_bounds(
     case: SimulatedCase, limits: Limits | None = None, progress: Callable[[int, int], None] = lambda *_: None
 ) -> list[BoundCheck]:

@@ -11,6 +11,7 @@ import scipy
 from fedaudit.audit.accounting.accountants.auto import Auto
 from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
 from fedaudit.audit.accounting.terms import terms
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, run_tests
@@ -29,6 +30,7 @@ class Claim(NamedTuple):
     line: Release  # one of them
 
 
+@sharing()
 def audit_noise(
     case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: Limits | None = None
 ) -> list[NoiseAudit]:

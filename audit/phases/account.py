@@ -13,7 +13,6 @@ from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
@@ -28,22 +27,22 @@ from fedaudit.reports.result import NoiseAudit
 Progress = Callable[[str, int, int], None]
 
 
+@keep()
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Bounds from every accountant the config names, and lower bounds by experiment."""
     progress("account", 0, 3)
     releases = read(run.ledger)
     case = open_case(run, config)
-    with keep(), sharing():  # one process for all accountants; one first model for all plays
-        for name, found in accounted(run, config, case, releases).items():
-            run.write_json(run.evidence / name, found)
-        progress("account", 1, 3)
-        is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
-        checks = replay_bounds(case, releases) if is_played else []
-        run.write_json(run.evidence / "replay.json", [asdict(check) for check in checks])
-        progress("account", 2, 3)
-        records = test_noise(run, case, releases, config) if is_played else []
-        run.write_json(run.evidence / "noise_audits.json", [r.model_dump(mode="json") for r in records])
-        progress("account", 3, 3)
+    for name, found in accounted(run, config, case, releases).items():
+        run.write_json(run.evidence / name, found)
+    progress("account", 1, 3)
+    is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
+    checks = replay_bounds(case, releases) if is_played else []
+    run.write_json(run.evidence / "replay.json", [asdict(check) for check in checks])
+    progress("account", 2, 3)
+    records = test_noise(run, case, releases, config) if is_played else []
+    run.write_json(run.evidence / "noise_audits.json", [r.model_dump(mode="json") for r in records])
+    progress("account", 3, 3)
 
 
 def replay_bounds(case: Case, releases: Sequence[Release]) -> list[BoundCheck]:

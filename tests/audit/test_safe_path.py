@@ -12,10 +12,16 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from typer.main import get_command
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import load
+from tests.audit.importing.theirs import FLOWER, TRUTH, written
+from tests.test_house import ROOT
 
 COMMAND = Path(sys.executable).with_name("fedaudit")
 CONFIG = """
@@ -31,20 +37,37 @@ report: [json, html]
 NAMES = sorted(
     {*sys.stdlib_module_names, *packages_distributions(), "sitecustomize", "usercustomize"} - {"fedaudit"}
 )
-COMMANDS = (
-    *(["check", "."], ["account", "."]),
-    *(["verify", ".", "--replay"], ["explain", "example_numbers", "--run", "."], ["compare", ".", "."]),
-    *(["budget", "."], ["show", "config.yaml"], ["plan", "config.yaml"], ["attack", "."], ["score", "."]),
-    *(
-        ["report", "."],
-        ["run", "."],
-        ["shred", "."],
-        ["list", "methods"],
-        ["doctor"],
-        ["run", "config.yaml", "--out", "new"],
-    ),
-)
-QUICK = COMMANDS[:1]  # starts interpreters
+COMMANDS = [
+    text.split()
+    for text in (
+        "check .",  # starts interpreters
+        "account .",
+        "verify . --replay",
+        "explain example_numbers --run .",
+        "compare . .",
+        "budget .",
+        "show config.yaml",
+        "plan config.yaml",
+        "attack .",
+        "score .",
+        "report .",
+        "run .",
+        "run config.yaml --out new",
+        "simulate config.yaml --out new",
+        "shred .",
+        "seal . --key ../key.pem",
+        "verify . --seal seal.json --key ../key.pub.pem",
+        "list methods",
+        "doctor",
+        "doctor inbox",
+        "import inbox --subject subject.yaml --truth truth --config own.yaml --out new",
+        "init subject-of-it.yaml --from inbox --truth truth",
+        "init new.yaml",
+        "recorder plain --out new.py",
+        "claims claims.yaml --out new.pdf",
+    )
+]
+QUICK = COMMANDS[:1]
 PLAIN = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
 
 
@@ -54,7 +77,23 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "c.yaml").write_text(CONFIG)
     run, config = RunDir.create(folder / "run"), load(folder / "c.yaml")
     execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+    for name in ("inbox", "truth"):
+        shutil.copytree(FLOWER / "inbox" if name == "inbox" else TRUTH, run.path / name)
+    written(run.path, method=None)
+    (run.path / "own.yaml").write_text("attacks: [label_counts_from_update]\nworkers: 0\nreport: [json]\n")
+    shutil.copy(ROOT / "configs" / "claims" / "local_noise.yaml", run.path / "claims.yaml")
     return run.path
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an Ed25519 key."""
+    folder, key = tmp_path_factory.mktemp("keys"), Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (folder / "key.pub.pem").write_bytes(public)
+    return folder
 
 
 def set_traps(folder: Path, mark: Path) -> None:
@@ -65,13 +104,20 @@ def set_traps(folder: Path, mark: Path) -> None:
 @pytest.mark.parametrize(
     "words", [c if c in QUICK else pytest.param(c, marks=pytest.mark.nightly) for c in COMMANDS], ids=" ".join
 )
-def test_no_module_of_the_working_directory_is_imported(words: list[str], audited: Path, tmp_path: Path) -> None:
+def test_no_module_of_the_working_directory_is_imported(
+    words: list[str], audited: Path, keys: Path, tmp_path: Path
+) -> None:
     here, mark = tmp_path / "run", tmp_path / "mark"
     shutil.copytree(audited, here)
+    shutil.copytree(keys, tmp_path, dirs_exist_ok=True)
     set_traps(here, mark)
     done = subprocess.run([str(COMMAND), *words], cwd=here, env=PLAIN, capture_output=True, text=True)
     assert not mark.exists(), mark.read_text()
     assert done.returncode in (0, 1, 3), done.stderr
+
+
+def test_every_command_is_tried() -> None:
+    assert {words[0] for words in COMMANDS} == set(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def test_the_traps_work(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_what_no_line_of_the_ledger_allows_is_refuted_where_it_shows(
     assert result.place.startswith(place)
 
 
-@pytest.mark.parametrize("unit", ["client", "record"])
+@pytest.mark.parametrize("unit", ["client", pytest.param("record", marks=pytest.mark.nightly)])
 def test_what_the_run_s_own_seed_spares_is_found_under_another(unit: str) -> None:
     protections = [GAUSSIAN] if unit == "client" else [SGD]
     result = check("server", unit, seed=SPARED, **method(f"{WRONG}TrialOfFirstModels"), protections=protections)
@@ -193,7 +193,7 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("words", "observer", "unit", "system"), RIGHT, ids=[r[0] for r in RIGHT])
 def test_a_right_system_moves_as_far_as_it_declares_and_no_further(
     words: str, observer: str, unit: str, system: dict[str, Any]
@@ -219,7 +219,7 @@ def test_what_is_sent_in_clear_leaves_no_bound() -> None:
     assert result.status == "none" and "local_model" in result.reason
 
 
-@pytest.mark.parametrize("protection", [GAUSSIAN, {"name": "laplace", "clip_norm": 1.0, "scale": 2.0}])
+@pytest.mark.parametrize("protection", [GAUSSIAN, pytest.param(LAPLACE, marks=pytest.mark.nightly)])
 def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, Any]) -> None:
     kinds = {"kinds": ["local_model", "mashed_batch"]}
     checks = audit_bounds(make_case(method={"name": "fedmix"}, protections=[{**protection, **kinds}]))

@@ -110,9 +110,9 @@ class FirstModelFromData(FedAvg):
 class TrialOfFirstModels(FirstModelFromData):
     """The first model is moved by data in one arm of a trial, into which the master seed draws a run."""
 
-    def initial(self, federation: Federation) -> State:
+    def initialise(self, federation: Federation) -> State:
         treated = federation.streams.numpy("arm").random() < 0.5
-        return super().initial(federation) if treated else federation.initial
+        return super().initialise(federation) if treated else federation.initial
 
 
 class SlowsOnALoss(FedAvg):

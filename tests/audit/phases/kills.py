@@ -1,9 +1,10 @@
 """SIGKILL at random moments of whole audits, which then go on: python -m tests.audit.phases.kills --count 100
 
-Six configs: a relay, an asynchronous server, control variates, condensed images, a matrix of attacks and rules,
-and two worker processes. Each is run whole once. Then it is run, killed at a moment drawn from the time that it
-takes, and run again until it ends; every file must be what the undisturbed run left. Every second kill takes the
-whole process group with it, the others the command alone, as a system does that is short of memory.
+Eight configs: a relay, an asynchronous server, control variates, condensed images, a matrix of attacks and rules,
+two worker processes, two ranks of torchrun, and noise that is audited. Each is run whole once. Then it is run,
+killed at a moment drawn from the time that it takes, and run again until it ends; every file must be what the
+undisturbed run left. Every second kill takes the whole process group with it, the others the command alone, as a
+system does that is short of memory.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from tests.audit.phases.left import left
 from tests.audit.tiny import VERDICTS
 from tests.fl.test_all_methods import light
 
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 LOCKED = "another fedaudit"  # workers of a killed command may need a moment to be gone with it
 PATIENCE = 600.0
 
@@ -56,6 +59,8 @@ CONFIGS = {
     "condensed": config("feddc_condense", "condensed_class"),
     "matrix": config("fedavg", matrix=MATRIX),
     "two workers": config("rebafl", "count_recovery", "example_numbers", workers=2),
+    "torchrun": config("fedavg", "rare_class"),
+    "noise": config("fedavg", protections=["dp_gaussian"], noise_audit={"play": True}),
 }
 
 
@@ -73,8 +78,11 @@ class Failed(Exception):
     """A command ended in an error of its own."""
 
 
-def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = False) -> bool:
-    """Runs the config; True where it ended before the kill. Raises Failed with what an error said."""
+def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = False, ranks: int = 0) -> bool:
+    """Runs the config; True where it ended before the kill. Raises Failed with what an error said.
+
+    With `ranks`, so many processes of torchrun train, and the rest follows in one.
+    """
     said = path.with_suffix(".log")
     child = os.fork()
     if not child:
@@ -83,6 +91,10 @@ def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = F
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             try:
+                if ranks:
+                    command = [*TORCHRUN, str(ranks), "-m", "fedaudit", "simulate", str(path), "--out", str(out)]
+                    if subprocess.run([*command, "--workers", "torchrun"]).returncode:
+                        os._exit(9)
                 app(["run", str(path), "--out", str(out)])
             except SystemExit as end:
                 sys.stdout.flush()
@@ -104,11 +116,11 @@ def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = F
     return True
 
 
-def patient(path: Path, out: Path, seconds: float, *, group: bool) -> bool:
+def patient(path: Path, out: Path, seconds: float, *, group: bool, ranks: int = 0) -> bool:
     """As `attempt`; waits where the workers of the killed command still hold the folder."""
     for _ in range(100):
         try:
-            return attempt(path, out, seconds, group=group)
+            return attempt(path, out, seconds, group=group, ranks=ranks)
         except Failed as error:
             if LOCKED not in str(error):
                 raise
@@ -116,17 +128,17 @@ def patient(path: Path, out: Path, seconds: float, *, group: bool) -> bool:
     raise Failed(f"{out} stays locked after its command was killed")
 
 
-def kills(settings: dict[str, Any], count: int, folder: Path, rng: random.Random) -> Tally:
+def kills(settings: dict[str, Any], count: int, folder: Path, rng: random.Random, ranks: int = 0) -> Tally:
     """So many kills of one config, in as many runs as it takes."""
     path, tally = folder / "config.yaml", Tally()
     path.write_text(json.dumps(settings))  # which is YAML
     began = time.monotonic()
     try:
-        attempt(path, folder / "whole")
+        attempt(path, folder / "whole", ranks=ranks)
         took, whole = time.monotonic() - began, left(folder / "whole")
         while tally.kills < count or (folder / "killed").exists():
             seconds = rng.uniform(0, took) if tally.kills < count else PATIENCE
-            if not patient(path, folder / "killed", seconds, group=tally.kills % 2 == 1):
+            if not patient(path, folder / "killed", seconds, group=tally.kills % 2 == 1, ranks=ranks):
                 tally.kills += 1
                 continue
             found = left(folder / "killed")
@@ -142,12 +154,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--count", type=int, default=100, help="kills, spread over the configs")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=CONFIGS, action="append", help="configs; else all")
     stated = parser.parse_args()
     bad = False
     for place, (name, settings) in enumerate(CONFIGS.items()):
+        if stated.only and name not in stated.only:
+            continue
         share = (stated.count + place) // len(CONFIGS)
         with TemporaryDirectory() as folder:
-            tally = kills(settings, share, Path(folder), random.Random(stated.seed + place))
+            ranks = 2 if name == "torchrun" else 0
+            tally = kills(settings, share, Path(folder), random.Random(stated.seed + place), ranks)
         bad = bad or bool(tally.failed or tally.different)
         print(f"{name:14} {tally.kills:4} kills, {tally.passes:3} runs ended, ", end="")
         print(

@@ -1,4 +1,4 @@
-"""A whole audit that is killed at moments drawn by chance; `make kills` does a hundred, over six configs."""
+"""A whole audit that is killed at moments drawn by chance; `make kills` does a hundred, over eight configs."""
 
 import random
 from pathlib import Path
