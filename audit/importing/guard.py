@@ -24,7 +24,8 @@ from fedaudit.audit.attestation import envelope
 from fedaudit.audit.checks.raw_samples import count_equal
 from fedaudit.audit.checks.sample_counts import explain_difference
 from fedaudit.audit.importing.protections import is_shorter_than_noise
-from fedaudit.audit.noise_audit.noise_tests import NoiseSample, run_tests
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample
+from fedaudit.audit.noise_audit.noise_tests import run_tests
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import UPDATES, Kind

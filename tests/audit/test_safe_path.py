@@ -65,6 +65,7 @@ COMMANDS = [
         "init new.yaml",
         "recorder plain --out new.py",
         "claims claims.yaml --out new.pdf",
+        "guard inbox --truth truth/own.npz --key ../key.pem --log new.jsonl",
     )
 ]
 QUICK = COMMANDS[:1]
