@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, ClientCode
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.families.visit_noise import NoiseConfig, line_of
@@ -96,7 +96,7 @@ def _list_others(client: int, came: int) -> list[int]:
     return [k for k in range(came + 1) if k != client][: came - 1]
 
 
-def own_kinds(case: Case) -> frozenset[Kind]:
+def own_kinds(case: ClientCode) -> frozenset[Kind]:
     """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
     settled = getattr(case.method, "settled", None)
     return frozenset(settled(list(Kind))) if settled else frozenset()

@@ -25,7 +25,7 @@ from fedaudit.audit.accounting.draws import contradictions
 from fedaudit.audit.accounting.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import credited
 from fedaudit.audit.accounting.units import Group
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, ClientCode, KnownFederation, Recording
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -106,7 +106,7 @@ def _list_assumptions(case: Case) -> Iterator[str]:
         yield f"{ONE_HOLDER}{whose}"
 
 
-def _describe_assumed_law(case: Case) -> str:
+def _describe_assumed_law(case: Recording) -> str:
     """That clients are drawn as code from elsewhere states: tests can contradict that and never verify it."""
     own = case.availability
     if own is None or type(own).__module__.startswith("fedaudit.fl.availability."):
@@ -180,7 +180,7 @@ def _check_clips(releases: Sequence[Release]) -> Iterator[Issue]:
 
 
 def _check_steps(
-    case: Case, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
+    case: ClientCode, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[Issue]:
     """Sampling of records is credited for private training only, and every step of that counts."""
     private = case.private
@@ -220,7 +220,9 @@ def _check_schedule(
         yield Issue("schedule", f"the metrics have {len(told):,} rounds, and the run has {wanted:,}")
 
 
-def _check_participation(case: Case, releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
+def _check_participation(
+    case: KnownFederation, releases: Sequence[Release], traffic: Sequence[Traffic]
+) -> Iterator[Issue]:
     """Clients that were heard more often than the rate that lines of all clients are credited with."""
     from scipy import stats
 
@@ -244,7 +246,7 @@ def _check_participation(case: Case, releases: Sequence[Release], traffic: Seque
 
 
 def _check_constant_participants(
-    case: Case, releases: Sequence[Release], record: Sequence[dict[str, Any]]
+    case: KnownFederation, releases: Sequence[Release], record: Sequence[dict[str, Any]]
 ) -> Iterator[Issue]:
     """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
     from scipy import stats

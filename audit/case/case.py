@@ -7,7 +7,7 @@ something absent says in a sentence what is missing, and never guesses.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -34,10 +34,26 @@ class About:
     model: str  # name of the network
 
 
-class Case(Protocol):
-    """Always known: the properties of the first group. The others may be absent, as each one says."""
+NO_ROWS: Index = np.zeros(0, np.int64)
 
-    # What its operator states, and the wire shows ---------------------------------------------
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Rows of the training examples, by who has them. No row is in two groups; each group may be empty."""
+
+    parts: Mapping[int, Index] = field(default_factory=dict)  # of clients; without an entry where nobody said
+    unseen: Mapping[int, Index] = field(default_factory=dict)  # a client's own, that it did not train on
+    auxiliary: Index = field(default_factory=lambda: NO_ROWS)  # an adversary may have these
+    reference: Index = field(default_factory=lambda: NO_ROWS)  # nobody trained on them and no adversary has them
+    planted: Index = field(
+        default_factory=lambda: NO_ROWS
+    )  # for clients to be played with, where no part is known
+    spare: Index = field(default_factory=lambda: NO_ROWS)  # the server trains on these
+    auxiliary_kind: Literal["same", "shifted"] = "same"  # whether an adversary's are of the clients' distribution
+
+
+class KnownFederation(Protocol):
+    """What is always known of a federation: its operator states it, or the wire shows it."""
 
     @property
     def simulated(self) -> bool:
@@ -64,21 +80,42 @@ class Case(Protocol):
         """Classes, shape, mean and deviation; and whatever examples the auditor has, perhaps none."""
 
     @property
+    def examples(self) -> Examples:
+        """Who has which of the examples in `data`, as far as anybody said."""
+
+    @property
     def about(self) -> About: ...
 
-    # What may be absent -----------------------------------------------------------------------
+
+class Recording(Protocol):
+    """What was recorded of a federation's rounds."""
 
     @property
     def artifacts(self) -> Path | None:
         """Folder of the recorded messages (docs/artifact-format.md); None: nothing was recorded yet."""
 
     @property
-    def training(self) -> LocalConfig | None:
-        """Settings of the clients' training; None: not stated."""
+    def heard(self) -> Mapping[int, frozenset[int]] | None:
+        """Round -> clients whose answer arrived; None where the record does not tell."""
+
+    @property
+    def availability(self) -> Availability | None:
+        """The code that draws who takes part; None: not ours."""
+
+    def sampling(self, client: int | None) -> Drawn:
+        """How a client (None: the likeliest) comes to take part; everybody in every round where not known."""
+
+
+class ClientCode(Protocol):
+    """What the auditor plays clients with; each part may be absent."""
 
     @property
     def method(self) -> Method | None:
         """The clients' own code; None: ours cannot play them, so nobody is trained once more."""
+
+    @property
+    def training(self) -> LocalConfig | None:
+        """Settings of the clients' training; None: not stated."""
 
     @property
     def private(self) -> PrivateTraining | None:
@@ -92,51 +129,15 @@ class Case(Protocol):
         """The weights before round 0; None: not known."""
 
     @property
-    def parts(self) -> Mapping[int, Index]:
-        """Client -> rows of data.train it holds; a client without an entry is one nobody told us of."""
-
-    @property
-    def unseen(self) -> Mapping[int, Index]:
-        """Client -> rows of its own that it did not train on; may be empty."""
-
-    @property
-    def auxiliary(self) -> Index:
-        """Rows of data.train that an adversary may have; may be empty. No client's, as the two below."""
-
-    @property
-    def reference(self) -> Index:
-        """Rows that nobody trained on and no adversary has; may be empty."""
-
-    @property
-    def planted(self) -> Index:
-        """Rows of the auditor's own that clients are played with where nobody told what any of them holds."""
-
-    @property
-    def spare(self) -> Index:
-        """Rows the server trains on; may be empty."""
-
-    @property
     def time_model(self) -> TimeModel | None:
         """The simulated clock; None: there is none."""
 
-    @property
-    def auxiliary_kind(self) -> Literal["same", "shifted"]:
-        """Whether an adversary's images are of the clients' distribution."""
 
-    @property
-    def availability(self) -> Availability | None:
-        """The code that draws who takes part; None: not ours."""
-
-    def sampling(self, client: int | None) -> Drawn:
-        """How a client (None: the likeliest) comes to take part; everybody in every round where not known."""
-
-    @property
-    def heard(self) -> Mapping[int, frozenset[int]] | None:
-        """Round -> clients whose answer arrived; None where the record does not tell."""
+class Case(KnownFederation, Recording, ClientCode, Protocol):
+    """All of it. A function that needs one of the three takes that one."""
 
 
-def counts(case: Case) -> NDArray[np.int64]:
+def counts(case: KnownFederation) -> NDArray[np.int64]:
     """[clients, classes] examples of each class; rows of zeros for clients nobody told us of."""
-    none = np.zeros(0, np.int64)
-    held = [case.parts.get(k, none) for k in range(case.clients)]
+    held = [case.examples.parts.get(k, NO_ROWS) for k in range(case.clients)]
     return np.asarray(histogram(case.data.train.y, held, len(case.data.classes)))

@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.fl.data.population import content
 
 Held: TypeAlias = Mapping[int, tuple[int, ...]]  # client -> rows of data.train
 
 
-def holders(case: Case) -> dict[bytes, Held]:
+def holders(case: KnownFederation) -> dict[bytes, Held]:
     """Find the clients that train on each record, and the rows in which they have it.
 
     Returns
@@ -28,7 +28,7 @@ def holders(case: Case) -> dict[bytes, Held]:
     """
     digests: dict[int, bytes] = {}
     held: dict[bytes, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for client, rows in sorted(case.parts.items()):
+    for client, rows in sorted(case.examples.parts.items()):
         for row in map(int, np.sort(rows)):
             if row not in digests:
                 digests[row] = content(case.data.train.x[row])
@@ -42,6 +42,6 @@ def find_overlaps(held: Mapping[bytes, Held]) -> frozenset[frozenset[tuple[int, 
     return frozenset(g for g in groups if sum(copies for _, copies in g) > 1)
 
 
-def list_unknown(case: Case) -> list[int]:
+def list_unknown(case: KnownFederation) -> list[int]:
     """List the clients of whom nobody told which records they hold; a simulation knows it of all."""
-    return [] if case.simulated else [k for k in range(case.clients) if k not in case.parts]
+    return [] if case.simulated else [k for k in range(case.clients) if k not in case.examples.parts]

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
-from fedaudit.audit.case.case import About
+from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import heard
 from fedaudit.audit.case.simulated import maker, plugin
 from fedaudit.audit.case.truth import NOBODY, Truth
@@ -22,7 +21,6 @@ from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Drawn
-from fedaudit.fl.data.partition import Index
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, Method
@@ -125,7 +123,7 @@ class RecordedCase:
 
     @property
     def about(self) -> About:
-        told = len(self.parts)
+        told = len(self.examples.parts)
         return About(
             dataset=self.subject.title,
             clients=(
@@ -169,18 +167,15 @@ class RecordedCase:
         return [a for a in read(self.artifacts, wanted) if a.kind == Kind.GLOBAL_MODEL]
 
     @cached_property
-    def parts(self) -> Mapping[int, Index]:
-        owner = self._known.owner
-        return {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
+    def examples(self) -> Examples:
+        """What was given to the auditor.
 
-    @cached_property
-    def _own(self) -> tuple[Index, Index, Index]:
-        """The auditor's own examples, evenly of their classes: an adversary's, those nobody sees, and, where no
-        client's are known, half of the latter for clients to be played with.
-
-        None that a client holds, and none twice.
+        The auditor's own examples are split evenly of their classes: an adversary's, those nobody sees, and,
+        where no client's are known, half of the latter for clients to be played with. A client holds none of
+        them, and none is there twice.
         """
         owner, x = self._known.owner, self._known.examples.x
+        parts = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
         seen = {content(x[i]) for i in np.flatnonzero(owner != NOBODY)}
         kept = []
         for i in np.flatnonzero(owner == NOBODY):
@@ -193,32 +188,13 @@ class RecordedCase:
         share = self.subject.auxiliary
         mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
         rest = rows[~mine]
-        planted = rest[1::2] if not self.parts else rest[:0]
-        return np.sort(rows[mine]), np.sort(rest[::2] if not self.parts else rest), np.sort(planted)
-
-    @property
-    def unseen(self) -> Mapping[int, Index]:
-        return {}
-
-    @property
-    def auxiliary(self) -> Index:
-        return self._own[0]
-
-    @property
-    def reference(self) -> Index:
-        return self._own[1]
-
-    @property
-    def planted(self) -> Index:
-        return self._own[2]
-
-    @property
-    def spare(self) -> Index:
-        return np.zeros(0, np.int64)
-
-    @property
-    def auxiliary_kind(self) -> Literal["same", "shifted"]:
-        return "same"
+        planted = rest[1::2] if not parts else rest[:0]
+        return Examples(
+            parts=parts,
+            auxiliary=np.sort(rows[mine]),
+            reference=np.sort(rest[::2] if not parts else rest),
+            planted=np.sort(planted),
+        )
 
     @property
     def time_model(self) -> TimeModel | None:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from torch import nn
 from torch.random import fork_rng
 
 from fedaudit.audit.case import digests
-from fedaudit.audit.case.case import About
+from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import heard
 from fedaudit.audit.case.sharing import shared
 from fedaudit.audit.settings import catalog
@@ -25,7 +24,7 @@ from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.dataset import Data, Dataset, sound
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, adapt, initialise, state_of
@@ -159,39 +158,23 @@ class SimulatedCase:
         return value
 
     @cached_property
-    def parts(self) -> Mapping[int, Index]:
-        return dict(enumerate(self.population.parts))
-
-    @property
-    def auxiliary(self) -> Index:
-        return self.population.auxiliary
-
-    @property
-    def auxiliary_kind(self) -> Literal["same", "shifted"]:
-        return self.config.federation.holdout.auxiliary_kind
-
-    @property
-    def reference(self) -> Index:
-        return self.population.reference
-
-    @cached_property
-    def unseen(self) -> Mapping[int, Index]:
-        return {k: rows for k, rows in enumerate(self.population.own) if len(rows)}
-
-    @property
-    def planted(self) -> Index:
-        return np.zeros(0, np.int64)
-
-    @property
-    def spare(self) -> Index:
-        return self.population.server
+    def examples(self) -> Examples:
+        population = self.population
+        return Examples(
+            parts=dict(enumerate(population.parts)),
+            unseen={k: rows for k, rows in enumerate(population.own) if len(rows)},
+            auxiliary=population.auxiliary,
+            reference=population.reference,
+            spare=population.server,
+            auxiliary_kind=self.config.federation.holdout.auxiliary_kind,
+        )
 
     def sampling(self, client: int | None) -> Drawn:
         """How a client comes to take part."""
         federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
-        without = sum(not len(part) for part in self.parts.values())
+        without = sum(not len(part) for part in self.examples.parts.values())
         return drawn(self.availability, federation.clients, federation.empty_round, client, without)
 
     @property

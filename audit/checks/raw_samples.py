@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Checked, CheckResult
 from fedaudit.fl.artifact import Artifact, Channel, Role
@@ -44,7 +44,7 @@ def _compare(case: Case, kind: Kind, traffic: Sequence[Mapping[str, Any]]) -> Ch
     """Examples of one kind, in the lines of the manifest that count it, held against those of their senders."""
     assert case.artifacts is not None
     recorded = [a for a in messages(case.artifacts, {kind}, "all") if a.sender.role == Role.CLIENT]
-    comparable = [a for a in recorded if a.sender.index in case.parts]
+    comparable = [a for a in recorded if a.sender.index in case.examples.parts]
     roles = dict.fromkeys(role for line in traffic for role in line["seen_by"])
     return describe(
         kind,
@@ -81,10 +81,10 @@ def describe(
     )
 
 
-def count_own(sent: Artifact, case: Case) -> int:
+def count_own(sent: Artifact, case: KnownFederation) -> int:
     """How many examples of a message are its sender's."""
     assert sent.sender.index is not None
-    return count_equal(sent, case.data.train.take(case.parts[sent.sender.index]))
+    return count_equal(sent, case.data.train.take(case.examples.parts[sent.sender.index]))
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:

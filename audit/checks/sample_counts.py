@@ -85,7 +85,7 @@ class Comparison:
             or sent.channel not in (Channel.UPLINK, Channel.RELAY)
         ):
             return
-        if client in self._case.compromise.clients or not len(self._case.parts.get(client, ())):
+        if client in self._case.compromise.clients or not len(self._case.examples.parts.get(client, ())):
             return
         if sent.kind == Kind.NUM_EXAMPLES and self._case.card.counts_made:
             self.made[client] = sent
@@ -122,7 +122,7 @@ class Comparison:
 
     def _count_held(self, client: int) -> NDArray[np.int64]:
         if client not in self._held:
-            labels = self._case.data.train.y[self._case.parts[client]]
+            labels = self._case.data.train.y[self._case.examples.parts[client]]
             self._held[client] = np.bincount(labels, minlength=len(self._case.data.classes))
         return self._held[client]
 

@@ -24,7 +24,9 @@ def training_seconds(case: SimulatedCase) -> float:
         return 0.0
     net = initialise(case.make_net, case.streams)
     mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (case.data.mean, case.data.std))
-    batch = case.data.train.take(next(part for part in case.parts.values() if len(part))[: settings.batch_size])
+    batch = case.data.train.take(
+        next(part for part in case.examples.parts.values() if len(part))[: settings.batch_size]
+    )
     x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
     x = x if x.dtype == torch.int64 else (x - mean) / std
     optimiser = eager(torch.optim.SGD)(net.parameters(), lr=0.0)
@@ -40,5 +42,5 @@ def training_seconds(case: SimulatedCase) -> float:
         each = (time.process_time() - began) / STEPS / len(y)
     finally:
         torch.set_num_threads(threads)
-    examples = sum(map(len, case.parts.values()))
+    examples = sum(map(len, case.examples.parts.values()))
     return each * examples * settings.local_epochs * settings.rounds

@@ -40,7 +40,7 @@ def preflight(config: Config) -> Iterator[str]:
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
     asked = plan_questions(config, case, choice, load_policy(config.locate_policy()).demands)
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
-    if empty := sum(not len(part) for part in case.parts.values()):
+    if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
     with located(config.file):
         yield from warn_of_shortage(config, case)

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import Arrivals
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
@@ -51,9 +51,11 @@ def name_replay(id: str, origin: str) -> str:
     return id if origin == REPLAYED else f"{id}/unprotected"
 
 
-def owned(case: Case) -> Mapping[int, Index]:
+def owned(case: KnownFederation) -> Mapping[int, Index]:
     """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""
-    return case.parts or {k: case.planted for k in range(case.clients) if len(case.planted)}
+    return case.examples.parts or {
+        k: case.examples.planted for k in range(case.clients) if len(case.examples.planted)
+    }
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ class Lab:
         if not isinstance(method, RoundMethod) or make is None or initial is None:
             return None
         none = np.zeros(0, np.int64)
-        parts = [case.parts.get(k, none) for k in range(case.clients)]
-        holdings = Holdings(case.data, parts, case.streams, case.spare, case.time_model)
+        parts = [case.examples.parts.get(k, none) for k in range(case.clients)]
+        holdings = Holdings(case.data, parts, case.streams, case.examples.spare, case.time_model)
         return cls(
             method=method,
             holdings=holdings,

@@ -92,7 +92,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
-            if is_upload and not case.parts:
+            if is_upload and not case.examples.parts:
                 plants += _curve(
                     own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
                 )

@@ -77,7 +77,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 id = name_replay(f"replay/n{n}/{i}", origin)
                 made.add(id, cell.sent, sent, group, {"n": n}, origin)
     is_summed = any(p.hides_single_uploads() for p in case.protections)
-    for k in sorted(latest.keys() & case.parts.keys()) if not is_summed else ():  # no message is one client's
+    for k in (
+        sorted(latest.keys() & case.examples.parts.keys()) if not is_summed else ()
+    ):  # no message is one client's
         whole(case, lab, latest[k], recorded, made)
     return made
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ClientCode
 from fedaudit.audit.case.messages import messages
 from fedaudit.fl.kinds import Kind
 
@@ -30,7 +30,7 @@ def sizes(artifacts: Path | None, control: str) -> list[int]:
     return sorted(n for n in found if n > 0)
 
 
-def steps(case: Case, n: int) -> int:
+def steps(case: ClientCode, n: int) -> int:
     """Steps that a client of n examples trains; 0 where its training was not stated."""
     training = case.training
     if training is None:

@@ -21,7 +21,7 @@ def canaries(case: RecordedCase, nodes: Mapping[str, str]) -> list[str]:
                 hint=f"it knows {', '.join(sorted(party)[:5]) or 'no nodes'}",
                 key="subject.canaries",
             )
-        if Party.parse(party[node]).index not in case.parts:
+        if Party.parse(party[node]).index not in case.examples.parts:
             raise UserError(
                 f"canaries names node {node!r:.60}, and no truth of it was given",
                 hint="give what your own client trained on: --truth with its NAME.npz",

@@ -34,7 +34,7 @@ MOST_EXAMPLES = 500  # of a client, for its losses
 
 def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds."""
-    if not case.parts:
+    if not case.examples.parts:
         return Check(
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
@@ -44,7 +44,7 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
     if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
         counts = {}
-    held = {k: len(rows) for k, rows in case.parts.items()}
+    held = {k: len(rows) for k, rows in case.examples.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
     often = Counter(held.values()) | Counter(counts.values())
@@ -88,11 +88,11 @@ def distinct(kinds: int, clients: int) -> float:
 def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArray[np.float64]]:
     """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
     models = client_models(latest)
-    clients = sorted(models.keys() & case.parts.keys())[:MOST_CLIENTS]
+    clients = sorted(models.keys() & case.examples.parts.keys())[:MOST_CLIENTS]
     if case.make_net is None or len(clients) < 2:
         return [], np.zeros((0, 0))
     run, rng, train = KnownArchitecture(case.make_net, case.data), case.streams.numpy("who"), case.data.train
-    rows = {k: np.sort(rng.permutation(case.parts[k])[:MOST_EXAMPLES]) for k in clients}
+    rows = {k: np.sort(rng.permutation(case.examples.parts[k])[:MOST_EXAMPLES]) for k in clients}
     table = np.zeros((len(clients), len(clients)))
     for i, k in enumerate(clients):
         net = run(models[k])

@@ -75,8 +75,8 @@ def _other_labels(case: RecordedCase, latest: list[Artifact]) -> str:
     rounds = {a.sender.index: a.round for a in latest if a.kind in UPDATES}
     rows, raised, clients = [], [], []
     for k, weights in sorted(client_models(latest).items()):
-        if k in case.parts and len(case.parts[k]) and rounds.get(k) in served:
-            own = case.parts[k][:MOST_EXAMPLES]
+        if k in case.examples.parts and len(case.examples.parts[k]) and rounds.get(k) in served:
+            own = case.examples.parts[k][:MOST_EXAMPLES]
             before = _logits(case, case.data, served[rounds[k]], own)
             rows.append(case.data.train.y[own])
             raised.append((_logits(case, case.data, weights, own) - before).argmax(1))
@@ -114,11 +114,16 @@ def _pairs(case: RecordedCase, latest: list[Artifact]) -> list[Pair]:
 
     models = client_models(latest)
     own = [
-        (models[k], some(case.parts[k])) for k in sorted(models.keys() & case.parts.keys()) if len(case.parts[k])
+        (models[k], some(case.examples.parts[k]))
+        for k in sorted(models.keys() & case.examples.parts.keys())
+        if len(case.examples.parts[k])
     ]
     if own:
         return own[:MOST_CLIENTS]
-    served, rows = _served(latest), np.concatenate([*case.parts.values(), case.auxiliary, case.reference])
+    served, rows = (
+        _served(latest),
+        np.concatenate([*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]),
+    )
     return [(served, some(rows))] if served is not None and len(rows) else []
 
 

@@ -135,7 +135,7 @@ def _exact(case: RecordedCase, p: Protection, sent: Sequence[Upload], tried: Tri
         return None
     chance, looked = 1.0, 0
     for u in sent:
-        held = case.parts.get(u.sender.index if u.sender.index is not None else -1)
+        held = case.examples.parts.get(u.sender.index if u.sender.index is not None else -1)
         if held is None or kind not in u.message:
             continue
         if int(u.message[kind]["count"]) != len(held):

@@ -43,7 +43,7 @@ def played(case: RecordedCase) -> Check:
         return _check("open", "No client's examples were given: nobody can be played on what it holds.")
     plays = max(4, math.ceil((TAILS / LEVEL) ** (1 / len(told))) - 1)  # as few as can reach the level
     size = sum(v.numel() for v in lab.initial.values())
-    examples = sum(len(case.parts[_index(line)]) for line in told)
+    examples = sum(len(case.examples.parts[_index(line)]) for line in told)
     if plays * examples * case.training.local_epochs * size > MOST_WORK:
         return _check("open", f"To play {len(told)} uploads {plays} times each is too much work.")
     try:
@@ -136,7 +136,7 @@ def _uploads(case: RecordedCase, lines: Sequence[Mapping[str, Any]]) -> list[Map
         if x["channel"] == Channel.UPLINK
         and {*UPDATES} & {*x["kinds"]}
         and x["round"] in models
-        and len(case.parts.get(_index(x), ()))
+        and len(case.examples.parts.get(_index(x), ()))
     ]
     turn: dict[int, int] = {}
     ordered = []

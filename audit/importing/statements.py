@@ -37,9 +37,9 @@ def declared(case: RecordedCase, checks: Sequence[Check], heard: int) -> Check:
         items.append(f"what the examples are ({s.examples.about.rstrip('.')})")
     if s.method and any(c.id == "training" and c.status == "open" for c in checks):
         items.append("the settings of clients' training, and the normalisation")
-    if case.parts:
+    if case.examples.parts:
         items.append("that what was given as truth is all that these clients trained on")
-    if len(case.auxiliary):
+    if len(case.examples.auxiliary):
         items.append("that the auditor's own examples are of no client and of their kind")
     text = f"Taken from its operator, and not borne out by anything recorded: {'; '.join(items)}."
     return Check(id="declared", title="Stated and not checked", status="declared", text=text)

@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Timing
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ClientCode
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 
 
-def timing(case: Case) -> Timing | None:
+def timing(case: ClientCode) -> Timing | None:
     """The clock's constants and the cost of a client's training by what it said; None without a clock."""
     times, method = case.time_model, case.method
     if times is None or not isinstance(method, RoundMethod):

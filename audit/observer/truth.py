@@ -31,10 +31,10 @@ class KnownTruth:
         self, case: Case, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
         self._folder, self._times = case.artifacts, case.time_model
-        self._data, self._parts, self._artifacts, self._groups = case.data, case.parts, artifacts, groups
-        self.reference = images(case.data, case.reference)
-        self._own, self._alike = case.unseen, case.simulated and case.data.train.owner is None
-        self.auxiliary = images(case.data, case.auxiliary)
+        self._data, self._parts, self._artifacts, self._groups = case.data, case.examples.parts, artifacts, groups
+        self.reference = images(case.data, case.examples.reference)
+        self._own, self._alike = case.examples.unseen, case.simulated and case.data.train.owner is None
+        self.auxiliary = images(case.data, case.examples.auxiliary)
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from fedaudit.attacks.attack import Card, Images, Knowledge, Player
 from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.models import KnownArchitecture
@@ -40,7 +40,7 @@ class Observer:
         return f"{', '.join(names)}, {'together' if self.colluding else 'each for itself'}"
 
 
-def observer(case: Case, artifacts: Sequence[Artifact], card: Card) -> Observer:
+def observer(case: KnownFederation, artifacts: Sequence[Artifact], card: Card) -> Observer:
     """The parties in the card's position.
 
     Of clients and of mediators it is the one that could read most of what the card reads (in bytes; the first of
@@ -153,8 +153,8 @@ def granted(
     """The prior knowledge the threat model grants, as far as the case has it, and nothing else."""
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
-        own: Images = images(case.data, case.auxiliary)
-        auxiliary = shifted(own) if case.auxiliary_kind == "shifted" else own
+        own: Images = images(case.data, case.examples.auxiliary)
+        auxiliary = shifted(own) if case.examples.auxiliary_kind == "shifted" else own
     make = case.make_net if "architecture" in knows else None
     training = {}
     for f in dataclasses.fields(case.training) if case.training else ():

@@ -19,7 +19,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
 from fedaudit.attacks.people import count_withheld
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.case.messages import kinds as kinds_of
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
@@ -203,7 +203,7 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     return found
 
 
-def _unfit(case: Case, card: Card) -> str:
+def _unfit(case: KnownFederation, card: Card) -> str:
     """Why an attack has nothing to say of such examples, as a sentence; empty where it has."""
     if case.data.modality in card.modality:
         return ""
@@ -251,7 +251,7 @@ def _unverified(
     """What was said, and what the attack comes to on `told`, which can be measured."""
     case, card = bench.case, attack.card
     found: dict[str, Any] = {"status": "unverified", "reason": reason}
-    found["assertions"] = [dataclasses.asdict(a) for a in said if a.client not in case.parts]
+    found["assertions"] = [dataclasses.asdict(a) for a in said if a.client not in case.examples.parts]
     found["sizes"] = sizes(case.artifacts, card.control)
     found["steps"] = steps(case, min(found["sizes"], default=0))
     if not told:

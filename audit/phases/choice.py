@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -95,7 +95,7 @@ def choose_anew(
     return tuple(able)
 
 
-def planned(config: Config, case: Case, protected: bool = True) -> Traffic:
+def planned(config: Config, case: KnownFederation, protected: bool = True) -> Traffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = config.case == "simulated" and config.federation.time_model != "none"
     traffic = declared(case.card, case.protections if protected else (), clock)
@@ -119,7 +119,7 @@ def plan_scene(config: Config, case: Case) -> Scene:
             for k in of_channel
         },
         modality=case.data.modality,
-        clients=frozenset(k for k, rows in case.parts.items() if len(rows)),
+        clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
         are_persons=config.system.clients == "persons",
     )
 
@@ -206,7 +206,7 @@ def _sizes(config: Config, case: Case) -> Sizes:
     return Sizes(
         pixels=math.prod(case.data.shape),
         parameters=count(first) if first else 0,
-        auxiliary=len(case.auxiliary),
+        auxiliary=len(case.examples.auxiliary),
         replays=replay.groups * len(replay.sizes),
         updates=_redrawn(replay, case.clients),
         clients=case.clients,

@@ -72,7 +72,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     checks.append(declared(case, checks, len(taken["nodes"]) or case.clients))
     found = Imported(
         **taken,
-        truth=len(case.parts),
+        truth=len(case.examples.parts),
         clients=case.clients,
         canaries=canaries(case, taken["nodes"]),
         filters=dict(named),

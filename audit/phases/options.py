@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation, Recording
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -72,7 +72,7 @@ def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
 
 
 def _propose(
-    cls: type[Protection], case: Case, kinds: tuple[Kind, ...], norms: Mapping[Kind, float]
+    cls: type[Protection], case: KnownFederation, kinds: tuple[Kind, ...], norms: Mapping[Kind, float]
 ) -> dict[str, Any] | None:
     return cls.propose(Uploads(kinds=kinds, classes=len(case.data.classes), norms=norms))
 
@@ -82,7 +82,7 @@ def _own_protections(config: Config) -> tuple[PluginSpec, ...]:
     return config.protections if config.case == "simulated" else ()
 
 
-def _list_leaks(run: RunDir, config: Config, case: Case) -> list[Leak]:
+def _list_leaks(run: RunDir, config: Config, case: KnownFederation) -> list[Leak]:
     """What attacks demonstrated, under the run's own policy."""
     policy, uplink, leaks = load_policy(config.locate_policy()), case.card.uplink, []
     for file in load_evidence(run):
@@ -97,7 +97,7 @@ def _list_leaks(run: RunDir, config: Config, case: Case) -> list[Leak]:
     return leaks
 
 
-def _make_act(spec: PluginSpec, case: Case) -> tuple[PluginSpec, ...]:
+def _make_act(spec: PluginSpec, case: KnownFederation) -> tuple[PluginSpec, ...]:
     """The protection, with what has to be withheld for it; empty where the federation cannot go with it.
 
     Recorded messages can pass only through what acts on messages. Of them, what is merely said about clients,
@@ -113,7 +113,7 @@ def _make_act(spec: PluginSpec, case: Case) -> tuple[PluginSpec, ...]:
     return PluginSpec(name="withhold", settings={"kinds": [k.value for k in single]}), spec
 
 
-def _measure_norms(case: Case, kinds: Collection[Kind]) -> dict[Kind, float]:
+def _measure_norms(case: Recording, kinds: Collection[Kind]) -> dict[Kind, float]:
     """Median L2 norm, to two digits, of a client's change of the model, or of rows where there is one a class."""
     if case.artifacts is None or not kinds:
         return {}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedaudit.attacks.people import SMALL, People
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case, KnownFederation, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed, observed_rounds
@@ -89,7 +89,9 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
     """What crossed the wire, to whom and in which rounds."""
     lines = list(manifest(run.artifacts))
     senders = _list_senders(lines, case.heard)
-    held = {k: len(rows) for k, rows in case.parts.items() if len(rows) and (senders is None or k in senders)}
+    held = {
+        k: len(rows) for k, rows in case.examples.parts.items() if len(rows) and (senders is None or k in senders)
+    }
     return Scene(
         traffic=observed(lines),
         rounds=observed_rounds(lines),
@@ -114,7 +116,7 @@ def _list_senders(
 
 def _count_in_small_groups(case: Case) -> int | None:
     """People in small groups of any client; None where the examples of some client are not known."""
-    if not case.parts or len(case.parts) < case.clients:
+    if not case.examples.parts or len(case.examples.parts) < case.clients:
         return None
     held = counts(case)
     return int(held[held < SMALL].sum())
@@ -124,7 +126,7 @@ def _read_people(file: Mapping[str, object]) -> list[People]:
     return AttackFile.model_validate(file).people if file.get("people") else []
 
 
-def _list_checked(case: Case) -> frozenset[Kind]:
+def _list_checked(case: KnownFederation) -> frozenset[Kind]:
     """Counts that audit/checks/sample_counts.py holds against what clients hold."""
     if not case.simulated:
         return frozenset()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.accounting.lint import RunRecord
 from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case, ClientCode, counts
 from fedaudit.audit.case.digests import of_value, packages, timeless
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
@@ -261,7 +261,7 @@ def _read_answers(run: RunDir, tests: int) -> NDArray[np.bool_] | None:
     return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)
 
 
-def _clock(run: RunDir, case: Case, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _clock(run: RunDir, case: ClientCode, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Figures of the simulated clock; none where there is none."""
     if case.time_model is None:
         return by_time(history)

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from fedaudit.attacks import stats
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.robustness import Certificate
@@ -69,7 +69,7 @@ def _compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return max(0.0, low), min(1.0, high)
 
 
-def explain_missing(case: Case, releases: Sequence[Release], rounds: int) -> str:
+def explain_missing(case: KnownFederation, releases: Sequence[Release], rounds: int) -> str:
     """Why there is no certificate, as a phrase; empty where there is one."""
     central = [p for p in case.protections if p.central]
     if not central:

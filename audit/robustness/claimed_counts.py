@@ -88,14 +88,16 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
     claims = read_claims(recorded, knowledge) if knowledge.architecture else []
     if not claims:
         return CheckedCounts(reason="no client sends its last layer together with a count of examples")
-    if not len(case.auxiliary):
+    if not len(case.examples.auxiliary):
         return CheckedCounts(
             reason="the auditor has no examples to make honest clients of (federation.holdout.auxiliary is 0)"
         )
     if lab is None or COSTLY & set(case.card.uplink):
         return CheckedCounts(reason=f"clients of {case.card.title} cannot be played, or do far more than train")
     changes = LastChanges.of(messages(case.artifacts, [Kind.GLOBAL_MODEL], "all"))
-    return Bench(case.data, case.auxiliary, case.streams, lab, recorded, knowledge, attack, changes).check(claims)
+    return Bench(
+        case.data, case.examples.auxiliary, case.streams, lab, recorded, knowledge, attack, changes
+    ).check(claims)
 
 
 def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:

@@ -28,7 +28,7 @@ def draw_heard(case: SimulatedCase, availability: Availability) -> Sequence[int]
     """How many clients are heard in each of many rounds."""
     federation, streams = case.config.federation, Streams(case.config.seed)
     streams = Streams(streams.key("shortage"))
-    members = [k for k in range(case.clients) if len(case.parts[k])]
+    members = [k for k in range(case.clients) if len(case.examples.parts[k])]
     heard = []
     for t in range(ROUNDS):
         answering: list[int] = []
@@ -57,7 +57,7 @@ def warn_of_shortage(config: Config, case: SimulatedCase) -> Iterator[str]:
     rules = {k: v for k, v in _list_rules(config, case).items() if isinstance(v, RowRule) and _count(v) > 1}
     if not rules:
         return
-    members = sum(len(part) > 0 for part in case.parts.values())
+    members = sum(len(part) > 0 for part in case.examples.parts.values())
     if isinstance(case.aggregator, RowRule):
         case.aggregator.check_clients(members)
     for label, availability in _list_availabilities(config, case).items():

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case, KnownFederation, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.population import content
@@ -41,7 +41,7 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
         dataset=case.about.dataset,
         dataset_text=(
             f"{data.about.rstrip('.')}. {len(records):,} different examples with the clients, "
-            f"{len(case.auxiliary):,} with the attacker, {len(case.reference):,} held out for "
+            f"{len(case.examples.auxiliary):,} with the attacker, {len(case.examples.reference):,} held out for "
             f"controls, {len(data.test):,} for the test of accuracy; {_describe_groups(case, records)}."
         ),
         clients=case.clients,
@@ -74,10 +74,10 @@ def _describe_overlaps(case: Case, records: Mapping[bytes, Held]) -> list[str]:
     return text
 
 
-def _describe_groups(case: Case, records: Mapping[bytes, Held]) -> str:
+def _describe_groups(case: KnownFederation, records: Mapping[bytes, Held]) -> str:
     """Whether an example is in two of these: with clients, with the attacker, held out, in the test set."""
     x = case.data.train.x
-    groups = [{content(x[i]) for i in rows} for rows in (case.auxiliary, case.reference)]
+    groups = [{content(x[i]) for i in rows} for rows in (case.examples.auxiliary, case.examples.reference)]
     groups.append({content(one) for one in case.data.test.x})
     times = Counter(digest for group in (records, *groups) for digest in group)
     twice = sum(n > 1 for n in times.values())

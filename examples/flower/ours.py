@@ -33,9 +33,9 @@ def main(config: Path, run: Path, folder: Path) -> None:
     bring_code(settings, [config.parent])
     case = open_case(RunDir.open(run), settings)
     train = case.data.train
-    own = np.concatenate([case.auxiliary, case.reference])
+    own = np.concatenate([case.examples.auxiliary, case.examples.reference])
     arrays = {"own_x": train.x[own], "own_y": train.y[own]}
-    for k, rows in case.parts.items():
+    for k, rows in case.examples.parts.items():
         arrays |= {f"x{k}": train.x[rows], f"y{k}": train.y[rows]}
     np.savez(folder / "split.npz", **arrays)
     np.savez(folder / "initial.npz", **{k: v.numpy() for k, v in case.initial().items()})

@@ -3,22 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-
-from fedaudit.audit.case.case import About
+from fedaudit.audit.case.case import About, Examples
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Drawn
-from fedaudit.fl.data.partition import Index
 from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
-
-NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +31,7 @@ class Recorded:
     private: PrivateTraining | None = None
     make_net: Callable[[], Net] | None = None
     first: State | None = None
-    parts: Mapping[int, Index] = field(default_factory=dict)
-    auxiliary: Index = field(default_factory=lambda: NONE)
-    unseen: Mapping[int, Index] = field(default_factory=dict)
-    reference: Index = field(default_factory=lambda: NONE)
-    planted: Index = field(default_factory=lambda: NONE)
-    spare: Index = field(default_factory=lambda: NONE)
-    auxiliary_kind: Literal["same", "shifted"] = "same"
+    examples: Examples = field(default_factory=Examples)
     heard: Mapping[int, frozenset[int]] | None = None
     simulated: bool = False
     availability: None = None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.counts.count_recovery import CountRecovery
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.messages import heard, messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -26,7 +26,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.training.private import PrivateTraining
-from tests.audit.case.recorded import NONE, Recorded
+from tests.audit.case.recorded import Recorded
 
 SETTINGS = {
     "federation": {
@@ -66,10 +66,16 @@ def whole() -> Recorded:
         method=case.method,
         make_net=case.make_net,
         first=case.initial(),
-        parts=case.parts,
-        auxiliary=case.auxiliary,
-        reference=case.reference,
+        examples=Examples(
+            parts=case.examples.parts, auxiliary=case.examples.auxiliary, reference=case.examples.reference
+        ),
     )
+
+
+def knowing(**examples: Any) -> Recorded:
+    """The same with other knowledge of who has which examples."""
+    case = whole()
+    return replace(case, examples=replace(case.examples, **examples))
 
 
 def attacked(case: Case) -> dict[str, dict[str, Any]]:
@@ -89,11 +95,11 @@ def test_a_recorded_case_that_tells_all_is_attacked_like_the_simulation_to_the_l
 
 
 def test_without_truth_attacks_say_whose_examples_are_missing() -> None:
-    found = attacked(replace(whole(), parts={}))
+    found = attacked(knowing(parts={}))
     assert {f["status"] for f in found.values()} == {"unverified"}
     assert "what these clients hold is not known" in found["loss_threshold"]["reason"]
     assert "what client" in found["count_recovery"]["reason"]
-    one_told = attacked(replace(whole(), parts={0: whole().parts[0]}))
+    one_told = attacked(knowing(parts={0: whole().examples.parts[0]}))
     assert {f["status"] for f in one_told.values()} == {"ran"}  # on what client 0 sent, and nobody else
 
 
@@ -108,7 +114,7 @@ def test_without_architecture_code_or_record_attacks_say_so_and_nothing_is_repla
 
 
 def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None:
-    bare = replace(whole(), training=None, method=None, make_net=None, first=None, parts={}, auxiliary=NONE)
+    bare = replace(whole(), training=None, method=None, make_net=None, first=None, examples=Examples())
     assert counts(bare).shape == (4, 10) and not counts(bare).any()
     said = scope(bare, [])
     assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}

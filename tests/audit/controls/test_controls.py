@@ -155,7 +155,7 @@ def test_what_clients_sent_is_made_again_bit_for_bit(method: str) -> None:
             compared += 1
     for like in (a for a in recorded if a.kind == Kind.CONDENSED_IMAGES):
         assert like.sender.index is not None
-        own = case.parts[like.sender.index]
+        own = case.examples.parts[like.sender.index]
         found = condensed.sent_images(lab, like, {0: own}, recorded, case.streams)
         assert found is not None
         assert np.array_equal(found[Kind.CONDENSED_IMAGES]["images"].numpy(), like.payload["images"])

@@ -165,10 +165,10 @@ def test_without_truth_nothing_is_claimed_of_members_and_all_else_is_there(tmp_p
 def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
     run, config, _ = brought(tmp_path)
     case = recorded(run, config)
-    assert case.clients == 8 and case.simulated is False and len(case.parts) == 8
-    pools = [*case.parts.values(), case.auxiliary, case.reference]
+    assert case.clients == 8 and case.simulated is False and len(case.examples.parts) == 8
+    pools = [*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]
     rows = np.concatenate(pools)
-    assert len(np.unique(rows)) == len(rows) and len(case.reference) > 300
+    assert len(np.unique(rows)) == len(rows) and len(case.examples.reference) > 300
     first = case.initial()
     assert first is not None and case.make_net is not None and set(first) == set(case.make_net().state_dict())
     assert case.heard is not None and case.heard[0] == frozenset(range(8))

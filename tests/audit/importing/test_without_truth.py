@@ -139,9 +139,9 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
 def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
     run, config, _ = brought(tmp_path, of(tmp_path, "own"))
     case = recorded(run, config)
-    pools = [case.auxiliary, case.reference, case.planted]
+    pools = [case.examples.auxiliary, case.examples.reference, case.examples.planted]
     assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
-    assert set(np.unique(case.data.train.y[case.planted])) == set(range(10))
+    assert set(np.unique(case.data.train.y[case.examples.planted])) == set(range(10))
     run, config, _ = brought(tmp_path / "told", TRUTH)
     assert len(recorded(run, config).planted) == 0
 

@@ -82,7 +82,9 @@ def test_members_of_the_servers_model_are_those_of_the_clients_it_heard() -> Non
     assert heard is not None
     for t in range(3):
         clients = set().union(*(heard.get(r, frozenset()) for r in range(t)))
-        assert members(case, f"r{t:05}/server.downlink/global_model") == sum(len(case.parts[k]) for k in clients)
+        assert members(case, f"r{t:05}/server.downlink/global_model") == sum(
+            len(case.examples.parts[k]) for k in clients
+        )
     assert 0 < len(set().union(*heard.values())) < 10
 
 
@@ -115,4 +117,4 @@ def test_where_nobody_knows_who_was_heard_there_is_no_truth(tmp_path: Path) -> N
         members(unsaid, "r00002/server.downlink/global_model")
     own = next(id for id in behind(tmp_path) if "client-" in id)
     client = int(own.partition("client-")[2].partition(".")[0])
-    assert np.isclose(members(unsaid, own), len(case.parts[client]))
+    assert np.isclose(members(unsaid, own), len(case.examples.parts[client]))

@@ -1,6 +1,6 @@
 """A client's style is no membership: members are compared with examples of its own that it did not train on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.models.output_scores import LossThreshold
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
@@ -72,20 +73,18 @@ class Memberless(SimulatedCase):
     """Nobody trained on what the truth takes for the clients' examples."""
 
     @cached_property
-    def parts(self) -> dict[int, Index]:
-        return {k: rows[::2] for k, rows in enumerate(self.population.own)}
-
-    @cached_property
-    def unseen(self) -> dict[int, Index]:
-        return {k: rows[1::2] for k, rows in enumerate(self.population.own)}
+    def examples(self) -> Examples:
+        own = dict(enumerate(self.population.own))
+        parts, unseen = {k: rows[::2] for k, rows in own.items()}, {k: rows[1::2] for k, rows in own.items()}
+        return replace(super().examples, parts=parts, unseen=unseen)
 
 
 class Stylish(Memberless):
     """And nobody held anything out: what the audit did before."""
 
     @cached_property
-    def unseen(self) -> dict[int, Index]:
-        return {}
+    def examples(self) -> Examples:
+        return replace(super().examples, unseen={})
 
 
 def attacked(case: SimulatedCase) -> dict[str, Any]:
@@ -107,10 +106,13 @@ def test_without_a_member_a_style_is_no_finding() -> None:
 
 def test_examples_with_owners_are_held_out_by_default_and_others_are_not() -> None:
     case = ran()
-    sizes = {k: len(rows) for k, rows in case.unseen.items()}
-    assert sizes == {k: (len(case.parts[k]) + sizes[k]) // 10 for k in range(10)} and min(sizes.values()) > 0
+    sizes = {k: len(rows) for k, rows in case.examples.unseen.items()}
+    assert (
+        sizes == {k: (len(case.examples.parts[k]) + sizes[k]) // 10 for k in range(10)}
+        and min(sizes.values()) > 0
+    )
     plain = SimulatedCase(validate(Config, {"federation": {"dataset": "digits"}, "method": "fedavg"}, "test"))
-    assert plain.unseen == {}
+    assert plain.examples.unseen == {}
     truth = KnownTruth(plain, {}, {})
     assert (
         truth.unseen([0]).images is truth.reference

@@ -1,11 +1,12 @@
 """The scope's sentences on who holds what are counted from the data, and say what nobody told."""
 
-from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.holders import holders
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
@@ -25,10 +26,10 @@ def simulated(crowded: bool) -> SimulatedCase:
     return SimulatedCase(validate(Config, settings, "test"))
 
 
-def recorded(**told: object) -> Recorded:
+def recorded(**told: Any) -> Recorded:
     case = simulated(False)
-    whole = Recorded(card=case.card, clients=20, data=case.data, streams=case.streams, parts=dict(case.parts))
-    return replace(whole, **told)  # type: ignore[arg-type]
+    known = Examples(**{"parts": dict(case.examples.parts)} | told)
+    return Recorded(card=case.card, clients=20, data=case.data, streams=case.streams, examples=known)
 
 
 def texts(found: Scope) -> str:
@@ -51,14 +52,14 @@ def test_where_nobody_shares_an_example_nothing_is_said_of_sharing() -> None:
 
 @pytest.mark.parametrize("told", [(), (0, 1)])
 def test_of_clients_that_nobody_told_of_sharing_is_assumed(told: tuple[int, ...]) -> None:
-    case = recorded(parts={k: simulated(False).parts[k] for k in told})
+    case = recorded(parts={k: simulated(False).examples.parts[k] for k in told})
     whom = "the clients" if not told else "18 clients"
     assert f"Which examples {whom} hold was not told" in texts(scope(case, []))
     assert "is assumed" in texts(scope(case, []))
 
 
 def test_copies_and_examples_that_are_held_out_as_well_are_counted() -> None:
-    parts = dict(simulated(False).parts)
+    parts = dict(simulated(False).examples.parts)
     first = parts[0][:2]
     case = recorded(parts=parts | {0: np.append(parts[0], first)}, reference=first[:1])
     said = texts(scope(case, []))
