@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.accounting.verify import verify
+from fedaudit.audit.case.case import Examples
 from fedaudit.fl.ledger import Release
 
 CLIENTS = 8
@@ -23,7 +24,7 @@ class Case:
     training: Any = None
     method: Any = None
     card: Any = field(default=None)
-    parts: dict[int, Any] = field(default_factory=dict)
+    examples: Examples = field(default_factory=Examples)
     availability: Any = None
 
 

@@ -1,11 +1,11 @@
 """Holders: a record is a content, wherever it stands, and everybody who trains on it holds it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
@@ -23,14 +23,14 @@ DATA = Data(
 class Case:
     """What is read of a case: who holds which rows, of three clients."""
 
-    parts: Mapping[int, np.ndarray] = field(default_factory=dict)
+    examples: Examples = field(default_factory=Examples)
     data: Data = DATA
     clients: int = 3
     simulated: bool = False
 
 
 def case(**parts: list[int]) -> Case:
-    return Case({int(name[1:]): np.array(rows) for name, rows in parts.items()})
+    return Case(Examples(parts={int(name[1:]): np.array(rows) for name, rows in parts.items()}))
 
 
 def test_equal_examples_are_one_record_at_one_client_and_at_several() -> None:

@@ -73,9 +73,11 @@ def check_growth(does: Callable[[list[Artifact]], object]) -> None:
     assert many <= MOST * few, f"{few:,} looks at {len(small):,} artifacts, {many:,} at {len(large):,}"
 
 
+@dataclasses.dataclass
 class Silent:
     """A bench whose clients say nothing."""
 
+    others: object = None  # what a bench of sums adds
     method, protections, is_protected = CASE.method, (), False
 
     def with_and_without(self) -> "list[tuple[str, Silent]]":
