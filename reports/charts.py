@@ -1,6 +1,6 @@
 """Charts: the numbers of a Figure drawn as SVG, the same bytes for PDF and HTML.
 
-Readable in grey (every line has its own dash and marker, its name at its end) and deterministic (fixed ids, no
+Readable in grey (every line has its own dash and marker, named beside the axes) and deterministic (fixed ids, no
 date). Text becomes outlines, so no reader's fonts can change a chart; its words are in the alt text.
 """
 
@@ -23,8 +23,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREYS = ("#5f5f5f", "#757575", "#3f3f3f", "#6b6b6b")
 BLIND_DASHES = ((0, (4, 2.5)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (10, 3)))
 HATCHES = ("////", "....", "\\\\\\\\", "xxxx")
-WIDE = 26  # characters of a name on one line
-APART = 0.076  # of the height of the axes, between the names of two lines
+WIDE = 34  # characters of a name on one line
 STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "fedaudit",
@@ -43,27 +42,27 @@ STYLE = {
     "hatch.linewidth": 0.5,
     "legend.frameon": False,
     "legend.handlelength": 3.2,
+    "legend.labelspacing": 0.3,
 }
 
 
 class _Drawn(NamedTuple):
-    """A line that needs its name: where it ends, and its colour."""
+    """A line that needs its name, and the height that its place in the list of names follows."""
 
     name: str
     y: float
-    colour: str
     line: Any
 
 
 def svg(figure: Figure) -> bytes:
-    """Draw a figure at the size it has on paper, 135 mm by 53 mm. Where a value is stands an element named
+    """Draw a figure at the size it has on paper, 170 mm by 42 mm. Where a value is stands an element named
     `value-SERIES-POINT`.
     """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.rc_context(STYLE):
-        canvas = Canvas(figsize=(5.3, 2.1), layout="constrained")
+        canvas = Canvas(figsize=(6.69, 1.65), layout="constrained")
         axes = canvas.add_subplot()
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
@@ -80,10 +79,8 @@ def svg(figure: Figure) -> bytes:
         else:
             drawn = _lines(axes, figure)
             _scale(axes, figure)
-            if figure.kind == "roc":
-                _listed(canvas, drawn)
-            elif len(drawn) > 1:
-                _name(axes, drawn)
+            if len(drawn) > 1:
+                _list_names(canvas, drawn)
         out = io.BytesIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.savefig(out, format="svg", metadata=nothing)
@@ -96,7 +93,7 @@ def _lines(axes: "Axes", figure: Figure) -> list[_Drawn]:
     if figure.kind == "roc":
         least = min((v for s in figure.series for v in s.x if v > 0), default=1e-3)
         (line,) = axes.plot([least, 1], [least, 1], color="#6b6b6b", linewidth=1.0, linestyle=(0, (1, 2)))
-        drawn.append(_Drawn("guessing", least, "#6b6b6b", line))
+        drawn.append(_Drawn("guessing", least, line))
     for i, s in enumerate(figure.series):
         if s.blind:
             look: dict[str, Any] = {
@@ -128,9 +125,9 @@ def _lines(axes: "Axes", figure: Figure) -> list[_Drawn]:
                 axes.fill_between(s.x, s.low, s.high, **band)
             (line,) = axes.plot(s.x, s.y, **look)
             _values(axes, i, s)
-        # a ROC's lines all end in the corner: they are told apart where they begin
+        # a ROC's lines all end in the corner: they differ where they begin
         start = next((y for x, y in zip(s.x, s.y, strict=True) if x > 0 and y > 0), 0.0)
-        drawn.append(_Drawn(s.name, start if figure.kind == "roc" else s.y[-1], look["color"], line))
+        drawn.append(_Drawn(s.name, start if figure.kind == "roc" else s.y[-1], line))
     return drawn
 
 
@@ -145,56 +142,12 @@ def _values(axes: "Axes", number: int, series: Series) -> None:
         axes.plot([x], [y], marker="o", markersize=9, alpha=0, gid=f"value-{number}-{j}")
 
 
-def _listed(canvas: "Canvas", drawn: list[_Drawn]) -> None:
-    """The lines of a ROC meet in the corner, so their names stand in a list, in the order of where they begin."""
+def _list_names(canvas: "Canvas", drawn: list[_Drawn]) -> None:
+    """Names of lines from the top down, beside the axes, so that lines that meet have names that do not."""
     ordered = sorted(drawn, key=lambda d: -d.y)
     names = ["\n".join(textwrap.wrap(d.name, WIDE)) or " " for d in ordered]
     names = [f" {n}" if n.startswith("_") else n for n in names]  # such a name would be hidden
-    canvas.legend([d.line for d in ordered], names, loc="outside right upper", fontsize=7)
-
-
-def _name(axes: "Axes", drawn: list[_Drawn]) -> None:
-    """The name of every line beside its end, from the top down, no two on each other."""
-    low, high = axes.get_ylim()
-    height = math.log10 if axes.get_yscale() == "log" else float
-    bottom, top = height(low), height(high)
-
-    def place(y: float) -> float:
-        if axes.get_yscale() == "log" and y <= 0:
-            return 0.0
-        return min(1.0, max(0.0, (height(y) - bottom) / (top - bottom)))
-
-    names = {d: "\n".join(textwrap.wrap(d.name, WIDE) or [""]) for d in drawn}
-    ordered = sorted(drawn, key=lambda d: place(d.y))
-    tall = [APART * (1 + names[d].count("\n")) for d in ordered]
-    spots: list[float] = []
-    for i, d in enumerate(ordered):
-        free = spots[-1] + (tall[i - 1] + tall[i]) / 2 if spots else 0.0
-        spots.append(max(place(d.y), free))
-    ceiling = 1.0
-    for i in range(len(spots) - 1, -1, -1):  # pushed back down where the top is reached
-        spots[i] = min(spots[i], ceiling)
-        ceiling = spots[i] - (tall[i] + tall[i - 1]) / 2
-    for d, spot in zip(ordered, spots, strict=True):
-        axes.annotate(
-            names[d],
-            xy=(1.0, place(d.y)),
-            xytext=(1.035, spot),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            va="center",
-            fontsize=7,
-            color=d.colour,
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": d.colour,
-                "linewidth": 0.5,
-                "relpos": (0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 0,
-            },
-        )
+    canvas.legend([d.line for d in ordered], names, loc="outside right upper")
 
 
 def _bars(axes: "Axes", figure: Figure) -> list[Any]:
@@ -249,7 +202,7 @@ def _moves(axes: "Axes", figure: Figure) -> None:
         axes.annotate("", xy=(to_x, to_y), xytext=(x, y), arrowprops=arrow)
         axes.plot([x], [y], marker="o", markersize=4.5, color=colour, markerfacecolor="white", gid=f"value-{i}-0")
         axes.plot([to_x], [to_y], marker="s", markersize=3.6, color=colour, gid=f"value-{i}-1")
-        axes.annotate(s.name, xy=(x, y), xytext=(4, 3), textcoords="offset points", fontsize=7, color=colour)
+        axes.annotate(s.name, xy=(x, y), xytext=(4, 3), textcoords="offset points", color=colour)
     axes.margins(0.08, 0.12)
 
 

@@ -42,6 +42,7 @@ class Odds(Record):
     value: float  # fraction
     interval: tuple[float, float] | None
     guess: float | None  # the strongest blind adversary
+    replayed: tuple[float, float] | None = None  # interval of the auditor's replays of such messages
     graded: bool  # the place that set the severity
 
 
@@ -82,6 +83,7 @@ class Decision(Record):
     numbers: list[KeyNumber]
     risks: list[Risk]
     answers: list[Answer]
+    more: str = ""  # what more time would answer, as sentences
     bar: str = ""  # the lowest severity that forbids a deployment; empty: none does
     failing: list[str] = Field(default_factory=list)  # ids of findings at or above the bar, accepted by nobody
     accepted: dict[str, str] = Field(default_factory=dict)  # id -> who answers for it, until when and why

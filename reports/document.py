@@ -80,7 +80,7 @@ def compose(result: AuditResult, sections: Sequence[Section | type[Section]]) ->
     ordered = sorted(built, key=lambda s: (not s.card.front, s.card.order, s.card.title))
     chapters = tuple(c for s in ordered if (c := _build(s, result)).blocks)
     if not chapters:
-        raise ReportError("no section has anything to tell of this result")
+        raise ReportError("no section has anything to say of this result")
     return Document(result=result, chapters=chapters)
 
 

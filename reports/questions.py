@@ -4,12 +4,16 @@ The one table that coverage, the verdict, the plan, the annexes and the limits a
 artifact, an observer, an aim and the rounds of which messages were recorded.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
 
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.record import Record
+
+MESSAGES = "messages"  # the kind of a question about no content: that a message is sent, and when
 
 
 class State(StrEnum):
@@ -42,12 +46,19 @@ class Question(Record):
     at_most: int | None = None  # people who could be exposed, at 95 % confidence; None: no bound
     people: int = 0  # of so many
     more: int | None = None  # people that must be tested besides, to settle it; None: no number would
-    seconds: float | None = None  # how long that takes, about
+    next_attack: str = ""  # the quickest that was left out and would ask it
+    seconds: float | None = None  # how long either takes, about
     accepted: str = ""  # by whom, until when, and why
 
     @property
     def is_answered(self) -> bool:
         return self.state in (State.DEMONSTRATED, State.BOUNDED)
+
+    @property
+    def artifact(self) -> str:
+        """The artifact in words, with its rounds where these are not all."""
+        what = "that a message is sent, and when" if self.kind == MESSAGES else self.kind.replace("_", " ")
+        return what if self.rounds.startswith(("all ", "the only")) else f"{what} ({self.rounds})"
 
     @property
     def is_open(self) -> bool:
@@ -61,6 +72,12 @@ class HeadCount(Record):
     expected: float
     interval: tuple[int, int]
     people: int
+
+
+def count_by_aim(questions: Iterable[Question]) -> str:
+    """How many questions there are of each aim: "membership 7, inversion 2"; empty without any."""
+    counts = Counter(str(q.aim) for q in questions)
+    return ", ".join(f"{aim} {count:,}" for aim, count in sorted(counts.items(), key=lambda c: -c[1]))
 
 
 def describe_answered(questions: list[Question]) -> str:

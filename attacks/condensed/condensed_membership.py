@@ -55,7 +55,7 @@ class CondensedMembership(Attack):
         control="condensed",
         rounds="all",
         learns="whether a given image was in a client's training data",
-        does_not_show="what models trained on the condensed images tell of single images",
+        does_not_show="what models trained on the condensed images reveal of single images",
         remedy="send no condensed image of a class with few images, and add calibrated noise",
         effort=Effort(seconds=1.0, grows=("pixels",)),
     )

@@ -49,7 +49,7 @@ class CriticScore(Attack):
         threat=ThreatModel(position=Position.NEXT_CLIENT, knows=frozenset({"architecture", "auxiliary_data"})),
         requires=(Kind.GAN_D,),
         learns="whether a given image was among those a client trained the critic on",
-        does_not_show="what a critic would tell after more training, or with a score that compares "
+        does_not_show="what a critic would reveal after more training, or with a score that compares "
         "several critics; it is no proof of privacy",
         control="",  # planted in measure()
         remedy="keep critics at home and hand on generators only, or clip and noise what is handed on "

@@ -50,7 +50,7 @@ class GeneratorDistance(GeneratorMembership):
         CARD,
         title="Membership from generated images (GAN-Leaks)",
         source="arXiv:1909.03935, sec. 4.2 and 4.5",
-        does_not_show="what the weights of the generator tell beyond the images it makes; it is no "
+        does_not_show="what the weights of the generator reveal beyond the images it makes; it is no "
         "proof of privacy",
     )
 

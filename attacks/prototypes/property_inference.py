@@ -73,7 +73,7 @@ class PropertyInference(Attack):
         ] = 200
         least_auxiliary: Annotated[int, Field(ge=10, description="auxiliary images that a class needs")] = 40
         assumed_samples: Annotated[
-            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible tells it")
+            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible states it")
         ] = 100
         max_clients: Annotated[
             AtLeastOne,

@@ -90,7 +90,7 @@ class PrototypeMembership(Attack):
             ),
         ] = 0.0
         assumed_samples: Annotated[
-            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible tells it")
+            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible states it")
         ] = 100
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

@@ -62,7 +62,7 @@ class BufferMembership(Attack):
         also_reads=(*UPDATES, Kind.NUM_EXAMPLES),
         aids=(Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES),
         learns="whether a given image was in a client's training data, from the statistics its model keeps",
-        does_not_show="what running variances and statistics of later layers tell",
+        does_not_show="what running variances and statistics of later layers reveal",
         control="updates",
         remedy="normalise by group or layer, which keep no statistics, or keep the buffers with the clients",
         effort=Effort(seconds=1.0, grows=("parameters", "clients")),

@@ -44,7 +44,7 @@ class ClassList(Attack):
         requires=(),
         also_reads=tuple(LISTED),
         learns="which classes a client owns",
-        does_not_show="how many examples of each it owns, nor what the numbers beside the classes tell of them",
+        does_not_show="how many examples of each it owns, nor what the numbers beside the classes reveal of them",
         control="",  # planted in measure()
         remedy="send a row for every class, noise in those that a client does not own; or aggregate securely",
         effort=Effort(seconds=0.1, grows=("clients",)),

@@ -46,7 +46,7 @@ class SumDifference(Attack):
         requires=(Kind.AGGREGATE,),
         rounds="all",
         learns="how many examples a client owns, of which classes, although only sums were read",
-        does_not_show="what differences of summed models tell, which change from round to round",
+        does_not_show="what differences of summed models reveal, which change from round to round",
         control="",  # planted in measure()
         remedy="let the same clients answer in every round, sum over many, and add noise to what is summed",
         effort=Effort(seconds=0.1, grows=("clients",)),

@@ -68,7 +68,7 @@ class SpeedProfile(Attack):
         control="",  # planted in measure()
         remedy="have every client answer at the deadline and not before, round times up to a few steps, and "
         "send no numbers of examples",
-        uncounted="how fast a device is tells of a client, and of no example that it holds",
+        uncounted="how fast a device is says something of a client, and of no example that it holds",
         effort=Effort(seconds=0.1, grows=("clients",)),
     )
 

@@ -64,7 +64,7 @@ class FrozenLayers(Attack):
         control="updates",
         rounds="all",
         learns="whether an image was trained on, its class and the image, from the last layers of an update",
-        does_not_show="what several rounds of one client tell together, nor a stronger inversion",
+        does_not_show="what several rounds of one client reveal together, nor a stronger inversion",
         remedy="do not count frozen layers as protection: aggregate uploads securely, or noise them "
         "(dp_gaussian, dp_sgd) with a stated epsilon",
         effort=Effort(seconds=60, grows=("parameters", "clients")),

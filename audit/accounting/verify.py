@@ -102,7 +102,7 @@ def verify(
 def _list_assumptions(case: Case) -> Iterator[str]:
     unknown = len(list_unknown(case))
     if unknown:
-        whose = "" if unknown == case.clients else f", of {unknown:,} clients whose data nobody told"
+        whose = "" if unknown == case.clients else f", of {unknown:,} clients whose data were not given"
         yield f"{ONE_HOLDER}{whose}"
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
-from fedaudit.audit.verdict.aims import EXPOSED_IF
 from fedaudit.audit.verdict.limits import name_question
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -106,7 +105,7 @@ def explain_question(q: Question, content: str = "") -> Iterator[str]:
     """How a question stands, what bounds it now, what would settle it, and how to accept it."""
     needed = "required" if q.required else "not required"
     yield from _part("", f"{fmt.sentence_case(name_question(q))} ({q.state.words}, {needed})")
-    yield from _part("Counted", EXPOSED_IF[q.aim])
+    yield from _part("Counted", q.aim.words)
     yield from _part("Tolerable", fmt.percent(q.tolerable))
     yield from _part("Rounds", q.rounds)
     yield from _part("Why", q.why)

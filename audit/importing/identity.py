@@ -123,7 +123,7 @@ def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
         text += f" Another map fits: data of client {', '.join(moved[:8])}, which would be so by chance with "
         text += f"probability {luck:.2g}. The stated map is not theirs."
         return Check(id="who", title=TITLE, status="contradicted", text=text)
-    return Check(id="who", title=TITLE, status="open", text=f"{text} That does not tell who is who.")
+    return Check(id="who", title=TITLE, status="open", text=f"{text} Who is who does not follow from that.")
 
 
 def _with_matrix(case: RecordedCase, latest: list[Artifact], check: Check) -> Check:

@@ -116,7 +116,7 @@ def _claim(p: Protection, tried: Tried, sent: Sequence[Upload], after: Sequence[
     if after:
         return "declared", f"{after[0]} is said to act after it, so its own output was not recorded."
     if not tried.moves:
-        return "declared", "Nothing recorded can tell."
+        return "declared", "No message of the record shows whether it acted."
     if max(tried.again) <= MOVED:
         over = sum(m > MOVED for m in tried.moves)
         if not over:
@@ -125,7 +125,7 @@ def _claim(p: Protection, tried: Tried, sent: Sequence[Upload], after: Sequence[
             f"It leaves its own output as it is, and applied again it changes {over} of the {len(tried.moves)} "
             f"latest uploads, {max(tried.moves):.0%} of the numbers of one: they did not go through it."
         )
-    return _noise(tried.releases) or ("declared", "Nothing recorded can tell whether it acted.")
+    return _noise(tried.releases) or ("declared", "No message of the record shows whether it acted.")
 
 
 def _exact(case: RecordedCase, p: Protection, sent: Sequence[Upload], tried: Tried) -> tuple[Status, str] | None:
@@ -189,7 +189,7 @@ def _ledger(stated: Sequence[Release], sent: Sequence[Upload]) -> Check:
     pairs = [(u, r) for u in sent for r in stated if r.round == u.round and r.sender == str(u.sender)]
     status, text = _noise(pairs) or (
         "declared",
-        "Nothing recorded can tell whether the noise it states was added.",
+        "No message of the record shows whether the noise it states was added.",
     )
     return Check(id="ledger", title="The operator's ledger", status=status, text=text)
 

@@ -20,7 +20,7 @@ def rounds(case: RecordedCase) -> list[Check]:
     text = f"Stated: {fmt.plural(said, 'round')}; clients sent something in {fmt.plural(len(seen), 'round')}"
     if said < most:
         return [_check("contradicted", f"{text}, the last of which is number {most}.")]
-    more = "" if len(seen) == said else f"; what {said - len(seen):,} others tell is not in this audit"
+    more = "" if len(seen) == said else f"; what {said - len(seen):,} others sent is not in this audit"
     return [_check("holds" if not more else "open", f"{text}{more}.")]
 
 
@@ -41,7 +41,7 @@ def declared(case: RecordedCase, checks: Sequence[Check], heard: int) -> Check:
         items.append("that what was given as truth is all that these clients trained on")
     if len(case.examples.auxiliary):
         items.append("that the auditor's own examples are of no client and of their kind")
-    text = f"Taken from its operator, and not borne out by anything recorded: {'; '.join(items)}."
+    text = f"Its operator states, and no message of the record confirms: {'; '.join(items)}."
     return Check(id="declared", title="Stated and not checked", status="declared", text=text)
 
 

@@ -295,25 +295,25 @@ def list_relations(stacks: Sequence[Stack]) -> Iterator[Question]:
     yield Question(
         "independence of messages",
         "the noise of each message is unrelated to that of every other",
-        "the noise of one message tells that of another, so that whoever holds both can subtract it",
+        "the noise of one message gives away that of another, so that whoever holds both can subtract it",
         partial(relate_messages, stacks),
     )
     yield Question(
         "independence of senders and rounds",
         "each sender draws its noise anew in every round, and on its own",
-        "the noise of one sender tells its own of later rounds, or that of another",
+        "the noise of one sender gives away its own of later rounds, or that of another",
         partial(relate_senders, stacks),
     )
     yield Question(
         "independence within messages",
         "the numbers of a message have noise of their own",
-        "one number's noise tells that of another in the same message",
+        "one number's noise gives away that of another in the same message",
         partial(relate_numbers, stacks),
     )
     yield Question(
         "independence of the data",
         "the noise has nothing to do with the values that it hides",
-        "the noise depends on the values that it should hide, and so tells something of them",
+        "the noise depends on the values that it should hide, and so gives something of them away",
         partial(relate_clean, stacks),
     )
     yield Question(
@@ -325,7 +325,7 @@ def list_relations(stacks: Sequence[Stack]) -> Iterator[Question]:
     yield Question(
         "lengths of noise",
         "the length of the noise is left to chance",
-        "the noise of all messages is about equally long, which tells how long the message was",
+        "the noise of all messages is about equally long, which gives away how long the message was",
         partial(compare_lengths, stacks),
     )
     yield Question(
@@ -341,6 +341,6 @@ def ask_between_kinds(stacks: Sequence[Stack]) -> Question:
     return Question(
         "independence of kinds",
         "the kinds of values in a message have noise of their own",
-        "the noise on one kind of values tells that on another in the same message",
+        "the noise on one kind of values gives away that on another in the same message",
         partial(relate_kinds, stacks),
     )

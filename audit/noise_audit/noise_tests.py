@@ -146,8 +146,8 @@ def _list_laws(rows: Sequence[Row], stacks: Sequence[Stack]) -> Iterator[Questio
     )
     yield Question(
         "precision of the noise",
-        "the noise is not carried in so few digits that its spacing could tell the message",
-        "the noise is carried in so few digits that its spacing can tell the message",
+        "the noise is not carried in so few digits that its spacing could give the message away",
+        "the noise is carried in so few digits that its spacing can give the message away",
         partial(count_coarse, stacks),
         is_certain=True,
     )

@@ -1,16 +1,18 @@
 """Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
 
-`auto` first gives every question the cheapest attack that asks it, required questions before others: a second
-attack on one question never takes the time of the only one on another. The others follow from the cheapest up, as
-far as the budget goes. Efforts come from the cards and sizes from the config, so the choice is the same on every
-machine, and under every policy: what is required here is what the default policy requires.
+`auto` takes attacks by the required questions that each can answer per second, then by other questions: a second
+attack on one question never takes the time of the only one on another. An attack that says whom it hits can bound
+a harm and earns a question in full; one that can only demonstrate earns half. What asks nothing new follows from
+the cheapest up, as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice
+is the same on every machine, and under every policy: what is required is what the default policy requires.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fedaudit.attacks.attack import Card, Sizes
+from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
@@ -18,15 +20,17 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import AttackSpec
-from fedaudit.audit.verdict.aims import MESSAGES
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.questions import Scene, list_questions
+from fedaudit.audit.verdict.questions import Scene, list_questions, list_twins
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import count
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import MESSAGES, Question
+
+DEMONSTRATING = 0.5  # credit of an attack that can demonstrate and never bound
+LEAST_SECONDS = 0.1  # below which attacks take equally long
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Choice:
     cards: Mapping[str, Card]  # of the chosen, by label
     seconds: Mapping[str, float]  # estimates of the chosen, by label
     others: Mapping[str, Card]  # every other attack that exists, by name
+    others_seconds: Mapping[str, float] = field(default_factory=dict)  # estimates of these, by name
     left: Mapping[str, str] = field(default_factory=dict)  # name -> why, of others that apply
 
 
@@ -52,8 +57,9 @@ def choose(config: Config, case: Case) -> Choice:
             for n, c in known.items()
             if scene.modality in c.modality and not traffic.missing(c, case.card.title)
         }
-        asked = list_questions(scene, load_policy("default").demands)
-        names = _within(applicable, asked, lambda card: card.effort.at(sizes), config.budget.minutes * 60)
+        credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), traffic)
+        cost = {n: c.effort.at(sizes) for n, c in applicable.items()}
+        names = _within(credits, cost, config.budget.minutes * 60)
         specs = tuple(AttackSpec(name=n) for n in names)
         over = f"the budget of {config.budget.minutes:g} minutes has no room for its"
         left = {n: f"{over} {duration(c.effort.at(sizes))}" for n, c in applicable.items() if n not in names}
@@ -66,6 +72,7 @@ def choose(config: Config, case: Case) -> Choice:
         cards=cards,
         seconds={label: card.effort.at(sizes) for label, card in cards.items()},
         others={n: c for n, c in known.items() if n not in listed},
+        others_seconds={n: c.effort.at(sizes) for n, c in known.items() if n not in listed},
         left=left,
     )
 
@@ -174,31 +181,66 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _within(
-    applicable: Mapping[str, Card], questions: Sequence[Question], cost: Callable[[Card], float], seconds: float
-) -> list[str]:
-    """Names that fit, in the order they run: cheapest first."""
-    cheapest = sorted(applicable, key=lambda n: (cost(applicable[n]), n))
-    first = choose_first({n: applicable[n] for n in cheapest}, questions)
-    chosen, spent = set(), 0.0
-    for name in (*first, *(n for n in cheapest if n not in first)):
-        if spent + cost(applicable[name]) <= seconds:
-            chosen.add(name)
-            spent += cost(applicable[name])
-    return [n for n in cheapest if n in chosen]
+class Credit(NamedTuple):
+    """What an attack earns where it asks one question."""
+
+    question: str
+    required: bool
+    worth: float
 
 
-def choose_first(cards: Mapping[str, Card], questions: Sequence[Question]) -> list[str]:
-    """The first of `cards` to ask each question, in the order of the questions, required ones before others."""
-    found: list[str] = []
-    for q in sorted(questions, key=lambda q: not q.required):
+def give_credits(
+    cards: Mapping[str, Card], questions: Sequence[Question], traffic: Traffic
+) -> dict[str, list[Credit]]:
+    """Which questions each attack asks, of its reader or of others of the same message, and what they earn."""
+    earned: dict[str, list[Credit]] = {name: [] for name in cards}
+    bounding = {n for n in cards if catalog.load("attacks", n).count_people is not Attack.count_people}
+    for q in questions:
         if q.kind == MESSAGES:
             continue
-        reach = Reach(Position(q.observer), Kind(q.kind))
-        name = next((n for n, card in cards.items() if is_about(card, q.aim, reach)), None)
-        if name is not None and name not in found:
-            found.append(name)
-    return found
+        places = list_twins(Reach(Position(q.observer), Kind(q.kind)), traffic)
+        for name, card in cards.items():
+            if any(is_about(card, q.aim, place) for place in places):
+                worth = 1.0 if name in bounding else DEMONSTRATING
+                earned[name].append(Credit(q.id, q.required, worth))
+    return earned
+
+
+def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float]) -> list[str]:
+    """Attacks in the order in which they earn most per second; those that earn nothing new are left out.
+
+    Each question earns its largest credit once. Required questions come first, then the others.
+    """
+    ranked: list[str] = []
+    earned: dict[str, float] = {}
+
+    def gain(name: str, required: bool) -> float:
+        new = (max(0.0, c.worth - earned.get(c.question, 0.0)) for c in credits[name] if c.required is required)
+        return sum(new) / max(cost[name], LEAST_SECONDS)
+
+    for required in (True, False):
+        left = [n for n in sorted(credits, key=lambda n: (cost[n], n)) if n not in ranked]
+        while left:
+            best = max(left, key=lambda n: gain(n, required))  # of equals the cheapest
+            if not gain(best, required):
+                break
+            ranked.append(best)
+            left.remove(best)
+            for c in credits[best]:
+                earned[c.question] = max(earned.get(c.question, 0.0), c.worth)
+    return ranked
+
+
+def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], seconds: float) -> list[str]:
+    """Names that fit, in the order they run: cheapest first."""
+    cheapest = sorted(cost, key=lambda n: (cost[n], n))
+    first = rank_attacks(credits, cost)
+    chosen, spent = set(), 0.0
+    for name in (*first, *(n for n in cheapest if n not in first)):
+        if spent + cost[name] <= seconds:
+            chosen.add(name)
+            spent += cost[name]
+    return [n for n in cheapest if n in chosen]
 
 
 def _sizes(config: Config, case: Case) -> Sizes:

@@ -36,7 +36,7 @@ def plan_questions(config: Config, case: Case, choice: Choice, demands: Demands)
         for label, card in choice.cards.items()
         if scene.modality in card.modality and not scene.traffic.missing(card, title)
     ]
-    answers = Answers(attempts=attempts, others=choice.others, left=choice.left)
+    answers = Answers(attempts=attempts, others=choice.others, seconds=choice.others_seconds, left=choice.left)
     asked = answer_questions(list_questions(scene, demands), scene, answers)
     return asked + _list_of_rules(config, demands)
 
@@ -75,6 +75,7 @@ def ask_questions(
     answers = Answers(
         attempts=attempts,
         others=choice.others,
+        seconds=choice.others_seconds,
         left=choice.left,
         findings=findings,
         limits=limits,

@@ -197,13 +197,14 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     join_leaks(of_attacks)
     people = count_exposed(of_attacks)
     findings = worst_first(findings)
+    seen = exposures(manifest(run.artifacts))
     result = AuditResult(
-        title=config.title,
+        title=_name_report(config),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         system=_describe_system(config),
         headline=headline(findings, questions, attacked),
-        scope=scope(case, findings),
-        exposures=exposures(manifest(run.artifacts)),
+        scope=scope(case, findings, seen),
+        exposures=seen,
         questions=questions,
         findings=findings,
         figures=[*figures, *timelines(history), *_clock(run, case, history)],
@@ -251,6 +252,13 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
     for finding in result.findings:
         if better := describe_changes(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+
+
+def _name_report(config: Config) -> str:
+    """Its title; of a recorded federation without one, what its operator calls the federation."""
+    if config.subject is not None and config.title == Config.model_fields["title"].default:
+        return config.subject.title
+    return config.title
 
 
 def _read_answers(run: RunDir, tests: int) -> NDArray[np.bool_] | None:

@@ -358,8 +358,8 @@ class Contradicted(Subject):
             missed = ", ".join(self.checked.missed)
             return Verdict(
                 outcome=Outcome.INCONCLUSIVE,
-                reason=f"Planted lies were not told from honest clients here ({missed}), so nobody is named, "
-                "and that means nothing.",
+                reason=f"Planted lies could not be distinguished from honest clients here ({missed}), so nobody "
+                "is named, and that means nothing.",
             )
         return None
 
@@ -367,7 +367,7 @@ class Contradicted(Subject):
         title = {
             Outcome.DEMONSTRATED: "Some clients' updates contradict what these clients claim to hold",
             Outcome.NOT_DEMONSTRATED: "No client's update contradicts what the client claims to hold",
-            Outcome.INCONCLUSIVE: "Whether updates contradict what clients claim to hold could not be told",
+            Outcome.INCONCLUSIVE: "Whether updates contradict what clients claim to hold is not known",
         }
         return {
             "id": "claimed-counts",
@@ -397,7 +397,7 @@ class Contradicted(Subject):
         told = [describe_count(x) for x in named[:MOST_NAMED]]
         more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
         listed = f"{'; '.join([*told, *more])}. " if told else ""
-        left = f" {c.left_out} more were not checked: too few examples to tell, or no time." if c.left_out else ""
+        left = f" {c.left_out} more were not checked: too few examples, or no time." if c.left_out else ""
         return (
             f"{listed}The change of the last layer of {fmt.plural(len(c.clients), 'client')} was compared with "
             "that of honest clients that hold what is claimed, made of the auditor's own examples. A claim is "

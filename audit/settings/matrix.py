@@ -24,7 +24,7 @@ class Matrix(Group):
     """What is crossed; nobody malicious and the rule `mean` are always there, and two controls."""
 
     adversaries: tuple[AttackSpec, ...] = Field(
-        min_length=1, max_length=50, description="a list of plugins; an `id` tells one from itself"
+        min_length=1, max_length=50, description="a list of plugins; an `id` distinguishes one from itself"
     )
     aggregators: tuple[AttackSpec, ...] = Field(
         default=(), max_length=50, description="rules beside the mean; `assumed` sets f where a rule assumes one"

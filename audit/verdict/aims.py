@@ -4,7 +4,7 @@ It is read from the kinds' own rows (fl/kinds.py) and names no attack, so that a
 whether or not anybody has an attack on it. A kind that stands in no family is asked everything.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from fedaudit.fl.artifact import Channel
@@ -13,7 +13,6 @@ from fedaudit.fl.threats.threat import Aim
 
 NAMED = (Aim.INVERSION, Aim.RECONSTRUCTION)  # one harm: a person is named among others
 FROM_CLIENTS = frozenset({Channel.UPLINK, Channel.RELAY})
-MESSAGES = "messages"  # what is asked of no content: that a message is sent, and when
 
 
 class Family(NamedTuple):
@@ -64,21 +63,6 @@ FAMILIES = (  # the first that holds
         (Aim.INVERSION, Aim.REGURGITATION, Aim.LINKAGE),
     ),
 )
-
-EXPOSED_IF: Mapping[Aim, str] = {  # when a person, or an answer of the model, counts
-    Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
-    Aim.MEMBERSHIP: "the person is flagged as a member at 1 % false alarms",
-    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is right",
-    Aim.INVERSION: "the person is named among others by what is drawn from a message",
-    Aim.RECONSTRUCTION: "the person is named among others by what is drawn from a change",
-    Aim.REGURGITATION: "a model emits the record",
-    Aim.LINKAGE: "a person or message is given to the right client",
-    Aim.AVAILABILITY: "an answer is lost",
-    Aim.TARGETED: "an answer of the targeted class is lost",
-    Aim.BACKDOOR: "an input with the trigger gets the attacker's answer",
-    Aim.INTEGRITY: "an answer is lost to a false claim",
-    Aim.DROPOUT: "an answer is lost while clients are away",
-}
 
 
 def find_family(kind: Kind) -> Family:

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-from fedaudit.audit.verdict.limits import count_answered, name_question, name_questions
+from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Answer
-from fedaudit.reports.questions import State
+from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 2  # of one answer
 MOST_BOUNDS = 2
 LAW = (
-    "The audit is evidence for an impact assessment (GDPR, Article 35) and for a claim of anonymity (EDPB "
-    "Opinion 28/2024). It decides no legal question."
+    "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
+    "Opinion 28/2024); it decides no legal question."
 )
-EVIDENCE, ASKED, SCOPE = "Evidence by finding", "What was asked", "What was audited"
+EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
 
 def answers(result: AuditResult) -> list[Answer]:
@@ -28,34 +28,58 @@ def answers(result: AuditResult) -> list[Answer]:
         if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
     ]
     return [
-        Answer(question="How many people, at most?", answer=_most(result), where=ASKED),
-        Answer(question="Do the attacks work at all?", answer=_planted(ran), where=EVIDENCE),
-        Answer(question="Do they raise false alarms?", answer=_blind(ran), where=EVIDENCE),
+        Answer(question="How many people?", answer=_people(result), where=ASKED),
+        Answer(question="Who can do it?", answer=_who(ran, result), where="Who saw what"),
+        Answer(question="How sure is it?", answer=f"{_planted(ran)} {_blind(ran)}", where=EVIDENCE),
         Answer(question="Which questions are open?", answer=_open(result), where=ASKED),
         Answer(question="What was not tested?", answer=_untried(result), where=ASKED),
-        Answer(question="Which attackers were tested?", answer=_conduct(ran, result), where=SCOPE),
         Answer(
             question="Does differential privacy limit the harm?",
             answer=_bound(result),
             where="Differential privacy budget",
         ),
         Answer(question="Does it hold elsewhere?", answer=_data(result), where=SCOPE),
-        Answer(question="What does the law ask?", answer=LAW, where="Anonymity dossier"),
+        Answer(question="What does the law ask?", answer=_law(result), where="Anonymity dossier"),
     ]
 
 
-def _most(result: AuditResult) -> str:
-    """Upper bounds by question, the largest first, and how many questions nothing bounds."""
+def _people(result: AuditResult) -> str:
+    """Who is exposed, the largest upper limits, and how many questions have none."""
+    parts = []
+    if (heads := result.people) is not None:
+        low, high = heads.interval
+        parts.append(f"{heads.expected:,.0f} of {heads.people:,} are exposed, net of luck ({low:,} to {high:,}).")
     people = [q for q in result.questions if q.aim.is_against_people]
     bounds = sorted((q for q in people if q.at_most is not None and q.people), key=lambda q: -(q.at_most or 0))
-    shown = [f"{name_question(q)}: {q.at_most:,} of {q.people:,}" for q in bounds]
-    text = f"{_shorten(shown)}. " if shown else ""
-    free = [q for q in people if q.at_most is None]
-    return (
-        f"{text}No bound holds for {len(free)} of {fmt.plural(len(people), 'question')}."
-        if people
-        else "Not known."
-    )
+    shown = [f"{name_question(q)} {q.at_most:,} of {q.people:,}" for q in bounds]
+    if shown:
+        parts.append(f"Upper limits: {_shorten(shown)}.")
+    if free := [q for q in people if q.at_most is None]:
+        parts.append(f"No upper limit is known for {len(free)} of {fmt.plural(len(people), 'question')}.")
+    return " ".join(parts) or "Not known."
+
+
+def _who(ran: Sequence[Finding], result: AuditResult) -> str:
+    """Who succeeded, who read messages as well, and how attackers behaved."""
+    able = dict.fromkeys(name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
+    readers = dict.fromkeys(name_observer(q.observer) for q in result.questions if q.aim.is_against_people)
+    others = [o for o in readers if o not in able]
+    text = f"Shown for {_join(list(able))}." if able else "Shown for nobody."
+    if others:
+        names = _join(others)
+        text += f" {names[:1].upper()}{names[1:]} read messages as well; nothing was shown for them."
+    return f"{text} {_conduct(ran, result)}"
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _law(result: AuditResult) -> str:
+    """What the audit is evidence for; the conclusion is a lawyer's."""
+    shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
+    text = "What was demonstrated is evidence that data about people can be obtained. " if shown else ""
+    return f"{text}{LAW}"
 
 
 def _planted(ran: Sequence[Finding]) -> str:
@@ -65,18 +89,18 @@ def _planted(ran: Sequence[Finding]) -> str:
     found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
     lost = [f.id for f in tried if f not in found]
     text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found the leak that was planted for it"
-    rest = f"; not {', '.join(lost)}" if lost else ""
-    none = f"; for {len(ran) - len(tried)} none was planted" if len(ran) > len(tried) else ""
+    rest = f", {' and '.join(lost)} did not" if lost else ""
+    none = f"; no leak was planted for {len(ran) - len(tried)} others" if len(ran) > len(tried) else ""
     return f"{text}{rest}{none}."
 
 
 def _blind(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
     if not tried:
-        return "Not known: no attack was pointed at data that nobody trained on."
+        return "How often attacks raise false alarms is not known."
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
-    text = f"{fmt.plural(len(tried), 'attack was', 'attacks were')} pointed at data that nobody trained on"
-    return f"{text}; {', '.join(fired)} found a leak there." if fired else f"{text}; none found a leak there."
+    who = f"{', '.join(fired)} raised" if fired else "none raised"
+    return f"Of {fmt.plural(len(tried), 'attack')} on data that nobody trained on, {who} a false alarm."
 
 
 def _open(result: AuditResult) -> str:
@@ -85,15 +109,38 @@ def _open(result: AuditResult) -> str:
         return (
             "None: every required question has an answer." if result.questions else "All: no question was asked."
         )
-    return f"{fmt.plural(len(left), 'required question')}: {_shorten(name_questions(left))}."
+    return f"{fmt.plural(len(left), 'required question')}: {count_by_aim(left)}."
+
+
+def describe_more(left: Sequence[Question]) -> str:
+    """Which of these open questions more time would ask or settle, and how much of it; empty without any."""
+    if not left:
+        return ""
+    waiting = [q for q in left if q.next_attack]
+    untested = [q for q in left if not q.next_attack and q.more]
+    parts = []
+    if waiting:
+        seconds = {q.next_attack: q.seconds or 0.0 for q in waiting}
+        names = sorted(seconds, key=lambda n: (seconds[n], n))
+        more = f" and {fmt.plural(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
+        parts.append(
+            f"About {fmt.duration(sum(seconds.values()))} of one core would ask {len(waiting)} of "
+            f"{fmt.plural(len(left), 'open question')} (left out: {', '.join(names[:MOST_NAMES])}{more})."
+        )
+    if untested:
+        time = f" (about {fmt.duration(sum(q.seconds or 0.0 for q in untested))})"
+        parts.append(f"Testing more people{time} should settle {len(untested)}.")
+    if rest := len(left) - len(waiting) - len(untested):
+        parts.append(f"For {rest} no attack is known here that would settle them, whatever the time.")
+    return " ".join(parts)
 
 
 def _untried(result: AuditResult) -> str:
-    """What no attack asked: those that were left out, and those that fedaudit lacks."""
+    """What no attack asked: questions that were left out, and those for which fedaudit has no attack."""
     left = [q for q in result.questions if q.state is State.NOT_ASKED]
     lacking = [q for q in result.questions if q.state is State.NO_ATTACK]
-    parts = [f"Not tested: {_shorten(name_questions(left))}."] if left else []
-    parts += [f"No attack exists for: {_shorten(name_questions(lacking))}."] if lacking else []
+    parts = [f"{fmt.plural(len(left), 'question')} left out ({count_by_aim(left)})."] if left else []
+    parts += [f"fedaudit has no attack for {len(lacking)} ({count_by_aim(lacking)})."] if lacking else []
     if not result.questions:
         parts = ["Nothing was tested."]
     text = " ".join(parts) or f"{count_answered(result.questions)}; an attack ran for each of the others."
@@ -130,7 +177,8 @@ def _bound(result: AuditResult) -> str:
 
 
 def _data(result: AuditResult) -> str:
+    run = "One run" if result.imported else "One seed"
     return (
-        f"One seed, {result.scope.dataset}, {result.scope.model}. Rates go with the size of a group and the "
+        f"{run}, {result.scope.dataset}, {result.scope.model}. Rates go with the size of a group and the "
         "model: repeat with your data."
     )

@@ -10,21 +10,21 @@ from fnmatch import fnmatchcase
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import named
-from fedaudit.audit.verdict.answers import answers
-from fedaudit.audit.verdict.limits import count_answered, name_question, name_questions
+from fedaudit.audit.verdict.answers import answers, describe_more
+from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
 from fedaudit.audit.verdict.policy import Policy
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, demonstrated
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Decision, KeyNumber, Odds, Risk, Word
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
+STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
 # What decided, as Decision.rule names it
 SEVERE, REFUTED, OPEN, REQUIRED = "severe-finding", "bound-refuted", "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
-MOST_NAMED = 3  # open questions of one sentence
 # What is proved or seen rather than measured, by patterns of the policy's measures
 FACTS = {
     "raw_examples_sent": "Clients' own examples are sent as they are",
@@ -54,11 +54,12 @@ def decide(result: AuditResult, policy: Policy, terms: Terms = NO_TERMS) -> Deci
     ]
     left = list_open(result.questions, terms)
     word, rule = _choose_word(result, failing, left, terms)
-    shown = risks(result, policy)
+    shown = risks(result, policy, failing)
     return Decision(
         word=word,
         rule=rule,
-        sentence=_sentence(word, rule, result, left, terms),
+        sentence=_sentence(rule, result, failing, left, terms),
+        more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
         answers=answers(result),
@@ -98,18 +99,22 @@ def list_harms(result: AuditResult) -> list[Finding]:
     return [f for f in demonstrated(result.findings) if f.source != "accountant"]
 
 
-def _sentence(word: Word, rule: str, result: AuditResult, left: Sequence[Question], terms: Terms) -> str:
+def _sentence(
+    rule: str, result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms
+) -> str:
     """What was demonstrated, how many questions are answered, and what the word rests on."""
-    severities = [
-        f.severity for f in (demonstrated(result.findings) if word is Word.NOT_READY else list_harms(result))
-    ]
+    # that no epsilon limits what could be learned is no demonstration, unless the policy forbids it
+    shown = [f for f in demonstrated(result.findings) if f.source != "accountant" or f.id in failing]
+    severities = [f.severity for f in shown]
     parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
     text = f"{', '.join(parts)} demonstrated" if parts else "Nothing was demonstrated"
     text += f", {len(terms.accepted)} accepted by name" if terms.accepted else ""
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
     text += f"; {count_answered(result.questions)}."
     reasons = {
-        SEVERE: "A leak or a harm at or above the bar succeeded against this federation.",
+        SEVERE: "A leak or a harm at or above the bar succeeded against this federation."
+        if any(f.id in failing for f in shown if f.source not in STATEMENTS)
+        else "What is stated of a protection does not hold, or does not cover what ran.",
         REFUTED: "A limit on the privacy loss that is stated does not hold.",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left),
@@ -124,9 +129,7 @@ def _describe_open(left: Sequence[Question]) -> str:
     """Which required questions are open, and what would settle the first that can be settled."""
     if not left:
         return "No question could be asked, so no attack could succeed."
-    names = name_questions(left)
-    text = f"Open: {'; '.join(names[:MOST_NAMED])}"
-    text += f"; and {len(names) - MOST_NAMED} more." if len(names) > MOST_NAMED else "."
+    text = f"Required questions are open: {count_by_aim(left)}."
     bounded = next((q for q in left if q.at_most is not None), None)
     if bounded is None:
         first = left[0]
@@ -162,10 +165,16 @@ def _describe_ready(result: AuditResult) -> str:
     )
 
 
-def risks(result: AuditResult, policy: Policy) -> list[Risk]:
-    """What was demonstrated, worst first; findings of one harm by one party are one row."""
+def risks(result: AuditResult, policy: Policy, failing: Sequence[str]) -> list[Risk]:
+    """What was demonstrated, worst first; findings of one harm by one party are one row.
+
+    A privacy bound that is absent or large harms nobody, and is a row only where it forbids a deployment.
+    """
     rows: dict[tuple[str, str], Risk] = {}
     for finding in demonstrated(result.findings):
+        is_bound = finding.source == "accountant" and "epsilon_upper" in _list_measures(finding, policy)
+        if is_bound and finding.id not in failing:
+            continue
         row = _risk(finding, result, policy)
         same = rows.setdefault((row.what, row.who), row)
         if same is not row:
@@ -173,8 +182,13 @@ def risks(result: AuditResult, policy: Policy) -> list[Risk]:
     return list(rows.values())
 
 
+def _list_measures(finding: Finding, policy: Policy) -> list[str]:
+    """What the rule that graded a finding reads."""
+    return [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
+
+
 def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
-    measures = [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
+    measures = _list_measures(finding, policy)
     here = [e for e in finding.evidence if e.control == "none" and e.place == finding.where]
     quoted = next(
         (e for m in measures for e in here if fnmatchcase(e.measure, m) and named(e.measure).harm), None
@@ -195,12 +209,30 @@ def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
 
 
 def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
-    """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share."""
+    """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share.
+
+    A place that few messages of the run reach is graded by replays too, and their interval stands beside.
+    """
     if quoted.unit != "fraction":
         return []
     guess = quoted.strongest.value if quoted.strongest else None
     group = float(quoted.condition["n"]) if "n" in quoted.condition else None
-    return [Odds(group=group, value=quoted.value, interval=quoted.interval, guess=guess, graded=True)]
+    replays = (
+        e.interval
+        for e in finding.evidence
+        if (e.measure, e.control, e.condition.get("origin")) == (quoted.measure, "none", "replayed")
+        and e.condition.get("n") == quoted.condition.get("n")
+    )
+    return [
+        Odds(
+            group=group,
+            value=quoted.value,
+            interval=quoted.interval,
+            guess=guess,
+            replayed=next(replays, None) if quoted.condition.get("origin") != "replayed" else None,
+            graded=True,
+        )
+    ]
 
 
 def _note(finding: Finding, quoted: Evidence | None) -> str:
@@ -216,8 +248,7 @@ def _who(finding: Finding) -> str:
     position = finding.threat.position.replace("_", " ")
     if finding.threat.conduct != "honest_but_curious":
         return f"a malicious {position}"
-    known = {"server": "the server", "client": "another client", "public": "whoever gets the model"}
-    return known.get(position, position)
+    return name_observer(finding.threat.position)
 
 
 def _whom(finding: Finding, result: AuditResult) -> str:
@@ -231,7 +262,7 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     if asked and len(bounds) == len(asked):
         worst = max(bounds, key=lambda q: q.at_most or 0)
         return f"{worst.at_most:,} of {worst.people:,}"
-    return "no bound: it could be everybody"
+    return "no upper limit is known"
 
 
 def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
@@ -242,7 +273,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        text = f"people are exposed beyond luck ({low:,} to {high:,} at 95 % confidence)"
+        text = f"people are exposed, net of luck ({low:,} to {high:,} at 95 % confidence)"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

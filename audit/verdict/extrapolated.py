@@ -43,7 +43,7 @@ def extrapolated(finding: Finding, subject: Attacked, policy: Policy) -> Finding
     card = subject.file["card"]
     return finding.model_copy(
         update={
-            "title": f"{card['title']}: as many planted examples tell {card['learns']} (extrapolated)",
+            "title": f"{card['title']}: as many planted examples reveal {card['learns']} (extrapolated)",
             "severity": severity,
             "extrapolated": True,
             "reason": f"Extrapolated from planted messages, so {severity} and not {verdict.severity}, one level "

@@ -93,8 +93,9 @@ class Attacked(Subject):
     def _summary(self, verdict: Verdict) -> str:
         if self.unverified:
             many = fmt.plural(len(self.file["assertions"]), "client")
-            told = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
-            return f"The attack ran on the recorded messages. {told}; nobody told the auditor what clients hold."
+            claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
+            text = f"The attack ran on the recorded messages. {claims}"
+            return f"{text}; what clients hold was not given to the auditor."
         return self.file["reason"] if self.unsettled else _summary(self.found, verdict)
 
     def figures(self, finding: Finding) -> list[Figure]:
@@ -121,7 +122,7 @@ def _title(outcome: Outcome, attack: str, learns: str) -> str:
     return {
         Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
         Outcome.NOT_DEMONSTRATED: f"{attack}: no leak was demonstrated",
-        Outcome.INCONCLUSIVE: f"{attack}: the attack could not tell",
+        Outcome.INCONCLUSIVE: f"{attack}: the attack gave no answer",
         Outcome.NOT_APPLICABLE: f"{attack}: does not apply to this run",
         Outcome.FAILED: f"{attack}: the attack failed to run",
     }[outcome]
@@ -180,8 +181,8 @@ def headline(
         return found
     ran = fmt.plural(unverified, "attack")
     text = (
-        f"Nothing that attacks claim could be verified: {ran} ran on the recorded messages, and nobody told the "
-        f"auditor what clients hold. {found.sentence}"
+        f"Nothing that attacks claim could be verified: {ran} ran on the recorded messages, and what clients "
+        f"hold was not given to the auditor. {found.sentence}"
     )
     return found.model_copy(update={"sentence": text})
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from fedaudit.audit.verdict.aims import MESSAGES
 from fedaudit.reports import format as fmt
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import Question, State, count_by_aim
 
 LIMITS = [
     "The audit answers the questions that its table marks as answered, by the attacks that are named there and "
@@ -18,8 +17,8 @@ OF_SIMULATED = [
     "intervals cover the trials of this run, not the choice of the run."
 ]
 OF_RECORDED = [
-    "This federation was not simulated: it ran elsewhere, once. What its recorder did not see is not in it; "
-    "what its operator states and no message bears out is taken at its word."
+    "This federation was not simulated: it ran elsewhere, once. Messages that its recorder did not see are "
+    "missing. Statements of its operator that no message confirms are taken at their word."
 ]
 REPLAYED = (
     "Replayed artifacts were recomputed by the auditor with the models that clients really uploaded; "
@@ -41,10 +40,17 @@ KEPT = (
     "The run folder holds what clients sent, and examples of theirs where those were given. Keep it as long as "
     "the audit may have to be repeated and no longer; `fedaudit shred RUN` removes them and leaves the audit."
 )
+OBSERVERS = {
+    "server": "the server",
+    "client": "another client",
+    "next_client": "the next client",
+    "colluding_clients": "clients in collusion",
+    "public": "whoever gets the model",
+}
 UNANSWERED = (
-    (State.NO_ATTACK, "fedaudit has no attack that asks"),
-    (State.NOT_ASKED, "This audit did not ask"),
-    (State.INCONCLUSIVE, "This audit asked without an answer"),
+    (State.NO_ATTACK, "fedaudit has no attack for {}"),
+    (State.NOT_ASKED, "No attack of this audit asked {}"),
+    (State.INCONCLUSIVE, "Attacks ran without an answer to {}"),
 )
 
 
@@ -62,17 +68,18 @@ def list_limits(questions: Sequence[Question], *, simulated: bool) -> list[str]:
 
 
 def list_unanswered(questions: Sequence[Question]) -> Iterator[str]:
-    """A sentence for each way of standing open, with every aim and artifact that does."""
+    """A sentence for each way of standing open, with the number of questions by aim; the table names each."""
     for state, words in UNANSWERED:
         if left := [q for q in questions if q.state is state]:
-            yield f"{words}: {'; '.join(name_questions(left))}."
+            text = words.format(fmt.plural(len(left), "question"))
+            yield f"{text} ({count_by_aim(left)}); the table of questions names each."
 
 
 def name_questions(questions: Sequence[Question]) -> list[str]:
     """Questions in words, those of one aim and reader together: "membership, server: loss, model"."""
     places = sorted(questions, key=_place)  # stable: artifacts keep their order
     return [
-        f"{aim}, {observer}: {', '.join(dict.fromkeys(map(name_artifact, some)))}"
+        f"{aim}, {observer}: {', '.join(dict.fromkeys(q.artifact for q in some))}"
         for (aim, observer), some in groupby(places, key=_place)
     ]
 
@@ -81,15 +88,14 @@ def _place(q: Question) -> tuple[str, str]:
     return str(q.aim), q.observer.replace("_", " ")
 
 
-def name_artifact(q: Question) -> str:
-    """The artifact of a question, with its rounds where these are not all."""
-    what = "that a message is sent, and when" if q.kind == MESSAGES else q.kind.replace("_", " ")
-    return what if q.rounds.startswith(("all ", "the only")) else f"{what} ({q.rounds})"
-
-
 def name_question(q: Question) -> str:
     """One question in words."""
-    return f"{q.aim}, {q.observer.replace('_', ' ')}, {name_artifact(q)}"
+    return f"{q.aim} by {name_observer(q.observer)} ({q.artifact})"
+
+
+def name_observer(position: str) -> str:
+    """Who reads messages, in words."""
+    return OBSERVERS.get(position, f"a {position.replace('_', ' ')}")
 
 
 def count_answered(questions: Sequence[Question]) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fedaudit.attacks.attack import Card
 from fedaudit.attacks.people import SMALL
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic
-from fedaudit.audit.verdict.aims import FROM_CLIENTS, MESSAGES, is_same_harm, list_aims
+from fedaudit.audit.verdict.aims import FROM_CLIENTS, is_same_harm, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
 from fedaudit.audit.verdict.people import Bound, bound_exposed
 from fedaudit.audit.verdict.policy import Demands
@@ -29,7 +29,7 @@ from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import MESSAGES, Question, State
 from fedaudit.reports.result import Finding, Outcome
 
 REST = ".other_rounds"
@@ -62,6 +62,7 @@ class Answers:
 
     attempts: Sequence[Attempt]
     others: Mapping[str, Card] = field(default_factory=dict)  # every other attack that exists, by name
+    seconds: Mapping[str, float] = field(default_factory=dict)  # of these
     left: Mapping[str, str] = field(default_factory=dict)  # name -> why one that could run did not
     findings: Sequence[Finding] = ()
     limits: Sequence[PrivacyBound] = ()
@@ -271,7 +272,7 @@ def _explain_unasked(
     kept_out = [a for a in mine if not a.ran and rounds.sent and not rounds.kept]
     fitting = [
         name
-        for twin in _list_twins(reach, scene.traffic)
+        for twin in list_twins(reach, scene.traffic)
         for name in list_fitting(answers.others, q.aim, twin, scene.modality)
         if not scene.traffic.missing(answers.others[name], "")
     ]
@@ -279,9 +280,12 @@ def _explain_unasked(
     if kept_out or (rounds.sent and not rounds.kept and (fitting or unopened)):
         return {"state": State.NOT_ASKED, "why": "its messages were not recorded (setting record)"}
     if fitting:
+        fitting = sorted(set(fitting), key=lambda n: (answers.seconds.get(n, math.inf), n))
         reason = next((answers.left[n] for n in fitting if n in answers.left), "")
         why = f"left out: {', '.join(fitting)}"
-        return {"state": State.NOT_ASKED, "why": f"{why} ({reason})" if reason else why}
+        text = f"{why} ({reason})" if reason else why
+        seconds = answers.seconds.get(fitting[0])
+        return {"state": State.NOT_ASKED, "why": text, "next_attack": fitting[0], "seconds": seconds}
     if unopened:
         return {"state": State.NOT_ASKED, "why": f"{', '.join(a.id for a in unopened)} did not open it"}
     if mine:
@@ -294,7 +298,7 @@ def _explain_unasked(
     return {}
 
 
-def _list_twins(reach: Reach, traffic: Traffic) -> list[Reach]:
+def list_twins(reach: Reach, traffic: Traffic) -> list[Reach]:
     """The same artifact as it is read here, and elsewhere where the server sends it: one message for all."""
     paths = traffic.paths
     if FROM_CLIENTS & paths[reach]:

@@ -11,14 +11,20 @@ from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.population import content
 from fedaudit.fl.model import count
 from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.format import plural
 from fedaudit.reports.result import Finding, Scope
 
 RECORDED = "This federation was not simulated: it ran elsewhere, and its messages were recorded there."
+BUDGETS = ("epsilon", "delta")  # methods use the letters for other things
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
-def scope(case: Case, findings: Sequence[Finding]) -> Scope:
-    """From the case, its data and the threat models of the attacks that ran."""
+def scope(case: Case, findings: Sequence[Finding], seen: Sequence[Exposure] = ()) -> Scope:
+    """From the case, its data and the threat models of the attacks that ran.
+
+    Where the training is not known, rounds are those in which clients sent something, by who saw what.
+    """
     held, data = counts(case), case.data
     initial = case.initial()
     threats: list[ThreatModel] = []
@@ -27,10 +33,11 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
             continue
         if finding.threat not in threats:
             threats.append(finding.threat)
+    rounds = [e.rounds for e in seen if e.single_client]
     cells = held[held > 0]
     text = [
         *(sentence.rstrip(".") for sentence in case.about.clients),
-        f"The smallest class of any client has {int(cells.min()) if len(cells) else 0} examples",
+        f"The smallest class of any client has {plural(int(cells.min()) if len(cells) else 0, 'example')}",
     ]
     records = holders(case)
     text += _describe_overlaps(case, records)
@@ -46,7 +53,7 @@ def scope(case: Case, findings: Sequence[Finding]) -> Scope:
         ),
         clients=case.clients,
         clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
-        rounds=case.training.rounds if case.training else 0,
+        rounds=case.training.rounds if case.training else max(rounds, default=0),
         model=case.about.model,
         parameters=count(initial) if initial else 0,
         training=_settings(case.training) if case.training else {},
@@ -70,7 +77,7 @@ def _describe_overlaps(case: Case, records: Mapping[bytes, Held]) -> list[str]:
         text.append(f"{copied:,} examples are held more than once by one client")
     if unknown:
         whom = "the clients" if len(unknown) == case.clients else f"{len(unknown):,} clients"
-        text.append(f"Which examples {whom} hold was not told, so that none of them lies with two is assumed")
+        text.append(f"Which examples {whom} hold is not known; it is assumed that no two of them hold the same")
     return text
 
 
@@ -85,8 +92,15 @@ def _describe_groups(case: KnownFederation, records: Mapping[bytes, Held]) -> st
 
 
 def _settings(config: Any) -> dict[str, str]:
-    """Settings of the method; `rounds` has a line of its own."""
-    return {f.name: _shown(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name != "rounds"}
+    """Settings of the method; `rounds` has a line of its own.
+
+    A setting that has the name of a privacy budget and is none says so.
+    """
+    names = [f.name for f in dataclasses.fields(config) if f.name != "rounds"]
+    return {
+        f"{n} (a constant of the method, no privacy budget)" if n in BUDGETS else n: _shown(getattr(config, n))
+        for n in names
+    }
 
 
 def _shown(value: Any) -> str:

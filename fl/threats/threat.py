@@ -49,7 +49,26 @@ class Aim(StrEnum):
         """Whether it is about people's data; otherwise about what the model does."""
         return self in _AGAINST_PEOPLE
 
+    @property
+    def words(self) -> str:
+        """When a person, or an answer of the model, counts as exposed."""
+        return _WORDS[self]
 
+
+_WORDS = {
+    Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
+    Aim.MEMBERSHIP: "the person is recognised as one whose data were trained on, at 1 % false alarms",
+    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is right",
+    Aim.INVERSION: "the person is named among others by what is drawn from a message",
+    Aim.RECONSTRUCTION: "the person is named among others by what is drawn from a change",
+    Aim.REGURGITATION: "a model emits the record",
+    Aim.LINKAGE: "a person or message is given to the right client",
+    Aim.AVAILABILITY: "an answer is lost",
+    Aim.TARGETED: "an answer of the targeted class is lost",
+    Aim.BACKDOOR: "an input with the trigger gets the attacker's answer",
+    Aim.INTEGRITY: "an answer is lost to a false claim",
+    Aim.DROPOUT: "an answer is lost while clients are away",
+}
 _AGAINST_PEOPLE = frozenset(
     {
         *(Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION),

@@ -76,7 +76,6 @@ def _set(document: Document, **options: Any) -> Any:
         for block, following in itertools.pairwise(blocks):
             # a paragraph that leads to a table must not stay behind on the page before
             block["leads"] = following["kind"] in ("table", "bullets", "code")
-        blocks = list(_paired(blocks))
         card = chapter.card
         chapters.append({"title": card.title, "new_page": card.new_page, "front": card.front, "blocks": blocks})
     content = {
@@ -173,27 +172,6 @@ def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
             yield block
         elif block.on_paper:
             yield from _unfolded(block.blocks)
-
-
-NARROW = 8  # columns of a gallery that leave room for another beside it
-
-
-def _paired(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Narrow galleries that follow each other share a line."""
-    waiting: dict[str, Any] | None = None
-    for block in blocks:
-        narrow = block["kind"] == "images" and len(block["strips"][0]["columns"]) <= NARROW
-        if waiting and narrow:
-            yield {"kind": "pair", "leads": False, "blocks": [waiting, block]}
-            waiting = None
-            continue
-        if waiting:
-            yield waiting
-        waiting = block if narrow else None
-        if not narrow:
-            yield block
-    if waiting:
-        yield waiting
 
 
 def _cell(cell: str | Cell) -> str | dict[str, Any]:

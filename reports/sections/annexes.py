@@ -1,12 +1,11 @@
 """Annexes: what a data-protection impact assessment and a technical documentation quote, from the findings."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question
+from fedaudit.reports.questions import Question, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
@@ -47,7 +46,7 @@ def _observers(result: AuditResult) -> list[Block]:
     positions |= dict.fromkeys(f.threat.position for f in result.findings if f.threat)
     rows = [_observer(p, result) for p in positions]
     if not rows:
-        return [Paragraph("No message was recorded, so nobody is known to have seen anything.")]
+        return [Paragraph("No message was recorded, so it is not known who saw anything.")]
     return [
         Table(
             header=[
@@ -74,15 +73,9 @@ def _observer(position: str, result: AuditResult) -> list[str]:
         OBSERVERS.get(position, position.replace("_", " ")),
         ", ".join(f.id for f in ran) or "none",
         _strongest(ran, result),
-        _list_unanswered(left),
+        count_by_aim(left) or "no question",
         _residual(ran, left),
     ]
-
-
-def _list_unanswered(questions: Sequence[Question]) -> str:
-    """How many questions stand open, by aim; the table of questions names the artifacts."""
-    counts = Counter(str(q.aim) for q in questions)
-    return ", ".join(f"{aim} {count}" for aim, count in counts.items()) or "no question"
 
 
 def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
@@ -118,7 +111,8 @@ def _technical(result: AuditResult) -> dict[str, str]:
     r = result.reproduction
     answered = sum(q.is_answered for q in result.questions)
     attacks = [f for f in result.findings if f.source in ("attack", "robustness")]
-    words = sorted({named(e.measure).words for f in attacks for e in f.evidence if e.control == "none"})
+    real = {f.id: [e for e in f.evidence if e.control == "none"] for f in attacks}
+    words = sorted({named(e.measure).words for evidence in real.values() for e in telling(evidence)})
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
         "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; {answered} of "

@@ -6,21 +6,24 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
 WORDS = {
+    "Safe": "a word that no audit says; a stronger adversary may do better than these attacks.",
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
     "Group": "the examples of one class at one client; in a group of one, the message is about one example.",
     "Guessing": "what an adversary without the messages reaches; only what lies above it comes from them.",
+    "Replays": "messages that the auditor makes anew, with clients' models and data.",
     "Redrawn": "a reconstruction is nearer to the true image than to others of its class.",
-    "Beyond luck": "after subtracting what the same attack gets right on people who took no part.",
+    "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "Bounded": "at most a tolerable number of people could be exposed, by leaks as visible as those we planted.",
     "Demonstrated": "an attack worked on this run, beyond guessing with its whole interval.",
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-LONGEST = 220  # signs of an answer
+OF_MEANS = ("Prototype", "Group", "Replays", "Redrawn")  # that only federations which send means need
+LONGEST = 260  # signs of an answer
 MOST_SEEN = 4  # rows that fit the page
 
 
@@ -32,7 +35,7 @@ class Behind(Section):
         if decision is None:
             return []
         return [
-            Heading("How sure are we"),
+            Heading("Who, how sure, and what is open"),
             Table(
                 header=["Question", "Answer", "Where"],
                 rows=[
@@ -46,23 +49,24 @@ class Behind(Section):
             ),
             Heading("Who saw what"),
             *_seen(result),
-            Heading("What this audit does not say"),
-            Bullets(
-                [
-                    "It never says *safe*. An attack that showed nothing bounds that attack, with those trials "
-                    "and that knowledge; a stronger adversary may do better."
-                ]
-            ),
             Heading("Words used"),
-            Paragraph(" ".join(f"*{word}*: {text}" for word, text in WORDS.items())),
+            Paragraph(" ".join(f"*{word}*: {text}" for word, text in _define(result).items())),
         ]
+
+
+def _define(result: AuditResult) -> dict[str, str]:
+    """The words of these pages, and what each question asks."""
+    of_means = any("prototype" in e.kind for e in result.exposures)
+    words = {word: text for word, text in WORDS.items() if of_means or word not in OF_MEANS}
+    aims = dict.fromkeys(q.aim for q in result.questions)
+    return words | {fmt.sentence_case(aim): f"{aim.words}." for aim in aims}
 
 
 def _seen(result: AuditResult) -> list[Block]:
     """A row a party and kind of message, in words; those of single clients first."""
     seen = sorted(result.exposures, key=lambda e: not e.single_client)
     if not seen:
-        return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
+        return [Paragraph("No message was recorded, so it is not known who saw anything.")]
     shown = seen[:MOST_SEEN]
     blocks: list[Block] = [
         Table(

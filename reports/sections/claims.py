@@ -134,7 +134,7 @@ def _sampled(rows: Sequence[ClaimRow]) -> Table:
         rows=table,
         align="lrrrl" + ("r" if cited else ""),
         widths=[4, 0.8, 1.2, 2, 1, *([1.0] if cited else [])],
-        caption="Epsilon of all releases. Sampling and shuffling count only if no reader can tell who took part.",
+        caption="Epsilon of all releases. Sampling and shuffling count only if no reader knows who took part.",
     )
 
 

@@ -34,15 +34,16 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
 }
 MOST_ROWS = 5  # of harms and options together, options first
 MOST_OPTIONS = 2
-MOST_NAMED = 2  # of the findings that do not fit
+MOST_NAMED = 1  # of the findings that do not fit
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_EFFECT = 150
-LONGEST_ADVICE = 240
-LONGEST_SENTENCE = 320  # of the banner
+LONGEST_EFFECT = 140
+LONGEST_ADVICE = 200
+LONGEST_SENTENCE = 300  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
+NO_LIMIT = "no upper limit of people"
 
 
 class Decision(Section):
@@ -67,6 +68,7 @@ class Decision(Section):
             Heading("What must be decided"),
             Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
+            *([Paragraph(f"*What more time would answer.* {decision.more}")] if decision.more else []),
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
 
@@ -81,9 +83,12 @@ def _describe_system(result: AuditResult) -> Table:
     stated = {key: getattr(s, key) or NOT_STATED for key in type(s).model_fields}
     rows = [
         ["System", f"{stated['name']}; purpose: {stated['purpose']}"],
-        ["Responsible", f"controller: {stated['controller']}; author of this audit: {stated['author']}"],
         ["Clients and data", f"clients are: {stated['clients']}; data: {stated['data']}"],
-        ["Dates", f"day of the audit: {stated['date']}; deployment: {stated['deployment']}"],
+        [
+            "Responsible",
+            f"controller: {stated['controller']}; author of this audit: {stated['author']}; day of the audit: "
+            f"{stated['date']}; deployment: {stated['deployment']}",
+        ],
     ]
     return Table(
         header=["Stated by the owner", "Not checked by the audit"],
@@ -97,11 +102,8 @@ def _describe_system(result: AuditResult) -> Table:
 
 def _explain_severity(decision: Record) -> str:
     """What a severity means for the decision; the policy has the rule of each."""
-    bar = f"A finding of severity {decision.bar} or worse forbids" if decision.bar else "No severity forbids"
-    return (
-        f"*Severity* (critical, high, medium, low) is set by rules of the policy. {bar} deployment; anything "
-        "less must be treated or accepted in writing."
-    )
+    bar = f"{decision.bar} or worse forbids deployment" if decision.bar else "none forbids deployment"
+    return f"*Severity* follows the policy: {bar}, anything less must be treated or accepted in writing."
 
 
 def _risks(decision: Record, most: int) -> list[Block]:
@@ -123,14 +125,14 @@ def _risks(decision: Record, most: int) -> list[Block]:
                 for r in shown
             ],
             align="llll",
-            widths=[2.7, 2.3, 3.7, 1.3],
+            widths=[3.8, 1.7, 3.2, 1.3],
             caption="What was demonstrated, worst first; findings of the same harm share a row.",
             numbered=False,
         )
     ]
     if more := decision.risks[len(shown) :]:
         text = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
-        text += f"; and {len(more) - MOST_NAMED} others" if len(more) > MOST_NAMED else ""
+        text += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
         blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
     return blocks
 
@@ -147,7 +149,8 @@ def _beside(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
-    return f"95 % interval: {fmt.interval(best.interval, 'fraction')}"
+    beside = f"; in replays {fmt.interval(best.replayed, 'fraction')}" if best.replayed else ""
+    return f"95 % interval: {fmt.interval(best.interval, 'fraction')}{beside}"
 
 
 def _options(result: AuditResult) -> Table:
@@ -173,12 +176,14 @@ def _advise(result: AuditResult) -> str:
     """What to do first and what it costs, or that no option is recommended."""
     if any(r.recommended for r in result.alternatives):
         return result.recommendation
+    remedies = _remedies(result)
+    first = f"{remedies[0]}. " if remedies else ""
     if len(result.alternatives) > 1:
-        return "None of these options is recommended; each row says why."
+        return f"{first}No measured option is recommended: each row says why."
     if result.recommendation:
-        return result.recommendation
-    if remedies := _remedies(result):
-        return f"{remedies[0]}. What this would cost was not measured."
+        return f"{first}{result.recommendation}"
+    if remedies:
+        return f"{first}What this would cost was not measured."
     open_questions = sum(q.is_open for q in result.questions)
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
@@ -193,8 +198,8 @@ def _effect(row: Alternative) -> str | Cell:
     if not row.finished or row.word is None:
         return "not run to the end"
     parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
-    if row.at_most is not None:
-        parts.append(f"at most {row.at_most:,} of {row.people:,} people")
+    limit = f"at most {row.at_most:,} of {row.people:,} people" if row.at_most is not None else NO_LIMIT
+    parts.append(limit)
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound and row.bound.status is Status.REFUTED:
@@ -210,7 +215,9 @@ def _cost(row: Alternative, audited: Alternative) -> str:
 
 
 def _remedies(result: AuditResult) -> list[str]:
-    """What the demonstrated findings ask for, worst first, each once."""
+    """What the demonstrated findings ask for, worst first, each once; what leaks before what has no bound."""
     found = [f for f in result.findings if f.is_demonstrated and f.remedy]
+    failing = result.decision.failing if result.decision else []
+    found.sort(key=lambda f: f.source == "accountant" and f.id not in failing)
     once = dict.fromkeys(fmt.sentence_case(f.remedy.split(". ")[0].rstrip(".").replace("`", "")) for f in found)
     return list(once)[:MOST_OPTIONS]

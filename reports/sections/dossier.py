@@ -14,8 +14,9 @@ from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Folded, Heading, Paragraph, Section, Table
 
-OUTSIDE = "Not by an audit."
+OUTSIDE = "Not answered by an audit:"
 Answer = Callable[[AuditResult], str]
+Row = tuple[str, str, Answer | None]  # source, what it asks, and the answer; None: no audit gives one
 
 
 class Dossier(Section):
@@ -26,32 +27,37 @@ class Dossier(Section):
             return []
         return [
             Paragraph(
-                "Each row is answered from this audit, or it says that no audit can answer it. Successful tests "
-                "are evidence against the attacks that ran, and no proof of anonymity. Rows are paraphrases: "
-                "compare them with the official texts."
+                "The tables have what this audit answers; what no audit answers stands below them. Successful "
+                "tests are evidence against the attacks that ran, and no proof of anonymity. Rows are "
+                "paraphrases: compare them with the official texts."
             ),
             Heading("EDPB Opinion 28/2024"),
-            _tabulate("EDPB", EDPB, result),
+            *_answer("EDPB", EDPB, result),
             Folded(
                 "OWASP, NIST, CNIL and EDPS",
-                [_tabulate("OWASP, NIST, CNIL and EDPS", STANDARDS, result)],
+                _answer("OWASP, NIST, CNIL and EDPS", STANDARDS, result),
                 on_paper=True,
             ),
         ]
 
 
-def _tabulate(of: str, rows: Sequence[tuple[str, str, Answer | str]], result: AuditResult) -> Table:
-    return Table(
-        header=["Source", "What it asks", "Answer"],
-        rows=[
-            [source, asked, answer if isinstance(answer, str) else answer(result)]
-            for source, asked, answer in rows
-        ],
-        align="lll",
-        widths=[1.7, 3.2, 4.6],
-        caption=f"What is asked by {of}, and what this audit answers.",
-        numbered=False,
-    )
+def _answer(of: str, rows: Sequence[Row], result: AuditResult) -> list[Block]:
+    """A table of the rows that this audit answers, and a sentence with those that no audit does."""
+    answered = [[source, asked, answer(result)] for source, asked, answer in rows if answer]
+    outside = [
+        f"{source} ({asked[:1].lower()}{asked[1:].rstrip('?')})" for source, asked, answer in rows if not answer
+    ]
+    return [
+        Table(
+            header=["Source", "What it asks", "Answer"],
+            rows=answered,
+            align="lll",
+            widths=[1.7, 3.2, 4.6],
+            caption=f"What is asked by {of}, and what this audit answers.",
+            numbered=False,
+        ),
+        Paragraph(f"*{OUTSIDE}* {'; '.join(outside)}."),
+    ]
 
 
 def count_states(questions: Sequence[Question]) -> str:
@@ -113,7 +119,7 @@ def _state_verdict(result: AuditResult) -> str:
     return f"{result.decision.word.words}. The legal conclusion is not by an audit."
 
 
-EDPB: tuple[tuple[str, str, Answer | str], ...] = (
+EDPB: tuple[Row, ...] = (
     ("Paragraph 46", "Context in which the model is released and used, and who has access", _list_readers),
     ("Paragraph 55", "Tests of membership inference", _of_aim(Aim.MEMBERSHIP)),
     ("Paragraph 55", "Tests of attribute inference", _of_aim(Aim.ATTRIBUTE)),
@@ -123,22 +129,22 @@ EDPB: tuple[tuple[str, str, Answer | str], ...] = (
     ("Paragraph 55", "Tests of reconstruction", _of_aim(Aim.RECONSTRUCTION)),
     ("Paragraph 58", "Documentation: threat models of the tests", _list_attackers),
     ("Paragraph 58", "Documentation: measures taken, and their measured effect", _describe_privacy),
-    ("Paragraph 58", "Documentation: impact assessment, advice of the data-protection officer", OUTSIDE),
+    ("Paragraph 58", "Documentation: impact assessment, advice of the data-protection officer", None),
 )
-STANDARDS: tuple[tuple[str, str, Answer | str], ...] = (
-    ("OWASP AISVS 11.2.1", "Inferred sensitive attributes are not returned in outputs", OUTSIDE),
-    ("OWASP AISVS 11.2.2", "Limits on the rate of queries", OUTSIDE),
-    ("OWASP AISVS 11.2.3", "Outputs are calibrated", OUTSIDE),
+STANDARDS: tuple[Row, ...] = (
+    ("OWASP AISVS 11.2.1", "Inferred sensitive attributes are not returned in outputs", None),
+    ("OWASP AISVS 11.2.2", "Limits on the rate of queries", None),
+    ("OWASP AISVS 11.2.3", "Outputs are calibrated", None),
     ("OWASP AISVS 11.2.4", "Differentially private training on sensitive data", _describe_privacy),
     ("OWASP AISVS 11.2.5", "Simulated membership inference is no better than guessing", _of_aim(Aim.MEMBERSHIP)),
     ("NIST AI RMF, MEASURE 1.1", "Risks that were not measured are documented", _list_gaps),
     ("NIST AI RMF, MEASURE 2.7", "Security and resilience are evaluated", _about_the_model),
     ("NIST AI RMF, MEASURE 2.10", "Privacy risk is examined", _about_people),
-    ("NIST AI RMF, MEASURE 2.11", "Fairness and bias are evaluated", OUTSIDE),
+    ("NIST AI RMF, MEASURE 2.11", "Fairness and bias are evaluated", None),
     ("NIST AI RMF, MEASURE 2.13", "The tests themselves are evaluated", _count_planted),
     ("CNIL, 22 July 2025", "Re-identification attacks are tested and documented", _about_people),
     ("CNIL, 22 July 2025", "Is the model subject to the GDPR?", _state_verdict),
-    ("CNIL, 22 July 2025", "Legal basis, information, rights of the people concerned", OUTSIDE),
-    ("EDPS, 5.4.3", "Leakage of personal data through programming interfaces", OUTSIDE),
-    ("EDPS, 5.5.1 and 5.5.2", "Identification, rectification and erasure of personal data", OUTSIDE),
+    ("CNIL, 22 July 2025", "Legal basis, information, rights of the people concerned", None),
+    ("EDPS, 5.4.3", "Leakage of personal data through programming interfaces", None),
+    ("EDPS, 5.5.1 and 5.5.2", "Identification, rectification and erasure of personal data", None),
 )

@@ -11,7 +11,7 @@ class Exposure(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.exposures:
-            return [Paragraph("No message was recorded, so no party is known to have seen anything.")]
+            return [Paragraph("No message was recorded, so it is not known who saw anything.")]
         return [
             Paragraph(
                 "Everything that crossed a trust boundary, by the party who could read it. "

@@ -18,6 +18,8 @@ from fedaudit.reports.section import (
     Table,
 )
 
+MOST_ROWS = 6  # of evidence on paper, unless the place that was graded has more
+
 
 def is_open(finding: Finding) -> bool:
     """A question the audit could not answer; calling its severity "none" would read as good news."""
@@ -42,28 +44,51 @@ class Findings(Section):
 
 
 def _finding(finding: Finding, result: AuditResult) -> list[Block]:
-    evidence = [e for e in finding.evidence if e.control == "none"]
-    controls = [e for e in finding.evidence if e.control != "none"]
-    blocks: list[Block] = [
-        Heading(finding.title, badge=None if is_open(finding) else finding.severity, anchor=finding.id),
-        Paragraph(f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"),
-        KeyValues(items=_facts(finding)),
-    ]
+    title = Heading(finding.title, badge=None if is_open(finding) else finding.severity, anchor=finding.id)
+    said = f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
-    shown: list[Block] = []
-    numbers: list[Block] = []  # of a curve that paper has as a chart
+    if finding.is_demonstrated:
+        drawn = int(finding.severity.rank >= Severity.HIGH.rank and bool(figures))  # on paper
+        shown, numbers = _evidence(finding, drawn=bool(drawn))
+        return [
+            title,
+            Paragraph(said),
+            KeyValues(items=_facts(finding)),
+            *_fold("Evidence", [*shown, *figures[:drawn]], on_paper=True),
+            *_fold("Evidence in numbers", numbers),
+            *_fold(fmt.plural(len(figures) - drawn, "more chart"), figures[drawn:]),
+            *_details(finding),
+            *_advice(finding),
+        ]
+    # on paper, what showed nothing, or shows a leak that counts already, is a sentence and the reason
+    why = f"It shows the same leak as {finding.part_of} and counts once." if finding.part_of else finding.reason
+    shown, numbers = _evidence(finding, drawn=bool(figures))
+    inside = [KeyValues(items=_facts(finding)), *shown, *figures, *numbers, *_details(finding), *_advice(finding)]
+    return [title, Paragraph(f"{said} {why}".rstrip()), Folded("Evidence", inside)]
+
+
+def _fold(name: str, blocks: Sequence[Block], *, on_paper: bool = False) -> list[Block]:
+    return [Folded(name, [*blocks], on_paper=on_paper)] if blocks else []
+
+
+def _evidence(finding: Finding, *, drawn: bool) -> tuple[list[Block], list[Block]]:
+    """What is shown of the evidence, and the numbers of a curve that a chart shows."""
     if curve := evidence_table.over_samples(finding.evidence):
-        (numbers if figures else shown).append(curve)
+        return ([], [curve]) if drawn else ([curve], [])
+    evidence = [e for e in finding.evidence if e.control == "none"]
+    graded = [e for e in evidence if e.place == finding.where]
+    if graded and len(evidence) > MOST_ROWS:
+        of_place = evidence_table.each(graded, f"Evidence at the place that was graded, {finding.where}")
+        return [of_place], [evidence_table.each(evidence, "Evidence at every place")]
+    return ([evidence_table.each(evidence, "Evidence")] if evidence else []), []
+
+
+def _details(finding: Finding) -> list[Block]:
+    """Controls, remarks and catalogues; a screen shows them when asked for."""
+    blocks: list[Block] = []
+    controls = [e for e in finding.evidence if e.control != "none"]
+    if evidence_table.over_samples(finding.evidence):
         controls = [e for e in controls if not evidence_table.on_curve(e)]
-    elif evidence:
-        shown.append(evidence_table.each(evidence, "Evidence"))
-    shown += figures[:1]
-    if shown:
-        blocks.append(Folded("Evidence", shown, on_paper=True))
-    if numbers:
-        blocks.append(Folded("Evidence in numbers", numbers))
-    if rest := figures[1:]:
-        blocks.append(Folded(fmt.plural(len(rest), "more chart"), rest))
     if controls:
         table = evidence_table.each(
             evidence_table.telling(controls),
@@ -77,6 +102,11 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         near = {True: "nearest ", False: ""}
         ids = {f"{t.catalogue} {t.edition}": near[t.nearest] + ", ".join(t.ids) for t in finding.taxonomy}
         blocks.append(Folded("In published catalogues", [KeyValues(items=ids)]))
+    return blocks
+
+
+def _advice(finding: Finding) -> list[Block]:
+    blocks: list[Block] = []
     if finding.does_not_show:
         blocks.append(Paragraph(f"*What this does not show.* {fmt.sentence_case(finding.does_not_show)}"))
     if finding.remedy:
@@ -89,9 +119,9 @@ def _facts(finding: Finding) -> dict[str, str]:
     if finding.reason:
         facts["Severity because"] = finding.reason
     if finding.shown_by:
-        facts["Shown as well by"] = ", ".join(f"`{i}`" for i in finding.shown_by)
+        facts["Shown as well by"] = ", ".join(finding.shown_by)
     if finding.part_of:
-        facts["The same leak as"] = f"`{finding.part_of}`; it counts once"
+        facts["The same leak as"] = f"{finding.part_of}; it counts once"
     if finding.accusations:
         best = max(finding.accusations, key=lambda a: a.right)
         place = f" for {best.place}" if best.place else ""
@@ -103,8 +133,6 @@ def _facts(finding: Finding) -> dict[str, str]:
         facts["Adversary"] = fmt.threat(finding.threat)
     if finding.method:
         facts["Method"] = finding.method + (f" ({finding.reference})" if finding.reference else "")
-    if finding.seconds:
-        facts["Time taken"] = fmt.duration(finding.seconds)
     return facts
 
 

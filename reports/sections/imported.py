@@ -19,7 +19,7 @@ class Imported(Section):
         blocks: list[Block] = [
             Paragraph(
                 "This federation was not simulated. It ran elsewhere; a recorder kept its messages, and its "
-                "operator stated the rest. What the messages can tell of the statements was checked."
+                "operator stated the rest. Statements were checked as far as messages allow."
             ),
             *_canaries(found),
             KeyValues(items=_facts(found)),
@@ -28,7 +28,7 @@ class Imported(Section):
                 rows=[[c.title, c.status, c.text] for c in found.checks],
                 align="lll",
                 widths=[1.2, 0.8, 4],
-                caption="A statement holds, is contradicted, is open where this record could not tell, or is "
+                caption="A statement holds, is contradicted, is open where this record does not decide, or is "
                 "declared: taken from its operator, since nothing recorded can.",
             ),
         ]

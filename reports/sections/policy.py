@@ -24,8 +24,11 @@ class Policy(Section):
         ]
         if result.decision and result.decision.rule:
             blocks.append(Paragraph(f"The decision rests on its ground `{result.decision.rule}`."))
-        if fired:
-            blocks.append(_rules(fired, "The rules that held, with the reason for each threshold."))
+        if fired:  # findings quote these, with their reasons
+            caption = "The rules that held, with the reason for each threshold."
+            blocks.append(
+                Folded(plural(len(fired), "rule that held", "rules that held"), [_rules(fired, caption)])
+            )
         else:
             blocks.append(Paragraph("None of its rules held."))
         if rest:

@@ -6,7 +6,7 @@ from fedaudit.attacks.measure import named
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.result import Alternative, AuditResult, Trade
-from fedaudit.reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Chart, Folded, Paragraph, Section, Table
 
 
 class Protections(Section):
@@ -23,7 +23,6 @@ class Protections(Section):
                 "messages were passed through the protections. What an alternative leaves unanswered keeps the "
                 "audited run's answer. Changes are from the audited run."
             ),
-            Bullets([_explained(r) for r in rows]),
             Table(
                 header=[
                     "Alternative",
@@ -36,7 +35,7 @@ class Protections(Section):
                 ],
                 rows=[_overview(r) for r in rows],
                 align="llrrrrl",
-                widths=[1.4, 1.6, 1, 1.1, 1.9, 2, 1.3],
+                widths=[2.6, 1.3, 0.9, 1, 1.5, 1.7, 1.2],
                 caption="Cost and gain of each alternative: its own verdict and answered questions; the people "
                 "whom the worst question could expose, of those that the audited run answers; the change of "
                 "accuracy in percentage points; epsilon towards the server with its status, of the unit named.",
@@ -46,7 +45,9 @@ class Protections(Section):
         blocks += _taken(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
         titles = {f.id: f.method or f.title for f in result.findings}
-        return [*blocks, *_measures(rows, titles)]
+        if measured := _measures(rows, titles):
+            blocks.append(Folded("What attacks measured", measured))
+        return blocks
 
 
 def _print_recommendation(result: AuditResult) -> list[Block]:
@@ -135,7 +136,7 @@ def _change(value: float | None, interval: tuple[float, float] | None, unit: str
 
 def _overview(row: Alternative) -> list[str]:
     if not row.finished:
-        return [row.name, "not run to the end", "", "", "", "", ""]
+        return [_explain(row), "not run to the end", "", "", "", "", ""]
     accuracy = "not measured"
     if row.accuracy is not None:
         accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
@@ -145,9 +146,9 @@ def _overview(row: Alternative) -> list[str]:
     epsilon = "none: no accountant ran"
     if row.bound:
         epsilon = f"{label_bound(row.bound)}, per {row.bound.unit}" if row.bound.holds else label_bound(row.bound)
-    return [row.name, word, f"{row.answered} of {row.asked}", people, accuracy, change, epsilon]
+    return [_explain(row), word, f"{row.answered} of {row.asked}", people, accuracy, change, epsilon]
 
 
-def _explained(row: Alternative) -> str:
+def _explain(row: Alternative) -> str:
     what = [*row.protections, *row.settings]
-    return f"*{row.name}*: {'; '.join(what) or 'no protection'}."
+    return f"{row.name}: {'; '.join(what) or 'no protection'}"

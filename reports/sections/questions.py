@@ -5,9 +5,11 @@ from fedaudit.reports.questions import Question, State, describe_answered
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Paragraph, Section, Table
 
+MOST_NAMED = 3  # attacks that were left out
+
 
 class Questions(Section):
-    card = Card(title="What was asked", order=35)
+    card = Card(title="Questions and answers", order=35)
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.questions:
@@ -15,39 +17,54 @@ class Questions(Section):
         return [
             Paragraph(describe_answered(result.questions)),
             Table(
-                header=["Question", "Read by", "Rounds", "Answer", "What it rests on"],
+                header=["Question", "Read by", "Answer", "What it rests on"],
                 rows=[_row(some) for some in _group_alike(result.questions)],
-                align="lllll",
-                widths=[3.0, 0.8, 1.2, 1.1, 4.6],
-                caption="Every question that follows from what was sent and who could read it. The verdict waits "
-                "for those with an asterisk.",
+                align="llll",
+                widths=[3.2, 1.5, 1.2, 4.8],
+                caption="Every question that follows from what was sent and who could read it, over all rounds "
+                "where none are named. The verdict waits for those with an asterisk.",
             ),
         ]
 
 
 def _group_alike(questions: list[Question]) -> list[list[Question]]:
-    """Questions that differ in their artifact alone, together; required ones first."""
+    """Questions that differ in artifact and reader alone, together; required ones first.
+
+    Every artifact of a group has the same readers.
+    """
+    readers: dict[tuple[object, ...], list[str]] = {}
+    for q in questions:
+        readers.setdefault((*_key(q), q.artifact), []).append(q.observer)
     groups: dict[tuple[object, ...], list[Question]] = {}
     for q in sorted(questions, key=lambda q: not q.required):
-        key = (q.aim, q.observer, q.required, q.rounds, q.state, give_reason(q), q.accepted)
-        groups.setdefault(key, []).append(q)
+        key = _key(q)
+        groups.setdefault((*key, tuple(readers[*key, q.artifact])), []).append(q)
     return list(groups.values())
+
+
+def _key(q: Question) -> tuple[object, ...]:
+    return q.aim, q.required, q.state, give_reason(q), q.accepted
 
 
 def give_reason(q: Question) -> str:
     """What the answer rests on, without the artifact that the row names; audit.json has all of it."""
     reason = q.why.partition("; it follows")[0]
-    return reason.partition(" on ")[0] if q.state is State.NO_ATTACK else reason
+    if q.state is State.NO_ATTACK:
+        return reason.partition(" on ")[0]
+    names = reason.split(", ")
+    if reason.startswith("left out: ") and len(names) > MOST_NAMED:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    return reason
 
 
 def _row(questions: list[Question]) -> list[str]:
     first = questions[0]
-    kinds = ", ".join(q.kind.replace("_", " ") for q in questions)
+    artifacts = ", ".join(dict.fromkeys(q.artifact for q in questions))
+    readers = ", ".join(dict.fromkeys(q.observer.replace("_", " ") for q in questions))
     why = f"accepted: {first.accepted}; {give_reason(first)}" if first.accepted else give_reason(first)
     return [
-        f"{sentence_case(first.aim)}: {kinds}{' *' if first.required else ''}",
-        first.observer.replace("_", " "),
-        first.rounds,
+        f"{sentence_case(first.aim)}: {artifacts}{' *' if first.required else ''}",
+        readers,
         sentence_case(first.state.words),
-        f"{sentence_case(why)}.",
+        f"{why if why.startswith('fedaudit') else sentence_case(why)}.",
     ]

@@ -73,14 +73,13 @@ def _curves(result: AuditResult) -> list[Block]:
         half = -(-len(rows) // 2)  # two columns of classes side by side
         blank = [["", ""]] * (2 * half - len(rows))
         pairs = zip(rows[:half], [*rows[half:], *blank], strict=True)
-        blocks.append(
-            Table(
-                header=["Class", "Accuracy", "Class", "Accuracy"],
-                rows=[[*a, *b] for a, b in pairs],
-                align="llll",
-                caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
-            )
+        table = Table(
+            header=["Class", "Accuracy", "Class", "Accuracy"],
+            rows=[[*a, *b] for a, b in pairs],
+            align="llll",
+            caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
         )
+        blocks.append(Folded("Accuracy by class", [table]))
     return blocks
 
 

@@ -16,10 +16,10 @@ class Unverified(Section):
             return []
         blocks: list[Block] = [
             Paragraph(
-                "These attacks ran on the recorded messages. Nobody told the auditor what these clients hold, so "
-                "nobody knows whether what they claim is true: it has no severity and is no finding. Whoever may "
-                "see the clients' examples can check it, line by line. A claim that is right more often than "
-                "guessing would be is a leak."
+                "These attacks ran on the recorded messages. What these clients hold was not given to the "
+                "auditor, so nobody knows whether what they claim is true: it has no severity and is no finding. "
+                "Whoever may see the clients' examples can check it, line by line. A claim that is right more "
+                "often than guessing would be is a leak."
             )
         ]
         for one in found:

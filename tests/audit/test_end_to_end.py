@@ -66,7 +66,7 @@ def test_every_report_is_there_and_says_the_headline(rebafl: tuple[AuditResult, 
     assert result.title in text and "Who saw what" in text
     first, second = (" ".join(p.extract_text().split()) for p in pages[:2])
     assert "What could happen" in first and "Decided by" in first  # the decision is on one page
-    assert "How sure are we" in second and "Appendices" in second
+    assert "Who, how sure, and what is open" in second and "Appendices" in second
     assert result.findings[0].method in (folder / "report.html").read_text()
 
 

@@ -14,7 +14,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DIALECT = re.compile(
-    r"\b(?:is|are|was|were|be) told (?!apart)|\btold (?:closer|beyond)\b|\bspeaks? against\b"
+    r"(?<![Cc]annot )\b(?:told|tells|tell)\b(?![^.;]*\bapart\b)"
+    r"|\bspeaks? against\b|\b[Ww]hat was asked\b|\b(?:borne|bears) out\b"
     r"|as (?:much|many) as it likes"
     r"|\b[Ww]hose \w+ (?:is|are) whose\b|\b[Tt]owards nobody does\b|\bcry wolf\b|keeps to the protocol and looks"
     r"|\b[Nn]o question that was asked\b|\bstays clear of every\b|\bseen to work on this\b|\bthis very\b"
@@ -30,6 +31,10 @@ OLD = (
     "It stays clear of every blind adversary up to n = 2",
     "Whose examples are whose is not established.",
     "None of 12 tests speaks against the noise.",
+    "which of them occur tells what was noised",
+    "The attack ran; nobody told the auditor what clients hold.",
+    "What was asked",
+    "what its operator states and no message bears out is taken at its word",
 )
 PLAIN = (
     "about 11 could be identified, beyond luck",
@@ -37,6 +42,8 @@ PLAIN = (
     "Differential privacy protects nobody here.",
     "Only passive attackers were tested.",
     "clients are told apart by their numbers",
+    "A kind that *tells clients apart* reaches its reader as one client's own.",
+    "Cannot tell: too little is known",
 )
 
 
@@ -71,7 +78,7 @@ def test_no_text_of_the_code_is_in_the_dialect(folder: str) -> None:
         f"{path.relative_to(ROOT)}: {text.strip()[:90]}"
         for path in sorted((ROOT / folder).rglob("*.py"))
         for text in list_texts(path.read_text(encoding="utf-8"))
-        if DIALECT.search(text)
+        if " " in text.strip() and DIALECT.search(text)
     ]
     assert found == []
 

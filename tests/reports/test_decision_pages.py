@@ -52,14 +52,16 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="It leaves unanswered what the audited run answers: membership by the server.",
+            why_not="It leaves open what is answered as audited: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
     ]
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
-    assert "*What to do first.* None of these options is recommended; each row says why." in said
+    (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
+    assert "No measured option is recommended: each row says why." in first_step
+    assert any(f.remedy and f.remedy[1:20] in first_step for f in audited.findings if f.is_demonstrated)
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     assert "*What to do first.* noise is recommended. It is." in said
@@ -68,7 +70,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     said = first[1].replace("\u00a0", " ")
     assert said.startswith("Cannot tell") and "7 of 9 questions answered" in said
     assert "at most 36 of 719 people" in said and "epsilon at most 4 (verified), per client" in said
-    assert "It leaves unanswered what the audited run answers" in said
+    assert "It leaves open what is answered as audited" in said
     assert second[1] == "not run to the end"
     assert last[0].startswith("C. Accept the risk until")
 
@@ -186,15 +188,14 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
     """As much on the pages to decide by as real audits have had, and more."""
     assert audited.decision is not None
     row = audited.decision.risks[0]
-    odds = [o.model_copy(update={"group": g}) for o, g in zip(row.odds * 3, (3, 11, 166), strict=False)]
+    odds = [row.odds[0].model_copy(update={"group": 166})]  # a risk quotes the place that was graded
     audited.decision.risks = [
         row.model_copy(
             update={
                 "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (i % 2),
                 "what": "An attacker's own answer is planted in the model",
                 "who": "a malicious client",
-                "whom": "763 of 3,001 examples (25.4 %) stand in groups of at most 43; about 351 of them "
-                "could be identified, beyond luck",
+                "whom": "719,000 of 2,000,000",
                 "odds": odds,
             }
         )
@@ -210,11 +211,16 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
-            why_not="It leaves unanswered what the audited run answers: membership by the server, inversion by "
+            why_not="It leaves open what is answered as audited: membership by the server, inversion by "
             "the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title
+    audited.decision.more = (
+        "About 9 min 30 s of one core would ask 12 of 27 open questions (left out: label_counts_from_update, "
+        "label_counts_from_gradient and 7 others). For 12 no attack is known here that would settle them, "
+        "whatever the time."
+    )
     audited.decision.sentence = "Membership, server, the mean of the features of a class. " * 12
     audited.exposures = audited.exposures * 6
     audited.decision.answers = audited.decision.answers * 5

@@ -18,7 +18,7 @@ from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.reports.document import compose
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.renderers.markdown import Markdown
 from fedaudit.reports.result import AuditResult, Finding, Headline, Outcome, Severity
 from tests.audit.verdict.scenes import CARDS, answer, make_scene, try_all
@@ -121,10 +121,12 @@ def test_only_the_table_says_what_was_asked(
     assert made.decision.word == "cannot_tell"
 
 
-def test_every_question_that_lost_its_attack_is_listed_in_the_limits() -> None:
+def test_every_question_that_lost_its_attack_is_counted_in_the_limits_and_named_in_the_table() -> None:
     scene = make_scene("rebafl")
     found = answer(scene, try_all(scene, without=["ridge", "lookup", "upcnn", "vae", "grnn"]))
     made = make_audit(list(found.values()), [])
     assert found["inversion.server.local_prototypes"].state is State.NOT_ASKED
-    limits = [t for t in made.limits if "inversion, server: local prototypes" in t]
-    assert len(limits) == 1 and limits[0].startswith("This audit did not ask")
+    unasked = [q for q in made.questions if q.state is State.NOT_ASKED]
+    (limit,) = [t for t in made.limits if t.startswith("No attack of this audit asked")]
+    assert f"asked {len(unasked)} question" in limit and count_by_aim(unasked) in limit
+    assert "Inversion: local prototypes *" in "\n".join(read_report(made))

@@ -16,22 +16,38 @@ def table(rows: list[Question]) -> Table:
 
 def test_every_question_has_its_state_in_words_and_required_ones_come_first() -> None:
     rows = table(questions()).rows
-    assert [(row[0], row[3]) for row in rows] == [
+    assert [(row[0], row[2]) for row in rows] == [
         ("Inversion: local prototypes *", "Demonstrated"),
         ("Membership: local prototypes *", "Inconclusive"),
         ("Attribute: proto counts *", "Bounded"),
         ("Membership: global prototypes *", "Not asked"),
         ("Attribute: global prototypes *", "Not asked"),
         ("Membership: global prototypes *", "No attack exists"),
-        ("Linkage: messages", "No attack exists"),
+        ("Linkage: that a message is sent, and when", "No attack exists"),
     ]
-    assert str(rows[4][4]).startswith("Accepted: A. Person; left out")
+    assert str(rows[4][3]).startswith("Accepted: A. Person; left out")
 
 
-def test_questions_that_differ_in_their_artifact_alone_share_a_row() -> None:
+def test_questions_that_differ_in_artifact_and_reader_alone_share_a_row() -> None:
     first = questions()[3]
-    (row,) = table([first, first.model_copy(update={"id": "x", "kind": "global_model"})]).rows
+    of_model = first.model_copy(update={"id": "x", "kind": "global_model"})
+    (row,) = table([first, of_model]).rows
     assert row[0] == "Membership: global prototypes, global model *"
+    both = [
+        q.model_copy(update={"observer": o, "id": f"{q.id}{o}"}) for o in ("a", "b") for q in (first, of_model)
+    ]
+    assert [r[1] for r in table(both).rows] == ["a, b"]
+    unequal = table(both[:3]).rows  # a row never says that somebody reads what another artifact's reader reads
+    assert [(r[0], r[1]) for r in unequal] == [
+        ("Membership: global prototypes *", "a, b"),
+        ("Membership: global model *", "a"),
+    ]
+
+
+def test_a_question_of_some_rounds_names_them() -> None:
+    first = questions()[3].model_copy(update={"rounds": "rounds 1 to 3 of 5"})
+    (row,) = table([first]).rows
+    assert row[0] == "Membership: global prototypes (rounds 1 to 3 of 5) *"
 
 
 def test_the_sentence_counts_what_is_answered_and_what_is_open() -> None:

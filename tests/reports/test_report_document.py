@@ -59,7 +59,7 @@ def test_a_section_that_raises_fails_the_whole_report_and_is_named():
 def test_a_section_with_nothing_to_tell_is_left_out_and_a_report_of_none_is_refused():
     titles = [c.card.title for c in compose(result(), [Limits, section_of()]).chapters]
     assert titles == ["Limits of this audit"]
-    with pytest.raises(ReportError, match="no section has anything to tell"):
+    with pytest.raises(ReportError, match="no section has anything to say"):
         compose(result(), [section_of()])
 
 

@@ -3,8 +3,10 @@
 import base64
 import io
 import math
+import re
 import warnings
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,3 +167,20 @@ def test_a_long_word_of_the_language_is_not_broken():
 
 def test_signs_no_font_has_are_written_as_code_points():
     assert printable({"a": ["ok ≤ ε", "漢\x00\t"]}) == {"a": ["ok ≤ ε", "[U+6F22][U+0000]    "]}
+
+
+def test_lines_that_end_in_one_point_are_named_in_a_list_beside_the_axes():
+    many = [Series(name=f"attack {i}", x=[1.0, 2.0], y=[1.0 - i / 10, 0.5]) for i in range(5)]
+    figure = result().figures[0].model_copy(update={"series": many, "kind": "line"})
+    ids = [e.get("id", "") for e in ET.fromstring(charts.svg(figure)).iter()]
+    assert [i for i in ids if i.startswith("legend")] == ["legend_1"]
+
+
+def test_no_text_of_a_chart_or_a_gallery_is_printed_below_8_points():
+    template = (Path(charts.__file__).with_name("templates") / "report.typ").read_text()
+    gallery = template[template.index("#let print-gallery") : template.index("#let print-callout")]
+    assert min(map(float, re.findall(r"text\(([\d.]+)pt", gallery))) >= 8
+    (printed,) = re.findall(r"image\(b\.file, width: (\d+)mm", template)
+    width = float(ET.fromstring(charts.svg(result().figures[0])).get("width", "").removesuffix("pt")) / 72 * 25.4
+    assert "fontsize" not in Path(charts.__file__).read_text()  # every text has the one size
+    assert charts.STYLE["font.size"] * float(printed) / width >= 7.9

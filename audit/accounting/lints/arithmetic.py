@@ -61,7 +61,7 @@ def l18_half_precision(record: RunRecord) -> Flaw | None:
         return None
     return Flaw(
         what=f"{listed(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
-        "thousand values where single precision has millions; which of them occur tells what was noised.",
+        "thousand values where single precision has millions; what was noised follows from which of them occur.",
         remedy="Add the noise in double precision, and round what is sent once, afterwards.",
         count=len(bad),
     )

@@ -1,5 +1,6 @@
 """Which attacks run: a list as it is, `auto` what applies and fits, and nothing that never can."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,24 @@ from typer.testing import CliRunner
 from fedaudit.attacks.attack import DIGITS
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.observer.reach import Reach, Traffic
-from fedaudit.audit.phases.choice import Choice, _within, choose, choose_first, refuse_impossible
+from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.phases.choice import (
+    LEAST_SECONDS,
+    Choice,
+    Credit,
+    _within,
+    choose,
+    give_credits,
+    rank_attacks,
+    refuse_impossible,
+)
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
-from fedaudit.audit.verdict.aims import MESSAGES
-from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.questions import Scene, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.threats.threat import Position
 from tests.audit.verdict.scenes import CARDS, DEMANDS
 
 FEDERATION = {"dataset": "digits", "clients": 4}
@@ -66,29 +73,70 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_each_artifact_comes_f
     assert {"count_recovery", "prototype_collusion"} <= set(names(half))  # alone on what they read
 
 
-@pytest.mark.parametrize("kind", list(Kind), ids=str)
-def test_the_cheapest_attack_on_each_question_comes_before_a_second_one_on_another(kind: Kind) -> None:
-    # beside the kind a method sends models, which most attacks read, as most methods do
-    traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, kind), Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
+def make_traffic(*uploads: Kind) -> Traffic:
+    return Traffic(kinds={Channel.UPLINK: uploads, Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
+
+
+def credit(traffic: Traffic) -> tuple[dict[str, list[Credit]], dict[str, float]]:
+    """What every attack earns of such traffic, and what it costs."""
     asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
-    cheapest = dict(sorted(cards.items(), key=lambda item: (item[1].effort.at(DIGITS), item[0])))
-    first = choose_first(cheapest, asked)
-    room = sum(cards[n].effort.at(DIGITS) for n in first)
-    assert set(_within(cards, asked, lambda card: card.effort.at(DIGITS), room + 1e-6)) == set(first)
-    for q in asked:
-        if q.kind == MESSAGES:
-            continue
-        asking = [n for n, c in cheapest.items() if is_about(c, q.aim, Reach(Position(q.observer), Kind(q.kind)))]
-        assert asking[:1] == [n for n in first if n in asking[:1]], q.id
+    return give_credits(cards, asked, traffic), {n: c.effort.at(DIGITS) for n, c in cards.items()}
+
+
+def collect(credits: Mapping[str, Sequence[Credit]], names: Sequence[str], required: bool) -> float:
+    """What a set of attacks earns of required questions, or of the others."""
+    best: dict[str, float] = {}
+    for c in (c for n in names for c in credits[n] if c.required is required):
+        best[c.question] = max(c.worth, best.get(c.question, 0.0))
+    return sum(best.values())
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=str)
+def test_with_room_for_the_ranked_attacks_every_question_is_asked_as_well_as_any_attack_can(kind: Kind) -> None:
+    # beside the kind a method sends models, which most attacks read, as most methods do
+    credits, cost = credit(make_traffic(Kind.LOCAL_MODEL, kind))
+    ranked = rank_attacks(credits, cost)
+    assert set(_within(credits, cost, sum(cost[n] for n in ranked) + 1e-6)) == set(ranked)
+    for required in (True, False):
+        assert collect(credits, ranked, required) == pytest.approx(collect(credits, list(credits), required))
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.LOCAL_PROTOTYPES, Kind.GRADIENT, Kind.GAN_G, Kind.CONDENSED_IMAGES], ids=str
+)
+def test_no_other_attack_would_earn_more_per_second_than_the_next_one(kind: Kind) -> None:
+    credits, cost = credit(make_traffic(Kind.LOCAL_MODEL, kind))
+    ranked = rank_attacks(credits, cost)
+
+    def rate(before: Sequence[str], name: str, required: bool) -> float:
+        more = collect(credits, [*before, name], required) - collect(credits, before, required)
+        return more / max(cost[name], LEAST_SECONDS)
+
+    for i, name in enumerate(ranked):
+        before = ranked[:i]
+        awaits = any(rate(before, n, True) > 0 for n in credits)  # required ones come first
+        rates = {n: rate(before, n, awaits) for n in credits if n not in before}
+        assert rates[name] == pytest.approx(max(rates.values())) and rates[name] > 0, name
+
+
+def test_an_attack_that_can_bound_is_preferred_to_an_equally_long_one_that_cannot() -> None:
+    credits = {"a": [Credit("q", True, 0.5)], "b": [Credit("q", True, 1.0)], "c": [Credit("r", True, 0.5)]}
+    assert rank_attacks(credits, {"a": 1.0, "b": 1.0, "c": 1.0}) == ["b", "c"]
+    assert rank_attacks(credits, {"a": 0.2, "b": 1.0, "c": 9.0}) == ["a", "b", "c"]  # half at once, all later
+
+
+def test_a_message_to_all_is_asked_for_each_of_its_readers_by_one_attack() -> None:
+    credits, _ = credit(make_traffic(Kind.LOCAL_MODEL))
+    asked = {c.question for c in credits["loss_threshold"]}
+    assert {"membership.server.global_model", "membership.client.global_model"} <= asked
 
 
 def test_required_questions_come_before_others() -> None:
-    traffic = Traffic(kinds={Channel.UPLINK: (Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES)})
-    asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
-    first = choose_first(CARDS, asked)
+    credits, cost = credit(make_traffic(Kind.LOCAL_MODEL, Kind.LOCAL_PROTOTYPES))
+    ranked = rank_attacks(credits, cost)
     besides = {"prototype_difference", "prototype_linkage"}  # differences and linkage: nothing waits for them
-    assert besides <= set(first) and set(first[-2:]) == besides
+    assert besides <= set(ranked) and set(ranked[-2:]) == besides
 
 
 def test_uploads_that_clients_send_take_time_without_any_replay() -> None:

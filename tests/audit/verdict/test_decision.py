@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import MEASURES
 from fedaudit.audit.verdict.decision import FACTS, decide
 from fedaudit.audit.verdict.policy import Policy, load_policy
@@ -92,7 +93,11 @@ def test_every_word_is_reached_by_its_ground(audited: AuditResult, word: Word, r
 def test_one_open_required_question_forbids_ready(state: State) -> None:
     found = decide(audit(CLEAN, questions=[*SAFE, ask(state)]), POLICY)
     assert (found.word, found.word.exit_code) == (Word.CANNOT_TELL, 3)
-    assert "membership, server: local model" in found.sentence and "1 of 2 questions answered" in found.sentence
+    assert "Required questions are open: membership 1." in found.sentence
+    assert (
+        "Membership by the server (local model): " in found.sentence
+        and "1 of 2 questions answered" in found.sentence
+    )
 
 
 def test_a_refuted_bound_forbids_a_deployment_whatever_its_finding_says() -> None:
@@ -125,8 +130,60 @@ def test_cannot_tell_names_the_question_its_bound_and_what_would_settle_it() -> 
         update={"why": why}
     )
     text = decide(audit(CLEAN, questions=[left]), POLICY).sentence
-    assert f"Membership, server, local model: {why}." in text
+    assert f"Membership by the server (local model): {why}." in text
     assert "Testing 240 more (about 2\u00a0min 10\u00a0s) should settle it." in text
+
+
+def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothing_else() -> None:
+    def miss(kind: str, attack: str, seconds: float | None) -> Question:
+        asked = make_question("membership", "server", kind, State.NOT_ASKED, "left out")
+        return asked.model_copy(update={"next_attack": attack, "seconds": seconds})
+
+    lacking = make_question("inversion", "server", "global_model", State.NO_ATTACK, "none")
+    untested = ask(State.INCONCLUSIVE, at_most=46, people=719, more=240, seconds=130.0)
+    left = [miss("local_model", "lira", 10.0), miss("global_model", "lira", 10.0), lacking, untested]
+    text = decide(audit(CLEAN, questions=left), POLICY).more.replace("\u00a0", " ")
+    assert text.startswith("About 10 s of one core would ask 2 of 4 open questions (left out: lira).")
+    assert "Testing more people (about 2 min 10 s) should settle 1." in text
+    assert text.endswith("For 1 no attack is known here that would settle them, whatever the time.")
+    assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
+
+
+@pytest.mark.parametrize("source", ["accountant", "lint"])
+def test_where_only_a_statement_fails_no_leak_is_said_to_have_succeeded(source: str) -> None:
+    stated = finding("critical", "demonstrated", source)
+    text = decide(audit(stated), POLICY).sentence
+    assert "succeeded" not in text and "What is stated of a protection does not hold" in text
+    leak = finding("high", "demonstrated").model_copy(update={"id": "leak"})
+    assert "succeeded against this federation" in decide(audit(stated, leak), POLICY).sentence
+
+
+def test_a_place_that_few_messages_reach_is_quoted_with_the_interval_of_its_replays() -> None:
+    def named(origin: str, low: float, **more: Any) -> Evidence:
+        condition = {"n": 1.0, "origin": origin}
+        fields = {"measure": "named", "value": 1.0, "unit": "fraction", "trials": 10, "interval": (low, 1.0)}
+        return Evidence(**fields | {"condition": condition} | more)  # type: ignore[arg-type]
+
+    sent, planted = named("recorded", 0.0), named("replayed", 0.5, control="positive")
+    leak = finding("critical", "demonstrated").model_copy(
+        update={"rule": "re-identified-critical", "where": sent.place, "evidence": [sent, planted]}
+    )
+    (alone,) = decide(audit(leak), POLICY).risks[0].odds
+    assert alone.interval == (0.0, 1.0) and alone.replayed is None  # a planted leak is no replay of what was sent
+    both = leak.model_copy(update={"evidence": [sent, planted, named("replayed", 0.9)]})
+    (odds,) = decide(audit(both), POLICY).risks[0].odds
+    assert odds.interval == (0.0, 1.0) and odds.replayed == (0.9, 1.0)
+
+
+@pytest.mark.parametrize("word", ["not_ready", "cannot_tell"])
+def test_that_no_epsilon_limits_anything_is_neither_a_harm_nor_a_demonstration(word: str) -> None:
+    absent = finding("medium", "demonstrated").model_copy(
+        update={"id": "dp-0", "source": "accountant", "rule": "no-bound"}
+    )
+    leak = [finding("high", "demonstrated")] if word == "not_ready" else []
+    found = decide(audit(*leak, absent, questions=[ask(State.NOT_ASKED)]), POLICY)
+    assert found.word == word and "medium" not in found.sentence
+    assert [r.finding for r in found.risks] == [f.id for f in leak]
 
 
 def test_a_policy_of_ones_own_has_its_own_bar_and_without_one_the_default_ones() -> None:
@@ -201,7 +258,7 @@ def test_every_rule_of_the_policy_has_words_for_a_reader_without_statistics(
 
 
 def test_findings_of_one_harm_share_a_row_and_keep_their_names() -> None:
-    bound = finding("medium", "demonstrated", "accountant")
+    bound = finding("high", "demonstrated", "accountant")  # it forbids a deployment, so it is a row
     other = bound.model_copy(update={"id": "g"})
     (row,) = decide(audit(bound, other), POLICY).risks
     assert (row.finding, row.also) == ("f", ["g"])

@@ -9,14 +9,14 @@ import pytest
 
 from fedaudit.attacks.people import Share
 from fedaudit.audit.observer.reach import Reach, observed, observed_rounds
-from fedaudit.audit.verdict.aims import MESSAGES, find_family, list_aims
+from fedaudit.audit.verdict.aims import find_family, list_aims
 from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import NUMBERS, Kind, Row, Tells
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports.bound import Status
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import MESSAGES, Question, State
 from fedaudit.reports.result import Finding, Outcome, Severity
 from tests.audit.verdict.scenes import CARDS, DEMANDS, METHODS, answer, attempt, make_people, make_scene, try_all
 from tests.reports.sample_bounds import CLEAR, make_bound

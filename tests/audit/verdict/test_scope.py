@@ -47,15 +47,15 @@ def test_shared_examples_are_counted_once_and_never_called_disjoint() -> None:
 
 def test_where_nobody_shares_an_example_nothing_is_said_of_sharing() -> None:
     said = texts(scope(simulated(False), []))
-    assert "more than one client" not in said and "not told" not in said and "held more than once" not in said
+    assert "more than one client" not in said and "is not known" not in said and "held more than once" not in said
 
 
 @pytest.mark.parametrize("told", [(), (0, 1)])
 def test_of_clients_that_nobody_told_of_sharing_is_assumed(told: tuple[int, ...]) -> None:
     case = recorded(parts={k: simulated(False).examples.parts[k] for k in told})
     whom = "the clients" if not told else "18 clients"
-    assert f"Which examples {whom} hold was not told" in texts(scope(case, []))
-    assert "is assumed" in texts(scope(case, []))
+    assert f"Which examples {whom} hold is not known" in texts(scope(case, []))
+    assert "it is assumed" in texts(scope(case, []))
 
 
 def test_copies_and_examples_that_are_held_out_as_well_are_counted() -> None:
@@ -65,3 +65,10 @@ def test_copies_and_examples_that_are_held_out_as_well_are_counted() -> None:
     said = texts(scope(case, []))
     assert "2 examples are held more than once by one client" in said
     assert "1 of them in two of these groups" in said
+
+
+def test_a_methods_constant_is_not_taken_for_a_privacy_budget() -> None:
+    settings = {"federation": {"dataset": "digits", "clients": 2}, "method": {"name": "rebafl", "epsilon": 0.02}}
+    shown = scope(SimulatedCase(validate(Config, settings, "test")), []).training
+    assert "epsilon" not in shown and shown["mu"] == "0.1"
+    assert shown["epsilon (a constant of the method, no privacy budget)"] == "0.02"
