@@ -12,6 +12,7 @@ changes an answer and never a question.
 * no attack: none exists here for this kind and such examples, or none of those could work.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
