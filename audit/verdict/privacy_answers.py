@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from fedaudit.audit.verdict.aims import MESSAGES
 from fedaudit.audit.verdict.people import bound_by_privacy
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import MESSAGES, Question, State
 
 LUCK = 0.01  # share of people that an attack hits by chance, where a bound by privacy needs one
 OBSERVERS = {"server": "server", "another client": "client", "public": "public"}  # of bounds -> positions
