@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from fedaudit.attacks.attack import Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
@@ -47,7 +47,7 @@ class Scored:
         """
         number = len(self.held_out_scores)
         above = [number / 2, number / 4, *(few for few in TAIL if few < number / 4)]
-        levels = norm.isf(np.array(above) / number)
+        levels = -scipy.special.ndtri(np.array(above) / number)
         knots = np.quantile(self.held_out_scores, 1 - np.array(above) / number)
         whole = (knots[-1] - knots[0]) / levels[-1] or 1.0
         tail = max((knots[-1] - knots[-2]) / (levels[-1] - levels[-2]), LEAST_TAIL * whole)
