@@ -45,4 +45,5 @@ def overlaps(parts: Sequence[Index]) -> int:
 
 def histogram(labels: NDArray[np.int64], parts: Sequence[Index], classes: int) -> NDArray[np.int64]:
     """[clients, classes] counts n_{k,c}."""
-    return np.stack([np.bincount(labels[p], minlength=classes) for p in parts])
+    rows = [np.bincount(labels[p], minlength=classes) for p in parts]
+    return np.array(rows, np.int64).reshape(len(rows), -1) if rows else np.zeros((0, classes), np.int64)

@@ -99,7 +99,8 @@ class GridTap(Grid):  # type: ignore[misc]
             elif _action(message) not in self._other:
                 self._other.add(_action(message))
                 self._inbox.failed(
-                    f"messages to {message.metadata.message_type!r}", ValueError("train and evaluate are")
+                    f"messages to {message.metadata.message_type!r}",
+                    ValueError("train and evaluate are recorded"),
                 )
         for group in groups.values():
             self._inbox.safely("a message", partial(self._send, round, group, len(group) == len(sent)))

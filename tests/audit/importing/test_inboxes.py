@@ -21,6 +21,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import Imported
 from fedaudit.reports.result import Outcome
@@ -55,7 +56,15 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     subject = state(tmp_path, one)
     run, _, found = take(tmp_path, one, subject)
     assert [c.text for c in found.checks if c.status == "contradicted"] == []
+    counters = [
+        v
+        for a in read(run.artifacts)
+        for n, v in a.payload.items()
+        if one.model == "nets:Normed" and "tracked" in n
+    ]
+    assert all(v.dtype.kind == "i" for v in counters)
     seen = Survey.of(tmp_path / "inbox")
+    assert seen.aggregation[0] == "samples" or not name.startswith("NVFlare")
     told = "\n".join(summary(tmp_path / "inbox"))
     lost = {x.partition(":")[0] for x in found.left_out}
     assert found.messages + len(lost) == len(seen.messages) and f"{len(seen.messages):,} messages" in told
@@ -125,15 +134,17 @@ def test_one_command_writes_the_subject_says_what_nobody_stated_and_audits(
     assert both.exit_code == 2 and "--model belongs to an import without --subject" in both.output
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", [name for name in IMPORTED if INBOXES[name].has_labels])
-def test_classes_of_clients_are_read_from_it(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "checkpoints alone" else pytest.mark.nightly) for n in IMPORTED]
+)
+def test_it_is_audited_and_classes_of_clients_are_read(name: str, tmp_path: Path) -> None:
     one = INBOXES[name]
     one.write(tmp_path)
     run, config, _ = take(tmp_path, one, state(tmp_path, one))
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
-    labels = next(f for f in read_result(run).findings if f.id == "label_counts_from_update")
-    assert labels.outcome is Outcome.DEMONSTRATED, labels.reason
+    if one.has_labels:
+        labels = next(f for f in read_result(run).findings if f.id == "label_counts_from_update")
+        assert labels.outcome is Outcome.DEMONSTRATED, labels.reason
 
 
 def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path: Path) -> None:
