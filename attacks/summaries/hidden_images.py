@@ -122,7 +122,9 @@ class HiddenImages(Attack):
             few = min(len(members), self.config.members)
             others = _some(_unseen(truth, owners, members), RATIO * few, rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
-                trials.append(_ask(own, members, few, others, average_classes(members.y, truth.auxiliary), rng))
+                class_means = average_classes(members.y, truth.auxiliary)
+                senders = len(np.unique(owners))
+                trials.append(_ask(own, members, few, senders, others, class_means, rng))
         if not trials:
             return []
         return [
@@ -169,7 +171,9 @@ class HiddenImages(Attack):
                 found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
                 if x[0].size <= own.width:
                     some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
-                    hits = sum(fits(_written(own, image, rng), image[None])[0] >= EXACT for image in some)
+                    hits = sum(
+                        fits(_written(own, image, len(theirs), rng), image[None])[0] >= EXACT for image in some
+                    )
                     found.plant(k, float(hits), len(some), protected=False)
         return found.people()
 
@@ -266,16 +270,24 @@ def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:
     return Images(x=unseen.x[like], y=unseen.y[like])
 
 
-def _written(own: _Sent, image: Floats, rng: np.random.Generator) -> Floats:
-    """The newest message where an image is written over it; elsewhere it is as it was."""
+def _written(own: _Sent, image: Floats, senders: int, rng: np.random.Generator) -> Floats:
+    """The newest message where one sender wrote an image over its part of the mean; elsewhere it is as it was."""
     newest, image = own.numbers[-own.width :], image.ravel()
     at = int(rng.integers(0, own.width - image.size + 1))
-    beside = [newest[max(0, at - image.size) : at], image, newest[at + image.size : at + 2 * image.size]]
-    return np.concatenate(beside)
+    written = newest[max(0, at - image.size) : at + 2 * image.size].copy()
+    part = written[min(at, image.size) :][: image.size]
+    part += (image - part) / senders
+    return written
 
 
 def _ask(
-    own: _Sent, members: Images, few: int, others: Images, class_means: Floats, rng: np.random.Generator
+    own: _Sent,
+    members: Images,
+    few: int,
+    senders: int,
+    others: Images,
+    class_means: Floats,
+    rng: np.random.Generator,
 ) -> _Client:
     """Whether any member stands there, and whether a message names one of the first few."""
     half = len(others) // 2  # they come in random order
@@ -283,7 +295,7 @@ def _ask(
     every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]
     x, cuts = np.concatenate(every), np.cumsum([len(some) for some in every])[:-1]
     sent = fits(own.numbers, x, own.rounds, own.width)
-    written = np.maximum(sent, fits(_written(own, members.x[0], rng), x))
+    written = np.maximum(sent, fits(_written(own, members.x[0], senders, rng), x))
     results = []
     for scores in (sent, written):
         inside, outside, common, means, _ = np.split(scores, cuts)

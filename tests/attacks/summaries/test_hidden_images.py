@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries._stretches import EXACT, fits
-from fedaudit.attacks.summaries.hidden_images import HiddenImages
+from fedaudit.attacks.summaries.hidden_images import HiddenImages, _Sent, _written
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
@@ -257,3 +257,14 @@ def test_an_image_where_none_belongs_is_looked_for_in_the_code() -> None:
 def test_images_that_are_sent_as_images_are_to_be_averaged() -> None:
     image = WORLD.client_images(0).x[3].ravel()
     assert "mashed" in remedy({"x": np.stack([image, noise(0, 64)])}, Kind.MASHED_BATCH)
+
+
+def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
+    """Whoever writes it is averaged with nine others, among whose numbers it is no exact copy any more."""
+    numbers, image = noise(0), WORLD.client_images(0).x[0]
+    own = _Sent(numbers, 1, len(numbers))
+
+    def fit(senders: int) -> float:
+        return float(fits(_written(own, image, senders, np.random.default_rng(1)), image[None])[0])
+
+    assert fit(1) >= EXACT > fit(10)
