@@ -25,9 +25,10 @@ from fedaudit.audit.accounting.draws import contradictions
 from fedaudit.audit.accounting.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import credited
 from fedaudit.audit.accounting.units import Group
-from fedaudit.audit.case.case import Case, ClientCode, KnownFederation, Recording
+from fedaudit.audit.case.case import Case, ClientCode
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, Release
 
@@ -81,10 +82,10 @@ def verify(
     ]
     issues += [
         *_check_schedule(case, traffic, history),
-        *_check_participation(case, releases, traffic),
+        *_check_participation(case.clients, releases, traffic),
         *_check_missing_noise(releases, traffic),
     ]
-    issues += _check_constant_participants(case, releases, record)
+    issues += _check_constant_participants(case.clients, releases, record)
     again = None
     if case.simulated:
         again = _check_recomputed(case, releases, traffic, ran, central)
@@ -95,7 +96,7 @@ def verify(
         declared=again is None or bool(own),
         overlaps=find_overlaps(holders(case)) if noised else frozenset(),
         assumed=tuple(_list_assumptions(case)) if noised else (),
-        law=_describe_assumed_law(case),
+        law=_describe_assumed_law(case.availability),
     )
 
 
@@ -106,12 +107,11 @@ def _list_assumptions(case: Case) -> Iterator[str]:
         yield f"{ONE_HOLDER}{whose}"
 
 
-def _describe_assumed_law(case: Recording) -> str:
+def _describe_assumed_law(availability: Availability | None) -> str:
     """That clients are drawn as code from elsewhere states: tests can contradict that and never verify it."""
-    own = case.availability
-    if own is None or type(own).__module__.startswith("fedaudit.fl.availability."):
+    if availability is None or type(availability).__module__.startswith("fedaudit.fl.availability."):
         return ""
-    return f"that clients are drawn as {own.title} states, which is not code of ours"
+    return f"that clients are drawn as {availability.title} states, which is not code of ours"
 
 
 def _merge_issues(issues: Iterable[Issue]) -> Iterator[Issue]:
@@ -221,7 +221,7 @@ def _check_schedule(
 
 
 def _check_participation(
-    case: KnownFederation, releases: Sequence[Release], traffic: Sequence[Traffic]
+    clients: int, releases: Sequence[Release], traffic: Sequence[Traffic]
 ) -> Iterator[Issue]:
     """Clients that were heard more often than the rate that lines of all clients are credited with."""
     from scipy import stats
@@ -236,17 +236,17 @@ def _check_participation(
         senders = max((x.senders for x in traffic if x.round == r.round), default=0)
         draws[r.coin or str(r.round)].append(senders)
     most = [max(senders) for senders in draws.values()]
-    if fixed and max(most) > rate * case.clients + ROUNDING:
-        seen = f"{max(most):,} of {case.clients:,} clients were heard in one"
+    if fixed and max(most) > rate * clients + ROUNDING:
+        seen = f"{max(most):,} of {clients:,} clients were heard in one"
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
-    elif not fixed and stats.binom.sf(sum(most) - 1, len(most) * case.clients, rate) < ERROR:
-        share = sum(most) / (len(most) * case.clients)
+    elif not fixed and stats.binom.sf(sum(most) - 1, len(most) * clients, rate) < ERROR:
+        share = sum(most) / (len(most) * clients)
         seen = f"clients were heard in {share:.1%} of theirs"
         yield Issue("draws", f"{len(rounds):,} rounds are credited with rate {rate:g}, and {seen}")
 
 
 def _check_constant_participants(
-    case: KnownFederation, releases: Sequence[Release], record: Sequence[dict[str, Any]]
+    clients: int, releases: Sequence[Release], record: Sequence[dict[str, Any]]
 ) -> Iterator[Issue]:
     """Too many clients that were heard in all rounds, or in none, for coins that are thrown anew in each."""
     from scipy import stats
@@ -267,10 +267,10 @@ def _check_constant_participants(
         return
     rate = min(r.sample_rate for r in coins)
     heard = Counter(sender for t in rounds for sender in named[t])
-    same = case.clients - sum(0 < n < len(rounds) for n in heard.values())
+    same = clients - sum(0 < n < len(rounds) for n in heard.values())
     alike = rate ** len(rounds) + (1 - rate) ** len(rounds)
-    if stats.binom.sf(same - 1, case.clients, alike) < ERROR:
-        what = f"{same:,} of {case.clients:,} clients were heard in all or none of {len(rounds):,} rounds"
+    if stats.binom.sf(same - 1, clients, alike) < ERROR:
+        what = f"{same:,} of {clients:,} clients were heard in all or none of {len(rounds):,} rounds"
         yield Issue("draws", f"{_describe_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
 
 

@@ -19,7 +19,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
 from fedaudit.attacks.people import count_withheld
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import kinds as kinds_of
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
@@ -40,6 +40,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.verdict.replays import replayed
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
@@ -182,7 +183,7 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     view = watched(seen(artifacts, who, card, case.heard or {}), opened)
     knowledge = granted(case, card, bench.workers, lambda _: bench.player)
     if (
-        reason := _unfit(case, card)
+        reason := _unfit(case.data, card)
         or absent(case, artifacts, view, card)
         or attack.not_applicable(view, knowledge)
     ):
@@ -203,11 +204,11 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     return found
 
 
-def _unfit(case: KnownFederation, card: Card) -> str:
+def _unfit(data: Data, card: Card) -> str:
     """Why an attack has nothing to say of such examples, as a sentence; empty where it has."""
-    if case.data.modality in card.modality:
+    if data.modality in card.modality:
         return ""
-    return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {case.data.modality}"
+    return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {data.modality}"
 
 
 def _measured(

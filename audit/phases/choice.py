@@ -19,6 +19,7 @@ from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.record import Record
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
@@ -116,7 +117,7 @@ def plan_scene(config: Config, case: Case) -> Scene:
     """What a federation will send, to whom and in which rounds, by what is known before the run."""
     traffic = planned(config, case)
     sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
-    kept = frozenset(r for r in sent if _is_kept(config, r, len(sent)))
+    kept = frozenset(r for r in sent if _is_kept(config.record, r, len(sent)))
     kinds = config.record.kinds
     return Scene(
         traffic=traffic,
@@ -131,8 +132,8 @@ def plan_scene(config: Config, case: Case) -> Scene:
     )
 
 
-def _is_kept(config: Config, round: int, rounds: int) -> bool:
-    wanted = config.record.rounds
+def _is_kept(record: Record, round: int, rounds: int) -> bool:
+    wanted = record.rounds
     if isinstance(wanted, tuple):
         return round in wanted
     if isinstance(wanted, int):

@@ -9,12 +9,13 @@ for the same variants.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import KnownFederation, Recording
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -29,6 +30,7 @@ from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judged
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection, Uploads
@@ -49,17 +51,17 @@ def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
     """Variants of a run that was attacked, those first that answer most; none where nothing was demonstrated."""
     case = open_case(run, config)
     leaks = _list_leaks(run, config, case)
-    norms = _measure_norms(case, {k for leak in leaks for k in leak.kinds})
+    norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
     ranked = []
     for name in catalog.names("protections"):
         cls: type[Protection] = catalog.load("protections", name)
         answered = [
             leak
             for leak in leaks
-            if leak.aim in cls.answers and _propose(cls, case, leak.kinds, norms) is not None
+            if leak.aim in cls.answers and _propose(cls, case.data, leak.kinds, norms) is not None
         ]
         kinds = tuple(dict.fromkeys(k for leak in answered for k in leak.kinds))
-        settings = _propose(cls, case, kinds, norms) if kinds else None
+        settings = _propose(cls, case.data, kinds, norms) if kinds else None
         if settings is None or any(p.name == name for p in config.protections):
             continue
         if specs := _make_act(PluginSpec(name=name, settings=settings), case):
@@ -72,9 +74,9 @@ def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
 
 
 def _propose(
-    cls: type[Protection], case: KnownFederation, kinds: tuple[Kind, ...], norms: Mapping[Kind, float]
+    cls: type[Protection], data: Data, kinds: tuple[Kind, ...], norms: Mapping[Kind, float]
 ) -> dict[str, Any] | None:
-    return cls.propose(Uploads(kinds=kinds, classes=len(case.data.classes), norms=norms))
+    return cls.propose(Uploads(kinds=kinds, classes=len(data.classes), norms=norms))
 
 
 def _own_protections(config: Config) -> tuple[PluginSpec, ...]:
@@ -113,11 +115,11 @@ def _make_act(spec: PluginSpec, case: KnownFederation) -> tuple[PluginSpec, ...]
     return PluginSpec(name="withhold", settings={"kinds": [k.value for k in single]}), spec
 
 
-def _measure_norms(case: Recording, kinds: Collection[Kind]) -> dict[Kind, float]:
+def _measure_norms(artifacts: Path | None, kinds: Collection[Kind]) -> dict[Kind, float]:
     """Median L2 norm, to two digits, of a client's change of the model, or of rows where there is one a class."""
-    if case.artifacts is None or not kinds:
+    if artifacts is None or not kinds:
         return {}
-    recorded = messages(case.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
+    recorded = messages(artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
     start = {a.round: a.payload for a in recorded if a.kind is Kind.GLOBAL_MODEL}
     norms: dict[Kind, list[float]] = defaultdict(list)
     for a in recorded:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, ReportSettings
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.renderer import Renderer
@@ -36,14 +36,14 @@ def render_reports(run: RunDir, config: Config, seal: SealRecord | None = None) 
     result = read_result(run).model_copy(update={"seal": seal})
     wanted = [*catalog.names("sections"), *config.sections]
     document = compose(result, [catalog.load("sections", name) for name in wanted])
-    return {name: renderer().render(document) for name, renderer in _renderers(config).items()}
+    return {name: renderer().render(document) for name, renderer in _renderers(config.report).items()}
 
 
 def name_reports(config: Config) -> list[str]:
     """Names of the files that the config asks for."""
-    return list(_renderers(config))
+    return list(_renderers(config.report))
 
 
-def _renderers(config: Config) -> dict[str, type[Renderer]]:
-    renderers: list[type[Renderer]] = [catalog.load("renderers", name) for name in config.report.formats]
+def _renderers(report: ReportSettings) -> dict[str, type[Renderer]]:
+    renderers: list[type[Renderer]] = [catalog.load("renderers", name) for name in report.formats]
     return {f"report.{r.suffix}": r for r in renderers}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.accounting.lint import RunRecord
 from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.case.case import Case, ClientCode, counts
+from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.digests import of_value, packages, timeless
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
@@ -35,6 +35,7 @@ from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, Show
+from fedaudit.audit.settings.system import System as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
     bounds,
@@ -69,6 +70,7 @@ from fedaudit.audit.verdict.trade_offs import (
     summarise_recommendation,
 )
 from fedaudit.fl import ledger
+from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
@@ -201,13 +203,13 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     result = AuditResult(
         title=_name_report(config),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        system=_describe_system(config),
+        system=_describe_system(config.system),
         headline=headline(findings, questions, attacked),
         scope=scope(case, findings, seen),
         exposures=seen,
         questions=questions,
         findings=findings,
-        figures=[*figures, *timelines(history), *_clock(run, case, history)],
+        figures=[*figures, *timelines(history), *_clock(run, case.time_model, history)],
         galleries=images,
         people=people,
         bounds=limits,
@@ -221,7 +223,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         summary_metrics=summary(history),
         limits=[*list_limits(questions, simulated=case.simulated), *checked.declared, *limits_of_noise(record)],
         policy=_policy(run, policy),
-        reproduction=_reproduction(run, config),
+        reproduction=_reproduction(run, config.seed),
     )
     _weigh_options(result, run, config, len(case.data.test), policy)
     result.decision = decide(result, policy)
@@ -269,12 +271,12 @@ def _read_answers(run: RunDir, tests: int) -> NDArray[np.bool_] | None:
     return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)
 
 
-def _clock(run: RunDir, case: ClientCode, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _clock(run: RunDir, time_model: TimeModel | None, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Figures of the simulated clock; none where there is none."""
-    if case.time_model is None:
+    if time_model is None:
         return by_time(history)
     seen = read(run.artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
-    return [*by_time(history), *by_device(history, case.time_model), *last_round(seen, history, case.time_model)]
+    return [*by_time(history), *by_device(history, time_model), *last_round(seen, history, time_model)]
 
 
 def _run_record(
@@ -311,16 +313,16 @@ def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
     return record
 
 
-def _describe_system(config: Config) -> System:
+def _describe_system(system: SystemSettings) -> System:
     """What the owner states of the system; `clients: null` is not stated either."""
-    return System(**{key: value or "" for key, value in config.system.model_dump().items()})
+    return System(**{key: value or "" for key, value in system.model_dump().items()})
 
 
 def _imported(run: RunDir) -> Imported:
     return Imported.model_validate(run.read_json(run.imported))
 
 
-def _reproduction(run: RunDir, config: Config) -> Reproduction:
+def _reproduction(run: RunDir, seed: int) -> Reproduction:
     environment, phases = run.read(run.environment, Environment), read_phases(run)
     recorded = chain.read_chain(run)
     first = chain.first_of(recorded)
@@ -329,7 +331,7 @@ def _reproduction(run: RunDir, config: Config) -> Reproduction:
     return Reproduction(
         command="fedaudit run config.yaml",
         config=run.config.read_text(encoding="utf-8"),
-        seed=config.seed,
+        seed=seed,
         versions=environment.versions,
         hardware=environment.hardware,
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},

@@ -12,6 +12,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import label_of, plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.aggregation.aggregator import Aggregator, RowRule
 from fedaudit.fl.clients.failures import RandomFaults, turn
 from fedaudit.fl.data.participation import Availability
@@ -60,7 +61,7 @@ def warn_of_shortage(config: Config, case: SimulatedCase) -> Iterator[str]:
     members = sum(len(part) > 0 for part in case.examples.parts.values())
     if isinstance(case.aggregator, RowRule):
         case.aggregator.check_clients(members)
-    for label, availability in _list_availabilities(config, case).items():
+    for label, availability in _list_availabilities(config.matrix, case).items():
         heard = draw_heard(case, availability)
         for name, rule in rules.items():
             if (share := estimate_shortage(rule, heard)) < LEAST:
@@ -88,13 +89,13 @@ def _list_rules(config: Config, case: SimulatedCase) -> dict[str, Aggregator]:
     return rules
 
 
-def _list_availabilities(config: Config, case: SimulatedCase) -> dict[str, Availability]:
+def _list_availabilities(matrix: Matrix | None, case: SimulatedCase) -> dict[str, Availability]:
     """Who answers in the audit's own run, and in those of its matrix, by words that follow a sentence."""
-    if config.matrix is None or not config.matrix.availabilities:
+    if matrix is None or not matrix.availabilities:
         return {"": case.availability}
     return {
         f" of {label_of(s)}": configure(catalog.load("availability", s.name), s.settings, "matrix.availabilities")
-        for s in config.matrix.availabilities
+        for s in matrix.availabilities
     }
 
 
