@@ -154,6 +154,19 @@ def test_the_method_on_the_page_runs_in_processes_and_stacked(example: type[Roun
     assert all((alone[k] - together[k]).abs().max() < 1e-4 for k in alone.model)
 
 
+def test_the_method_of_the_main_page_runs_and_is_fedavg_at_factor_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"page_{next(_fresh)}"
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (tmp_path / f"{name}.py").write_text(next(b for b in blocks if "class Shrunk" in b))
+    shrunk: type[RoundMethod] = plugin.load("fedaudit.fl.methods", f"{name}:Shrunk", Method)  # type: ignore[assignment]
+    plain = run(configured(FedAvg))
+    assert same(run(configured(shrunk, factor=1)), plain)
+    assert not same(run(configured(shrunk, factor=0.95)), plain)
+
+
 def test_the_method_on_the_page_refuses_a_strength_below_0(example: type[RoundMethod]) -> None:
     with pytest.raises(UserError, match=r"method\.strength must be >= 0, got -1"):
         configured(example, strength=-1)
