@@ -2,11 +2,13 @@
 
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -29,21 +31,54 @@ from fedaudit.fl.runtime.plugin import configure
 from fedaudit.reports.format import duration
 from fedaudit.reports.visible import visible
 
+GAP = 2  # spaces between two columns
 EVERY = 30.0  # seconds between two lines of a log, where nothing else is to be said
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table as wide as the terminal; in a pipe, one tab-separated line a row."""
+    """A table as wide as the terminal; in a pipe, one tab-separated line a row.
+
+    No word is broken: where the longest words of all columns do not fit side by side, each row is a paragraph.
+    """
     if not sys.stdout.isatty():
         for row in rows:
             say("\t".join(" ".join(cell.split()) for cell in row))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    console = Console()
+    shown = [[visible(row[0]), *(" ".join(visible(cell).split()) for cell in row[1:])] for row in rows]
+    columns = list(zip(header, *shown, strict=True))
+    least = [max(map(cell_len, cells if i == 0 else list_words(cells))) for i, cells in enumerate(columns)]
+    if sum(least) + GAP * len(least) > console.width:
+        for line in write_paragraphs(header, shown, console.width):
+            console.print(Text(line), soft_wrap=True)
+        return
+    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold")
     for i, name in enumerate(header):
-        table.add_column(name, no_wrap=i == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    Console().print(table)
+        table.add_column(name, no_wrap=i == 0)
+    for row in shown:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def list_words(cells: Sequence[str]) -> list[str]:
+    """All words of some cells; one empty word where there is none."""
+    return [word for cell in cells for word in cell.split()] or [""]
+
+
+def write_paragraphs(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Each row as its first cell and, below it, a line "name: cell" for every other that is not empty."""
+    for first, *others in rows:
+        yield first
+        for name, cell in zip(header[1:], others, strict=True):
+            if cell:
+                yield from textwrap.wrap(
+                    f"{name}: {cell}".removeprefix(": "),
+                    width,
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
 
 
 @contextmanager
