@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.main import get_command
 
 from fedaudit.audit.case.run_folder import RunDir
@@ -56,11 +56,10 @@ COMMANDS = [
         "simulate config.yaml --out new",
         "shred .",
         "seal . --key ../key.pem",
-        "verify . --seal seal.json --key ../key.pub.pem",
         "list methods",
         "doctor",
         "doctor inbox",
-        "import inbox --subject subject.yaml --truth truth --config own.yaml --out new",
+        "import inbox --subject subject.yaml --truth truth --config own.yaml --out new --trust-plugins",
         "init subject-of-it.yaml --from inbox --truth truth",
         "init new.yaml",
         "recorder plain --out new.py",
@@ -92,8 +91,6 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, key = tmp_path_factory.mktemp("keys"), Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "key.pem").write_bytes(private)
-    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    (folder / "key.pub.pem").write_bytes(public)
     return folder
 
 
