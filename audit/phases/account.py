@@ -62,7 +62,7 @@ def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Con
         if isinstance(case, SimulatedCase):
             return audit_noise(case, releases, delta, alpha)
         tests, kinds = run_recorded_tests(read_messages(run.artifacts), releases, case.protections, alpha)
-        return record_tests(tests, kinds, releases, delta, "Nothing that was recorded tells its noise.")
+        return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
     except Exception as error:  # the federation's own code, which sends what it never sent
         return record_untested(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
 
