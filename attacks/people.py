@@ -42,6 +42,9 @@ class People:
     tested: Mapping[int, tuple[int, ...]]  # client -> rows of the people tested
     hit: Mapping[int, tuple[int, ...]]  # client -> rows of those hit
     held: Mapping[int, int]  # client -> people behind what was read of it, tested or not
+    # client -> people not hit, of messages of which every image that was claimed names somebody: one more claim
+    # might name one of them
+    unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
     # client -> single people planted through its code, without the run's protections: does the attack work?
     planted: Mapping[int, Share] = field(default_factory=dict)

@@ -30,6 +30,7 @@ class CountedPeople:
     _tested: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _hit: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _held: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _unclaimed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _least: dict[int, int] = field(default_factory=dict)
     _luck: Share = field(default_factory=Share)
     _planted: dict[int, Share] = field(default_factory=dict)
@@ -53,6 +54,10 @@ class CountedPeople:
         self._tested[client] |= {int(row) for row in rows}
         self._hit[client] |= {int(row) for row in hit}
 
+    def leave_unclaimed(self, client: int, rows: Collection[int] | Rows) -> None:
+        """These rows stand behind a message of which each of the few claims hits somebody."""
+        self._unclaimed[client] |= {int(row) for row in rows}
+
     def luck(self, hits: float, trials: int) -> None:
         """So many of people whom nobody trained on would have been hit."""
         self._luck += Share(hits=hits, trials=trials)
@@ -75,6 +80,7 @@ class CountedPeople:
             tested={k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items())},
             hit={k: tuple(sorted(rows)) for k, rows in sorted(self._hit.items()) if rows},
             held=dict(sorted(held.items())),
+            unclaimed={k: len(rows - self._hit[k]) for k, rows in sorted(self._unclaimed.items())},
             luck=self._luck,
             planted=dict(sorted((self._planted or self._left).items())),
             left=dict(sorted(self._left.items())),
@@ -131,8 +137,11 @@ def count_named(
         hit = [int(shares.argmax()) for shares in t.named.members if shares.any()]
         if t.origin == "recorded":
             _, owners, rows = gather_people(truth, t.artifact, dict.fromkeys(t.members.y.tolist()))
+            every_claim_hits = len(set(hit)) == len(t.claimed) < len(rows)
             for k in np.unique(owners).tolist():
                 found.test(k, rows[owners == k], [rows[i] for i in hit if owners[i] == k])
+                if every_claim_hits:
+                    found.leave_unclaimed(k, rows[owners == k])
             for mark, share in zip(fingerprints(t.held_out), t.named.held_out.max(axis=0).tolist(), strict=True):
                 lucky[t.client, mark] = lucky.get((t.client, mark), False) or share > 0
         elif t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):

@@ -147,8 +147,9 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
     """How many people one attack leaves possibly exposed, or why it cannot say so.
 
     Clients of whom nobody was tested count whole. Where people were not drawn in proportion to their numbers, the
-    client that was tested least decides, which is safe wherever the exposed are. An exact copy is in a message or
-    is not: for exfiltration a census without a hit leaves nobody. `tolerable` is the share of people that the
+    client that was tested least decides, which is safe wherever the exposed are. Who stands behind a message of
+    which every claim names somebody counts whole: nobody tried to claim more of it. An exact copy is in a message
+    or is not: for exfiltration a census without a hit leaves nobody. `tolerable` is the share of people that the
     policy tolerates; `more` is counted for it.
     """
     held = {client: count for client, count in people.held.items() if count}
@@ -176,8 +177,10 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
     left = bound_left(people.left) if people.left and held.keys() <= people.left.keys() else None
     if left is not None and left * total < at_most:
         at_most, by = math.floor(left * total), "plants"
+    unclaimed = sum(people.unclaimed.values())
+    at_most = min(total, at_most + unclaimed)
     more = None
-    if tolerable is not None:
+    if tolerable is not None and not unclaimed:
         expected = people.luck.hits / people.luck.trials if people.luck.trials else people.false_alarms
         needed = people_needed(
             hits, even, total, lambda x, n: bound(x, n, total), most=tolerable * total, luck=expected

@@ -69,6 +69,16 @@ def test_whoever_is_redrawn_is_hit_and_nobody_else() -> None:
     assert people.hit == {k: tuple(sorted(rows)) for k, rows in expected.items()}
 
 
+def test_who_stands_beside_the_only_person_claimed_is_no_evidence_of_safety() -> None:
+    """One image is claimed of a message of many people: where it hits, nobody knows what one claim more would."""
+    images = np.stack([world().members(a, c)[0] for a, c in sent()])
+    people = counted(redrawn(images))
+    beside = {k: people.held[k] - len(people.hit[k]) for k in people.held}
+    assert dict(people.unclaimed) == beside and sum(beside.values()) > 0
+    nobody = counted(redrawn(np.stack([world().members(a, c).mean(axis=0) for a, c in sent()])))
+    assert not any(nobody.unclaimed.values())
+
+
 def test_whoever_is_redrawn_in_any_round_is_hit_and_only_the_latest_round_is_evidence() -> None:
     later = [
         replace(a, id=a.id.replace("r00003", "r00009"), round=9)

@@ -189,6 +189,16 @@ def test_the_client_that_was_tested_least_decides() -> None:
     assert bound.at_most == bound_exposed(make_people(each=24), Aim.INVERSION).at_most
 
 
+def test_people_beside_the_only_one_claimed_count_whole() -> None:
+    """Of a message of 575 people one is claimed, and named: at most one exposed person would be false."""
+    people = make_people(each=72)
+    free = bound_exposed(people, Aim.RECONSTRUCTION, tolerable=0.01)
+    beside = People(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
+    bound = bound_exposed(beside, Aim.RECONSTRUCTION, tolerable=0.01)
+    assert bound.at_most == (free.at_most or 0) + 73 and bound.more is None
+    assert bound_exposed(People(**(vars(people) | {"unclaimed": {0: 9_999}})), Aim.RECONSTRUCTION).at_most == 720
+
+
 def test_an_exact_copy_is_there_or_not() -> None:
     few = {c: Share(hits=6, trials=6) for c in range(10)}
     people = make_people(each=72, planted=few)
