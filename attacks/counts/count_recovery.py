@@ -170,19 +170,33 @@ class CountRecovery(Attack):
         prior = np.bincount(truth.auxiliary.y, minlength=true.shape[1]).astype(np.float64)
         blind = blind_counts(true, prior)
         here: Condition = {"kind": kind}
-        result = [
+        result = self._small(claimed, true, clients, here)
+        alone = clients != SEVERAL  # how many all clients hold together is a fact about none of them
+        if alone.any():
+            whole = {name: guess[alone] for name, guess in blind.items()}
+            read, deviation = claim["read"][rows][alone], claim["deviation"][rows][alone]
+            result += self._judge_clients(claimed[alone], true[alone], whole, clients[alone], read, here, rng)
+            known = np.isfinite(deviation) & (deviation > 0)
+            if known.any():
+                result.append(possible_values(read[known], deviation[known], true[alone][known], here, rng))
+        return [*result, *_controls(claimed, true, blind, kind)]
+
+    def _judge_clients(
+        self,
+        claimed: Counts,
+        true: Counts,
+        blind: Mapping[str, Counts],
+        clients: NDArray[np.int64],
+        read: NDArray[np.float64],
+        here: Condition,
+        rng: np.random.Generator,
+    ) -> list[Evidence]:
+        """How well counts of single clients are known, and what they give away of people."""
+        return [
             exact_match(claimed, true, blind, here, groups=clients),
             overlap_evidence(claimed, true, blind, here, rng, groups=clients),
             *revealed(claimed, true, blind, self.config.small, here),
-            count_error(
-                "count_abs_error",
-                claim["read"][rows],
-                true,
-                blind,
-                here,
-                rng,
-                "mean over classes, before rounding",
-            ),
+            count_error("count_abs_error", read, true, blind, here, rng, "mean over classes, before rounding"),
             count_error(
                 "count_abs_error_rounded",
                 claimed,
@@ -193,12 +207,6 @@ class CountRecovery(Attack):
                 "mean over classes, as whole numbers >= 0",
             ),
         ]
-        known = np.isfinite(claim["deviation"][rows]) & (claim["deviation"][rows] > 0)
-        if known.any():
-            read, noise = claim["read"][rows][known], claim["deviation"][rows][known]
-            result.append(possible_values(read, noise, true[known], here, rng))
-        result += self._small(claimed, true, clients, here)
-        return [*result, *_controls(claimed, true, blind, kind)]
 
     def _small(
         self, claimed: Counts, true: Counts, clients: NDArray[np.int64], here: Condition

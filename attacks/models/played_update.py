@@ -37,6 +37,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import ThreatModel
 
 Values = NDArray[np.float64]
+Start = tuple[int, ...]
 MOST_NUMBERS = 2**14  # of an update that are compared; of larger ones so many random sums
 SIZES = 1.25  # factor between numbers of images that share plays
 TOGETHER = 200  # candidates that are played at a time
@@ -77,12 +78,12 @@ class PlayedUpdate(ModelMembership):
         aux, player = knowledge.auxiliary, knowledge.player
         assert aux is not None and player is not None, "it does not apply without"
         seed = int(rng.integers(2**31))
-        groups: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
+        groups: dict[tuple[Start, int, bool], list[int]] = defaultdict(list)
         for row, target in enumerate(queried):
             protected = not target.origin.startswith(UNPROTECTED)
-            groups[id(target.start), _round_size(target, knowledge), protected].append(row)
+            groups[identify_start(target), _round_size(target, knowledge), protected].append(row)
         fits = list[tuple[list[int], Fit]]()
-        alone: dict[int, Values] = {}  # psi of auxiliary images, by what the client began with
+        alone: dict[Start, Values] = {}  # psi of auxiliary images, by what the client began with
         for (start, size, protected), rows in groups.items():
             stage = Stage(queried[rows[0]], player, knowledge.training, seed)
             if start not in alone:
@@ -93,9 +94,9 @@ class PlayedUpdate(ModelMembership):
 
         def score(candidates: Images) -> Floats:
             table = np.zeros((len(queried), len(candidates)))
-            known: dict[int, Values] = {}
+            known: dict[Start, Values] = {}
             for rows, fit in fits:
-                start = id(queried[rows[0]].start)
+                start = identify_start(queried[rows[0]])
                 if start not in known:
                     known[start] = fit.stage.play_alone(candidates)
                 for row in rows:
@@ -215,6 +216,11 @@ def shrink_covariance(rows: Values) -> tuple[Values, float]:
     weight = min(error, apart) / apart if apart > 0 else 1.0
     ridge = max(weight * level, 1e-6 * level, 1e-30)
     return np.asarray(rows.T * math.sqrt(max(1 - weight, 0.0) / many)), ridge
+
+
+def identify_start(target: Target) -> Start:
+    """The same for uploads that began with the same arrays, in whichever mapping: they share plays."""
+    return tuple(id(values) for _, values in sorted(target.start.items()))
 
 
 def _draw(aux: Images, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

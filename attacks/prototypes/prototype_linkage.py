@@ -42,6 +42,7 @@ from fedaudit.attacks.prototypes.prototype_membership import (
     log_likelihood_ratio,
 )
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.threat import Aim
 
@@ -66,6 +67,8 @@ class PrototypeLinkage(PrototypeMembership):
         PrototypeMembership.card,
         title="Linkage of images to clients by prototypes",
         aim=Aim.LINKAGE,
+        # a sum is of no single client
+        also_reads=tuple(k for k in PrototypeMembership.card.also_reads if k is not Kind.AGGREGATE),
         learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
         "that one of the clients owns the image",

@@ -100,8 +100,9 @@ def import_(
 
 def _write_first(path: Path, inbox: Path, truth: Path | None, model: str) -> Path:
     from fedaudit.audit.importing.first_subject import first_subject
+    from fedaudit.fl.runtime import durable
 
-    path.write_text(first_subject(inbox, truth, model), encoding="utf-8")
+    durable.write(path, first_subject(inbox, truth, model).encode())
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import command, say
+from fedaudit.audit.cli.app import reader, say
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -18,7 +18,7 @@ class OnAlarm(StrEnum):
     PASS = "pass"
 
 
-@command
+@reader(writes=["log"])
 def guard(
     outbox: Annotated[
         Path, typer.Argument(metavar="OUTBOX", help="folder of the site's recorder; its last upload is checked")

@@ -4,8 +4,6 @@ All of it is put together in a folder inside the run folder and moved up when th
 is refused or killed leaves the run folder as it was; one that was not there before is removed.
 """
 
-import contextlib
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,15 +43,14 @@ def bring(
     """
     staged = run.path / STAGING
     try:
-        shutil.rmtree(staged, ignore_errors=True)  # of an import that was killed
+        durable.remove_folder(staged)  # of an import that was killed
         found = _bring(RunDir.create(staged), config, inbox, truth, own_ledger, beside, limits, trust, progress)
         if subject:
             durable.write(staged / "subject.yaml", subject.encode())
         _replace(run.path, staged)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it held something before
-            run.path.rmdir()
+        durable.remove_folder(staged)
+        durable.remove_empty(run.path)
     return found
 
 
@@ -62,10 +59,10 @@ def _replace(folder: Path, staged: Path) -> None:
     with durable.locked(folder / ".lock"):
         for path in folder.iterdir():
             if path.name not in (STAGING, ".lock"):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                durable.remove_folder(path)
         names = sorted((p.name for p in staged.iterdir() if p.name != ".lock"), key=lambda n: n == "config.yaml")
         for name in names:  # last the config, without which it is no run folder
-            (staged / name).rename(folder / name)
+            durable.move_to(staged / name, folder / name)
 
 
 def _bring(

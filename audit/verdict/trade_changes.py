@@ -8,7 +8,7 @@ estimates; runs share seed and data, so these are rather too wide.
 import math
 from collections.abc import Mapping, Sequence
 
-from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.evidence import Evidence, is_replayed
 from fedaudit.attacks.measure import named
 from fedaudit.attacks.measure import telling as most_telling
 from fedaudit.audit.verdict.clock import BY_TIME
@@ -96,7 +96,7 @@ def describe_settings(main: Mapping[str, str], own: Mapping[str, str]) -> list[s
 
 def choose_telling(evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence to compare: two measures at most, at the smallest n of each origin."""
-    real = [e for e in evidence if e.control != "negative"]
+    real = [e for e in evidence if _is_measured(e)]
     found = []
     for measure in most_telling((e.measure for e in real), 2):
         for origin in dict.fromkeys(_origin(e) for e in real if e.measure == measure):
@@ -104,8 +104,13 @@ def choose_telling(evidence: Sequence[Evidence]) -> list[Evidence]:
     return [e for e in found if e is not None]
 
 
+def _is_measured(e: Evidence) -> bool:
+    """Whether it is of messages that clients sent, or would send; what an attack planted by itself shows no leak."""
+    return e.control == "none" or (e.control == "positive" and is_replayed(_origin(e)))
+
+
 def _smallest(evidence: Sequence[Evidence], measure: str, origin: str) -> Evidence | None:
-    fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin) and e.control != "negative"]
+    fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin) and _is_measured(e)]
     return min(fits, key=lambda e: float(e.condition.get("n", 0)), default=None)
 
 

@@ -9,6 +9,7 @@ waits for the disk. Links are never written through. What the system refuses is 
 import fcntl
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,27 @@ def overwrite(path: Path) -> None:
     finally:
         os.close(handle)
     remove(path)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all below it, where there is one; what a link leads to stays."""
+    if path.is_symlink() or path.is_file():
+        remove(path)
+    elif path.exists():
+        _step("remove", path, lambda: shutil.rmtree(path))
+        _flush_path(path.parent)
+
+
+def remove_empty(path: Path) -> None:
+    """Remove a folder that holds nothing; one that holds something stays."""
+    if path.is_dir() and not any(path.iterdir()):
+        _step("remove", path, path.rmdir)
+
+
+def move_to(path: Path, to: Path) -> None:
+    """Rename a file or folder within one disk."""
+    _step("rename", to, lambda: os.rename(path, to))
+    _flush_path(to.parent)
 
 
 @contextmanager

@@ -97,10 +97,10 @@ def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
 
 
 def test_an_attack_that_a_protection_blinds_says_why(tmp_path: Path) -> None:
-    hidden = SMALL.replace("METHOD", "rebafl") + "protections: [secure_aggregation]\n"
-    found = audit(hidden, tmp_path)
+    plain = SMALL.replace("METHOD", "rebafl").replace("[ridge,", "[prototype_difference,")
+    found = audit(plain + "protections: [secure_aggregation]\n", tmp_path)
     reasons = {f.id: f.summary for f in found.findings if f.outcome is Outcome.NOT_APPLICABLE}
-    assert "local_prototypes" in reasons["ridge"]
+    assert "local_prototypes" in reasons["prototype_difference"]
 
 
 def test_noise_and_clipping_give_a_bound_only_without_releases_in_clear(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Who is named: known answers, the figures of digits, chance, and that the mean of a group names nobody."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.utils import Bunch
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.naming import NamingGallery, average_members, build_gallery, name_people
@@ -21,9 +24,14 @@ def example() -> NamingGallery:
     return build_gallery(members, column(4, 20), column(6), keep_pixels)
 
 
+@cache
+def read_digits() -> Bunch:
+    return load_digits()
+
+
 def digits(n: int, rng: np.random.Generator, least: int = 100) -> tuple[NamingGallery, Images, np.ndarray]:
     """A gallery of a random class, its members and as many non-members as members."""
-    every = load_digits()
+    every = read_digits()
     x = (every.images[:, None] / 16).astype(np.float64)
     own = rng.permutation(np.flatnonzero(every.target == rng.integers(10)))
     members, held_out = Images(x=x[own[:n]], y=np.zeros(n, np.int64)), x[own[n : n + max(least, n)]]

@@ -285,9 +285,9 @@ def test_verify_compares_with_a_digest_that_a_reviewer_holds(folder: Path) -> No
 
 
 def test_every_command_speaks_the_same_verdict_and_exits_with_its_code(folder: Path) -> None:
-    decision = json.loads((folder / "audit.json").read_text())["decision"]
+    result = json.loads((folder / "audit.json").read_text())
+    decision, finding = result["decision"], result["findings"][0]["id"]
     line = f"{Word(decision['word']).words}. {decision['sentence']}"
-    finding = decision["risks"][0]["finding"]
     for command, code in (
         (["run", str(folder)], 3),
         (["check", str(folder)], 3),

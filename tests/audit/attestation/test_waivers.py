@@ -75,5 +75,5 @@ def test_a_waiver_is_about_one_thing(changes: dict[str, str], tmp_path: Path) ->
 
 def test_explain_prints_what_a_waiver_of_a_question_names() -> None:
     said = "\n".join(explain_finding(audit(), QUESTION, RUN))
-    assert "Inversion, public, global model (no attack exists, required)" in said
+    assert "Inversion by whoever gets the model (global model) (no attack exists, required)" in said
     assert f"  run: {RUN}\n  question: {QUESTION}" in said

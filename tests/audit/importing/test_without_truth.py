@@ -143,7 +143,7 @@ def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_pat
     assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
     assert set(np.unique(case.data.train.y[case.examples.planted])) == set(range(10))
     run, config, _ = brought(tmp_path / "told", TRUTH)
-    assert len(recorded(run, config).planted) == 0
+    assert len(recorded(run, config).examples.planted) == 0
 
 
 def subject(n: float, value: float, sizes: list[int]) -> Attacked:
