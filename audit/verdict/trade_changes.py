@@ -105,7 +105,7 @@ def choose_telling(evidence: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _is_measured(e: Evidence) -> bool:
-    """Whether it is of messages that clients sent, or would send; what an attack planted by itself shows no leak."""
+    """Whether clients sent it, or would; what an attack planted by itself shows no leak."""
     return e.control == "none" or (e.control == "positive" and is_replayed(_origin(e)))
 
 
