@@ -33,7 +33,7 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     earlier = _finite(numbers[: len(numbers) - width])
     best = np.maximum(best, _correlation(_stretches(earlier, d), earlier, small))
     series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
-    for pieces in _pieced(series, d):
+    for pieces in _join_pieces(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
     return best
 
@@ -49,7 +49,7 @@ def find_stretch(numbers: Floats, image: Floats) -> int | None:
     return None
 
 
-def _pieced(series: Values, d: int) -> Iterator[Values]:
+def _join_pieces(series: Values, d: int) -> Iterator[Values]:
     """Stretches [m, d] of numbers that stand at one place of messages [R, N] in successive rounds, in order.
 
     As many from each of k rounds that all d are theirs; k rounds from the first, the next k, and the last k.

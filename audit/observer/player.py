@@ -122,7 +122,7 @@ class ClientPlayer:
                 lab = world.holding(parts=[rows[:0]] * visit.client + [rows], streams=streams)
             else:
                 lab = world.alone(visit.client, rows, streams, epochs=steps, batch=max(1, len(rows)))
-            with _explained():
+            with _explain_failures():
                 reply = lab.trained(visit.client, visit.round, before)
                 sent = lab.sent(visit.client, visit.round, reply.message, before)
             result.append(_read_update(visit, sent))
@@ -147,7 +147,7 @@ class ClientPlayer:
             rows = np.arange(end - len(own), end)
             played = lab.holding(streams=PlayStreams(key if draws is None else draws, noise_seed))
             lab.site.holdings = dataclasses.replace(played.holdings, parts=[rows[:0]] * visit.client + [rows])
-            with _explained():
+            with _explain_failures():
                 reply = lab.trained(visit.client, visit.round, before)
                 wire = lab.holding(streams=PlayStreams(key, noise_seed))
                 sent = wire.sent(visit.client, visit.round, reply.message, before)
@@ -199,7 +199,7 @@ def _join(data: Data, holdings: Sequence[Images]) -> Data:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_failures() -> Iterator[None]:
     """What a method's own code raises on images that no client of the run has, as a sentence."""
     try:
         yield

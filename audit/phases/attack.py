@@ -195,7 +195,7 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     else:
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         try:
-            found = _measured(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
+            found = _measure(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
         except Untold as untold:
             said = attack.assertions(claim, case.data.classes)
             found = _unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))
@@ -211,7 +211,7 @@ def _unfit(data: Data, card: Card) -> str:
     return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {data.modality}"
 
 
-def _measured(
+def _measure(
     attack: Attack, claim: Claim, bench: Bench, truth: KnownTruth, rng: np.random.Generator
 ) -> dict[str, Any]:
     evidence = attack.measure(claim, truth, rng)
@@ -259,7 +259,7 @@ def _unverified(
         return found
     try:
         claim = attack.run(told, knowledge, case.streams.numpy("attack", name))
-        found |= _measured(attack, claim, bench, bench.told, case.streams.numpy("measure", name))
+        found |= _measure(attack, claim, bench, bench.told, case.streams.numpy("measure", name))
     except UserError:  # what is left cannot be measured
         return found
     if any(e["control"] == "none" and not replayed(Evidence(**e)) for e in found["evidence"]):

@@ -4,7 +4,8 @@ All of it is put together in a folder inside the run folder and moved up when th
 is refused or killed leaves the run folder as it was; one that was not there before is removed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedaudit.audit.case.recorded import RecordedCase
@@ -41,17 +42,27 @@ def bring(
 
     Code that the subject names lies in `beside`; the text of a subject that was written of the inbox is kept.
     """
-    staged = run.path / STAGING
+    with _stage(run.path) as staged:
+        _copy_code(staged.path, config, beside, trust)
+        _take_in(staged, config, inbox, truth, own_ledger, limits)
+        execute(staged, config, ["import"], progress, skip_finished=False)
+        found = Imported.model_validate(staged.read_json(staged.imported))
+        if subject:
+            durable.write(staged.path / "subject.yaml", subject.encode())
+    return found
+
+
+@contextmanager
+def _stage(folder: Path) -> Iterator[RunDir]:
+    """A new run folder inside `folder`, which takes its place where nothing fails."""
+    staged = folder / STAGING
     try:
         durable.remove_folder(staged)  # of an import that was killed
-        found = _bring(RunDir.create(staged), config, inbox, truth, own_ledger, beside, limits, trust, progress)
-        if subject:
-            durable.write(staged / "subject.yaml", subject.encode())
-        _replace(run.path, staged)
+        yield RunDir.create(staged)
+        _replace(folder, staged)
     finally:
         durable.remove_folder(staged)
-        durable.remove_empty(run.path)
-    return found
+        durable.remove_empty(folder)
 
 
 def _replace(folder: Path, staged: Path) -> None:
@@ -65,36 +76,30 @@ def _replace(folder: Path, staged: Path) -> None:
             durable.move_to(staged / name, folder / name)
 
 
-def _bring(
-    run: RunDir,
-    config: Config,
-    inbox: Path,
-    truth: Path | None,
-    own_ledger: Path | None,
-    beside: Path,
-    limits: Limits,
-    trust: bool,
-    progress: Callable[[str, int, int], None],
-) -> Imported:
-    assert config.subject is not None
+def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
+    """Copy files of plugins into the folder, which stays whole when it moves, and make them importable."""
     for key, name in named_code(config):
         if not trust:
             raise UserError(
                 f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
             )
         top = name.partition(":")[0].partition(".")[0]
-        if (beside / f"{top}.py").is_file():  # the folder stays whole when it moves
-            durable.write(run.path / f"{top}.py", (beside / f"{top}.py").read_bytes())
+        if (beside / f"{top}.py").is_file():
+            durable.write(folder / f"{top}.py", (beside / f"{top}.py").read_bytes())
         foreign.bring(name, [beside], key)
     bring_code(config, [beside])
-    durable.remove(run.path / TAKEN)  # until all is in
+
+
+def _take_in(
+    run: RunDir, config: Config, inbox: Path, truth: Path | None, own_ledger: Path | None, limits: Limits
+) -> None:
+    """Copy messages, truth and the operator's ledger into a run folder that is new."""
+    assert config.subject is not None
     make_net = RecordedCase(config, run.artifacts).make_net
     network = {} if make_net is None else {n: tuple(v.shape) for n, v in make_net().state_dict().items()}
     taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
-    else:
-        durable.remove(run.truth)
     if own_ledger is not None:
         if not own_ledger.is_file() or own_ledger.stat().st_size > MOST_LEDGER:
             raise UserError(f"{own_ledger} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
@@ -111,5 +116,3 @@ def _bring(
         "sha256": sha256(inbox / MANIFEST),
     }
     run.write_json(run.path / TAKEN, found)
-    execute(run, config, ["import"], progress, skip_finished=False)
-    return Imported.model_validate(run.read_json(run.imported))
