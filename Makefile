@@ -62,7 +62,7 @@ equivalence: $(DONE)  ## methods beside public implementations and second progra
 	$(RUN)/python -m tests.fl.equivalence.$(if $(FAULTS),faults,table)
 
 claims: $(INSTALLED)  ## published claims of privacy, re-scored: runs/claims.pdf
-	$(RUN)/fedaudit claims configs/claims/*.yaml --out runs/claims.pdf
+	$(RUN)/fedaudit dp claims configs/claims/*.yaml --out runs/claims.pdf
 
 mechanisms: $(INSTALLED)  ## random mechanisms against certified lower values: COUNT=300 SEED=1
 	$(RUN)/python -m benchmarks.privacy.mechanisms --count $(or $(COUNT),300) --seed $(or $(SEED),1)

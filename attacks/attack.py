@@ -72,7 +72,7 @@ class Effort:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What an attack is, for `fedaudit list attacks` and for every finding it leads to."""
+    """What an attack is, for `fedaudit tools list attacks` and for every finding it leads to."""
 
     title: str
     source: str  # paper and algorithm number

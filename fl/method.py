@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -30,6 +30,7 @@ from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
 from fedaudit.fl.wire.protection import Message, Payload
@@ -58,7 +59,7 @@ Owned = Iterator[tuple[int, State]]  # models with their owners
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a method is and sends: for `fedaudit list methods`, the wire and the report."""
+    """What a method is and sends: for `fedaudit tools list methods`, the wire and the report."""
 
     title: str
     source: str  # identifier and algorithm number
@@ -83,31 +84,31 @@ class Method(Plugin):
         """Run to the end, sending through federation.wire; returns the released model."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LocalConfig:
     """Settings of local training, common to all methods (fl/training/local.py has the loop)."""
 
-    rounds: Annotated[AtLeastOne, Field(description="rounds of the federation")] = 20
-    local_epochs: Annotated[AtLeastZero, Field(description="E: passes of a client over its data in a round")] = 5
-    batch_size: Annotated[AtLeastOne, Field(description="B: examples in a batch of local training")] = 50
-    lr: Annotated[Amount, Field(description="eta: step size of local training in round 0")] = 0.01
-    optimiser: Annotated[
-        Literal["sgd", "adam", "adamw"], Field(description="of local training; momentum is that of sgd alone")
-    ] = "sgd"
-    momentum: Annotated[BelowOne, Field(description="rho: momentum of local SGD; 0 is plain SGD")] = 0.0
-    weight_decay: Annotated[
-        Amount, Field(description="L2 penalty that local SGD adds to the gradient; 0 switches it off")
-    ] = 0.0
-    grad_clip: Annotated[
-        Amount, Field(description="largest L2 norm of a batch's gradient; 0 means no clipping")
-    ] = 0.0
-    lr_decay: Annotated[
-        Amount, Field(description="the step size of round t is lr * lr_decay ** t; 1 keeps it constant")
-    ] = 1.0
-    weighting: Annotated[
-        Literal["samples", "uniform"],
-        Field(description="how the server weights clients: by their numbers of examples, or all alike"),
-    ] = "samples"
+    rounds: AtLeastOne = Field(default=20, description="rounds of the federation")
+    local_epochs: AtLeastZero = Field(default=5, description="E: passes of a client over its data in a round")
+    batch_size: AtLeastOne = Field(default=50, description="B: examples in a batch of local training")
+    lr: Amount = Field(default=0.01, description="eta: step size of local training in round 0")
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+        default="sgd", description="of local training; momentum is that of sgd alone"
+    )
+    momentum: BelowOne = Field(default=0.0, description="rho: momentum of local SGD; 0 is plain SGD")
+    weight_decay: Amount = Field(
+        default=0.0, description="L2 penalty that local SGD adds to the gradient; 0 switches it off"
+    )
+    grad_clip: Amount = Field(
+        default=0.0, description="largest L2 norm of a batch's gradient; 0 means no clipping"
+    )
+    lr_decay: Amount = Field(
+        default=1.0, description="the step size of round t is lr * lr_decay ** t; 1 keeps it constant"
+    )
+    weighting: Literal["samples", "uniform"] = Field(
+        default="samples",
+        description="how the server weights clients: by their numbers of examples, or all alike",
+    )
 
 
 def count_claimed(message: Message, reply: Reply) -> int:
@@ -257,7 +258,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
     collects = True
     needs_sgd = False  # reads gradients off the length of SGD's steps
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
         pass
 

@@ -4,13 +4,13 @@ Prototypes, MOON's representation and the label-inference attacks all mean this 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 State = dict[str, Tensor]  # parameters and buffers by name
@@ -21,7 +21,7 @@ class Net(nn.Module):
 
     source: str = ""  # paper and section
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         """No settings."""
 

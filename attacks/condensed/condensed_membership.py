@@ -12,9 +12,9 @@ condensed images.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -60,12 +61,12 @@ class CondensedMembership(Attack):
         effort=Effort(seconds=1.0, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        members: Annotated[AtLeastOne, Field(description="members scored for one condensed image, at most")] = 500
-        others: Annotated[
-            int, Field(ge=2, description="non-members of the class scored for one condensed image, at most")
-        ] = 1000
+        members: AtLeastOne = Field(default=500, description="members scored for one condensed image, at most")
+        others: int = Field(
+            default=1000, ge=2, description="non-members of the class scored for one condensed image, at most"
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found, extractors = condensed(view), np.empty(1, dtype=object)

@@ -14,9 +14,8 @@ round and extractor (what was compared) [k]; senders [s]: all clients that sent 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +42,7 @@ from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -66,14 +66,14 @@ class CondensedRecovery(Attack):
         effort=Effort(seconds=3.0, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        gallery: Annotated[int, Field(ge=2, description="images among which the true one is looked for")] = 100
-        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
-        show_sizes: Annotated[
-            tuple[AtLeastOne, ...],
-            Field(description="numbers of images behind a replayed condensed image for which figures are shown"),
-        ] = (1, 5, 30)
+        gallery: int = Field(default=100, ge=2, description="images among which the true one is looked for")
+        show: AtLeastOne = Field(default=8, description="images in a row of the report's figures")
+        show_sizes: tuple[AtLeastOne, ...] = Field(
+            default=(1, 5, 30),
+            description="numbers of images behind a replayed condensed image for which figures are shown",
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)

@@ -21,8 +21,8 @@ Claim: as condensed_recovery's, with images refined, and `read`, float32 [k, C, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, cast
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -63,24 +64,26 @@ class CondensedRefinement(CondensedRecovery):
         effort=Effort(seconds=8.0, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(CondensedRecovery.Config):
-        decoder: Annotated[
-            Literal["upcnn", "vae"], Field(description="the network that learns to undo condensation")
-        ] = "upcnn"
-        condensed: Annotated[
-            int, Field(ge=4, description="auxiliary images that the adversary condenses, half a second each")
-        ] = 48
-        images: Annotated[int, Field(ge=20, description="auxiliary images to learn from, at most")] = 7000
-        epochs: Annotated[AtLeastOne, Field(description="passes over the auxiliary images")] = 4
-        least_steps: Annotated[
-            AtLeastZero, Field(description="steps that are taken even where few images make an epoch short")
-        ] = 300
-        width: Annotated[
-            int,
-            Field(ge=32, multiple_of=32, description="width of the decoder's hidden layers, a multiple of 32"),
-        ] = 256
-        batch: Annotated[AtLeastOne, Field(description="images in a batch of the decoder's training")] = 128
+        decoder: Literal["upcnn", "vae"] = Field(
+            default="upcnn", description="the network that learns to undo condensation"
+        )
+        condensed: int = Field(
+            default=48, ge=4, description="auxiliary images that the adversary condenses, half a second each"
+        )
+        images: int = Field(default=7000, ge=20, description="auxiliary images to learn from, at most")
+        epochs: AtLeastOne = Field(default=4, description="passes over the auxiliary images")
+        least_steps: AtLeastZero = Field(
+            default=300, description="steps that are taken even where few images make an epoch short"
+        )
+        width: int = Field(
+            default=256,
+            ge=32,
+            multiple_of=32,
+            description="width of the decoder's hidden layers, a multiple of 32",
+        )
+        batch: AtLeastOne = Field(default=128, description="images in a batch of the decoder's training")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = condensed(view)

@@ -16,7 +16,7 @@ sender, artifact, origin, single (whether it is an example by itself) [k].
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -86,15 +87,13 @@ class MashedMembership(Attack):
         effort=Effort(seconds=0.2, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        members: Annotated[
-            int,
-            Field(
-                ge=2,
-                description="members of a class of a client that are scored, at most, and as many non-members",
-            ),
-        ] = 100
+        members: int = Field(
+            default=100,
+            ge=2,
+            description="members of a class of a client that are scored, at most, and as many non-members",
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sent = _readable(view)

@@ -20,7 +20,7 @@ not known), client [k], and as text kind and artifact (the newest) [k].
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
@@ -83,20 +84,19 @@ class CountRecovery(Attack):
         effort=Effort(seconds=0.2, grows=("clients",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[
-            tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...],
-            Field(min_length=1, description="messages that counts are read from"),
-        ] = ("proto_counts", "label_counts", "class_volume", "noised_label_dist")
-        small: Annotated[AtLeastOne, Field(description="a class with this many examples or fewer is listed")] = 5
-        noise_std: Annotated[
-            Amount,
-            Field(
-                description="standard deviation of the noise on each number sent, unless a protection publishes "
-                "its own"
-            ),
-        ] = 0.0
+        kinds: tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...] = Field(
+            default=("proto_counts", "label_counts", "class_volume", "noised_label_dist"),
+            min_length=1,
+            description="messages that counts are read from",
+        )
+        small: AtLeastOne = Field(default=5, description="a class with this many examples or fewer is listed")
+        noise_std: Amount = Field(
+            default=0.0,
+            description="standard deviation of the noise on each number sent, unless a protection publishes "
+            "its own",
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)

@@ -8,8 +8,7 @@ rest_y: others like them.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -67,18 +67,17 @@ Pairs = Sequence[tuple[Any, Matched]]  # Queried of a subclass's own kind
 class GeneratorMembership(Attack):
     """Base class. A subclass sets `card` (CARD with its own title and limits) and writes `queried`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        max_generators: Annotated[AtLeastOne, Field(description="generators to attack, at most")] = 8
-        members: Annotated[AtLeastOne, Field(description="members scored for one generator, at most")] = 400
-        reference_steps: Annotated[
-            AtLeastOne,
-            Field(description="generator steps on auxiliary images that train the reference generator"),
-        ] = 400
-        planted: Annotated[int, Field(ge=2, description="images that the planted generator memorises")] = 20
-        planted_steps: Annotated[
-            AtLeastOne, Field(description="generator steps that train the planted generator")
-        ] = 1500
+        max_generators: AtLeastOne = Field(default=8, description="generators to attack, at most")
+        members: AtLeastOne = Field(default=400, description="members scored for one generator, at most")
+        reference_steps: AtLeastOne = Field(
+            default=400, description="generator steps on auxiliary images that train the reference generator"
+        )
+        planted: int = Field(default=20, ge=2, description="images that the planted generator memorises")
+        planted_steps: AtLeastOne = Field(
+            default=1500, description="generator steps that train the planted generator"
+        )
 
     @abstractmethod
     def queried(

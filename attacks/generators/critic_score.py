@@ -15,9 +15,8 @@ objects; planted_x, planted_y: the images of the planted critic; rest_x, rest_y:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Scorer = Callable[[Images], NDArray[Any]]
@@ -58,16 +58,16 @@ class CriticScore(Attack):
         effort=Effort(seconds=20, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        max_clients: Annotated[
-            AtLeastOne, Field(description="critics to attack, each sender's newest, at most")
-        ] = 20
-        members: Annotated[AtLeastOne, Field(description="members scored for one critic, at most")] = 400
-        planted: Annotated[int, Field(ge=2, description="images that the planted critic memorises")] = 20
-        planted_steps: Annotated[
-            AtLeastOne, Field(description="generator steps of the planted critic's training")
-        ] = 1500
+        max_clients: AtLeastOne = Field(
+            default=20, description="critics to attack, each sender's newest, at most"
+        )
+        members: AtLeastOne = Field(default=400, description="members scored for one critic, at most")
+        planted: int = Field(default=20, ge=2, description="images that the planted critic memorises")
+        planted_steps: AtLeastOne = Field(
+            default=1500, description="generator steps of the planted critic's training"
+        )
 
     def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
         """The critics that came into the adversary's hands, oldest first."""

@@ -17,7 +17,7 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 Floats = NDArray[np.floating[Any]]
 _FEW = 1000  # generated images looked at one by one
@@ -54,11 +55,11 @@ class GeneratorDistance(GeneratorMembership):
         "proof of privacy",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(GeneratorMembership.Config):
-        images: Annotated[
-            AtLeastOne, Field(description="images made by each generator; the paper takes up to 20,000")
-        ] = 4000
+        images: AtLeastOne = Field(
+            default=4000, description="images made by each generator; the paper takes up to 20,000"
+        )
 
     def queried(
         self,

@@ -16,8 +16,8 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -36,6 +36,7 @@ from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Ma
 from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 
 RATE = 0.01  # of held-out images that count as extracted
@@ -53,11 +54,11 @@ class GeneratorExtraction(GeneratorDistance):
         "recoloured copies, and what more generated images would hold; it is no proof of privacy",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(GeneratorDistance.Config):
-        neighbours: Annotated[
-            AtLeastOne, Field(description="nearest other images that say what is near; the paper has 50")
-        ] = 10
+        neighbours: AtLeastOne = Field(
+            default=10, description="nearest other images that say what is near; the paper has 50"
+        )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         pairs, found = self.pairs(claim, truth), list[Evidence]()

@@ -13,8 +13,8 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the searches.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from fedaudit.attacks.evidence import Gallery
 from fedaudit.attacks.generators._latent import LatentSearch, Settings
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class LatentInversion(GeneratorMembership):
@@ -38,17 +39,17 @@ class LatentInversion(GeneratorMembership):
         effort=Effort(seconds=28, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(GeneratorMembership.Config):
-        max_generators: Annotated[AtLeastOne, Field(description="generators to attack, at most")] = 4
-        members: Annotated[AtLeastOne, Field(description="members searched for in one generator, at most")] = 100
-        non_members: Annotated[
-            int, Field(ge=2, description="non-members searched for in one generator, about")
-        ] = 500
-        steps: Annotated[int, Field(ge=4, description="steps of Adam over z for each image")] = 40
-        starts: Annotated[
-            AtLeastOne, Field(description="values of z that the search starts from, for each image")
-        ] = 3
+        max_generators: AtLeastOne = Field(default=4, description="generators to attack, at most")
+        members: AtLeastOne = Field(default=100, description="members searched for in one generator, at most")
+        non_members: int = Field(
+            default=500, ge=2, description="non-members searched for in one generator, about"
+        )
+        steps: int = Field(default=40, ge=4, description="steps of Adam over z for each image")
+        starts: AtLeastOne = Field(
+            default=3, description="values of z that the search starts from, for each image"
+        )
 
     def queried(
         self,

@@ -6,9 +6,8 @@ sender (-1: the server) of every model queried [k]; senders [s]: all clients tha
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +23,7 @@ from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 CARD = Card(
@@ -57,14 +57,14 @@ class Scorer(Protocol):
 class ModelMembership(Attack):
     """Base class. A subclass sets `card` (CARD with its own title and source) and writes `scorer`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        max_clients: Annotated[AtLeastOne, Field(description="uploads to attack, at most")] = 1000
-        members: Annotated[AtLeastOne, Field(description="training images scored for one model, at most")] = 500
-        others: Annotated[AtLeastOne, Field(description="non-members scored, at most")] = 2000
-        people: Annotated[
-            AtLeastOne, Field(description="people of all clients who are tested, about, drawn at random")
-        ] = 5000
+        max_clients: AtLeastOne = Field(default=1000, description="uploads to attack, at most")
+        members: AtLeastOne = Field(default=500, description="training images scored for one model, at most")
+        others: AtLeastOne = Field(default=2000, description="non-members scored, at most")
+        people: AtLeastOne = Field(
+            default=5000, description="people of all clients who are tested, about, drawn at random"
+        )
 
     @abstractmethod
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:

@@ -12,8 +12,8 @@ One query an image; the paper's augmented queries are left out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -25,6 +25,7 @@ from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import ThreatModel
 
 MANY = 64  # shadow models from which on every image has a deviation of its own
@@ -39,26 +40,21 @@ class Lira(ModelMembership):
         effort=Effort(seconds=30, grows=("parameters", "auxiliary", "rounds")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ModelMembership.Config):
-        mode: Annotated[
-            Literal["offline", "online"],
-            Field(
-                description="shadow models trained without the candidates, or half of them with: stronger and "
-                "dearer"
-            ),
-        ] = "offline"
-        shadows: Annotated[
-            int,
-            Field(
-                ge=2,
-                multiple_of=2,
-                description="shadow models of each start, an even number; 64 and more are the paper's",
-            ),
-        ] = 16
-        epochs: Annotated[
-            AtLeastOne, Field(description="epochs of shadow models that imitate the global model")
-        ] = 20
+        mode: Literal["offline", "online"] = Field(
+            default="offline",
+            description="shadow models trained without the candidates, or half of them with: stronger and dearer",
+        )
+        shadows: int = Field(
+            default=16,
+            ge=2,
+            multiple_of=2,
+            description="shadow models of each start, an even number; 64 and more are the paper's",
+        )
+        epochs: AtLeastOne = Field(
+            default=20, description="epochs of shadow models that imitate the global model"
+        )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary

@@ -19,7 +19,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from fedaudit.attacks.prototypes._weights import moved
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import ThreatModel
 
 Values = NDArray[np.float64]
@@ -61,11 +62,9 @@ class PlayedUpdate(ModelMembership):
         effort=Effort(seconds=40, grows=("parameters", "auxiliary")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ModelMembership.Config):
-        plays: Annotated[
-            int, Field(ge=FEWEST, description="updates that are played for each number of images")
-        ] = 64
+        plays: int = Field(default=64, ge=FEWEST, description="updates that are played for each number of images")
 
     def targets(self, view: Sequence[Artifact], known: Knowledge, rng: np.random.Generator) -> list[Target]:
         view = index(view)

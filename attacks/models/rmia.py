@@ -11,8 +11,7 @@ candidates are compared within classes, and equal shares keep the order of p(x) 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +23,7 @@ from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import ThreatModel
 
 
@@ -36,21 +36,21 @@ class Rmia(ModelMembership):
         effort=Effort(seconds=12, grows=("parameters", "auxiliary", "rounds")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ModelMembership.Config):
-        references: Annotated[
-            int, Field(ge=2, multiple_of=2, description="reference models of each start, an even number")
-        ] = 4
-        epochs: Annotated[
-            AtLeastOne, Field(description="epochs of reference models that imitate the global model")
-        ] = 20
-        gamma: Annotated[
-            Positive, Field(description="ratio from which an image gains more than another of the population")
-        ] = 1.0
-        a: Annotated[
-            Share,
-            Field(description="how much the references know of P, from nothing (0) to all: P is their mean (1)"),
-        ] = 0.3
+        references: int = Field(
+            default=4, ge=2, multiple_of=2, description="reference models of each start, an even number"
+        )
+        epochs: AtLeastOne = Field(
+            default=20, description="epochs of reference models that imitate the global model"
+        )
+        gamma: Positive = Field(
+            default=1.0, description="ratio from which an image gains more than another of the population"
+        )
+        a: Share = Field(
+            default=0.3,
+            description="how much the references know of P, from nothing (0) to all: P is their mean (1)",
+        )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture, aux = knowledge.architecture, knowledge.auxiliary

@@ -6,8 +6,8 @@ A subclass writes what is trained (`built`), its loss (`loss`) and what it makes
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedaudit.attacks.attack import Extractor, Knowledge
 from fedaudit.attacks.evaluation.decoder import Training, fit, tensor
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Standard, Task
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     import torch
@@ -28,33 +29,29 @@ Floats = NDArray[np.floating[Any]]
 class DecoderInversion(PrototypeInversion):
     """Base class. A subclass sets `card` and writes `built`, `loss` and `made`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeInversion.Config):
-        epochs: Annotated[
-            AtLeastOne, Field(description="passes over the auxiliary images on the global model's features")
-        ] = 10
-        fine_tune_epochs: Annotated[
-            AtLeastOne, Field(description="more passes on the features of each client's model")
-        ] = 2
-        least_steps: Annotated[
-            AtLeastZero,
-            Field(
-                description="steps that are taken even where few images make an epoch short; half as many to "
-                "fine-tune"
-            ),
-        ] = 600
-        width: Annotated[
-            int,
-            Field(
-                ge=32,
-                multiple_of=32,
-                description="width of the hidden layers, a multiple of 32; channels are 1/8, 1/16 and 1/32 of it",
-            ),
-        ] = 512
-        batch: Annotated[AtLeastOne, Field(description="images in a batch")] = 128
-        lr: Annotated[
-            Amount, Field(description="peak of the one-cycle step size; half of it when fine-tuning")
-        ] = 2e-3
+        epochs: AtLeastOne = Field(
+            default=10, description="passes over the auxiliary images on the global model's features"
+        )
+        fine_tune_epochs: AtLeastOne = Field(
+            default=2, description="more passes on the features of each client's model"
+        )
+        least_steps: AtLeastZero = Field(
+            default=600,
+            description="steps that are taken even where few images make an epoch short; half as many to "
+            "fine-tune",
+        )
+        width: int = Field(
+            default=512,
+            ge=32,
+            multiple_of=32,
+            description="width of the hidden layers, a multiple of 32; channels are 1/8, 1/16 and 1/32 of it",
+        )
+        batch: AtLeastOne = Field(default=128, description="images in a batch")
+        lr: Amount = Field(
+            default=2e-3, description="peak of the one-cycle step size; half of it when fine-tuning"
+        )
 
     @abstractmethod
     def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":

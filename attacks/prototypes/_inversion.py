@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 Floats = NDArray[np.floating[Any]]
 
@@ -64,18 +65,17 @@ class Standard:
 class PrototypeInversion(Attack):
     """Base class. A subclass sets `card` and writes `invert`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        max_clients: Annotated[
-            AtLeastOne,
-            Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 20
-        gallery: Annotated[int, Field(ge=3, description="images among which a member is looked for")] = 100
-        show_sizes: Annotated[
-            tuple[AtLeastOne, ...],
-            Field(description="numbers of samples behind a replayed prototype for which figures are shown"),
-        ] = (1, 5, 20)
-        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
+        max_clients: AtLeastOne = Field(
+            default=20, description="models to attack, at most; those with replays and the smallest classes first"
+        )
+        gallery: int = Field(default=100, ge=3, description="images among which a member is looked for")
+        show_sizes: tuple[AtLeastOne, ...] = Field(
+            default=(1, 5, 20),
+            description="numbers of samples behind a replayed prototype for which figures are shown",
+        )
+        show: AtLeastOne = Field(default=8, description="images in a row of the report's figures")
 
     @abstractmethod
     def invert(

@@ -18,8 +18,8 @@ the label is known and its branch left out; the image is cropped from the next p
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Position, ThreatModel
 
 if TYPE_CHECKING:
@@ -55,22 +56,20 @@ class GRNN(PrototypeInversion):
         effort=Effort(seconds=120, grows=("pixels",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeInversion.Config):
-        per_size: Annotated[
-            AtLeastOne,
-            Field(description="prototypes to attack of each number of samples; each has a generator of its own"),
-        ] = 16
-        steps: Annotated[AtLeastOne, Field(description="steps that fit one generator")] = 1000
-        distance: Annotated[
-            Literal["l2", "sorted"],
-            Field(
-                description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names"
-            ),
-        ] = "l2"
-        smoothness: Annotated[Amount, Field(description="tau: weight of the total variation")] = 1e-3
-        lr: Annotated[Amount, Field(description="step size of RMSprop")] = 1e-4
-        momentum: Annotated[BelowOne, Field(description="momentum of RMSprop")] = 0.99
+        per_size: AtLeastOne = Field(
+            default=16,
+            description="prototypes to attack of each number of samples; each has a generator of its own",
+        )
+        steps: AtLeastOne = Field(default=1000, description="steps that fit one generator")
+        distance: Literal["l2", "sorted"] = Field(
+            default="l2",
+            description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names",
+        )
+        smoothness: Amount = Field(default=1e-3, description="tau: weight of the total variation")
+        lr: Amount = Field(default=1e-4, description="step size of RMSprop")
+        momentum: BelowOne = Field(default=0.99, description="momentum of RMSprop")
 
     def choose(self, sources: Sequence[Source]) -> list[Source]:
         """At most `per_size` prototypes of each origin and number of samples, from all clients alike."""

@@ -6,8 +6,8 @@ images of the prototype's class (its label is sent with it), or among all where 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -18,6 +18,7 @@ from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 Floats = NDArray[np.floating[Any]]
 
@@ -32,12 +33,12 @@ class Lookup(PrototypeInversion):
         effort=Effort(seconds=3, grows=("parameters", "replays", "rounds")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeInversion.Config):
-        max_clients: Annotated[
-            AtLeastOne,
-            Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 1000
+        max_clients: AtLeastOne = Field(
+            default=1000,
+            description="models to attack, at most; those with replays and the smallest classes first",
+        )
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

@@ -19,8 +19,8 @@ Claim: score [k], coefficient [k, D], intercept [k], label, n, sender, model [k]
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -60,25 +61,26 @@ class PropertyInference(Attack):
         effort=Effort(seconds=1.5, grows=("parameters", "replays")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        subgroup: Annotated[
-            Property, Field(description="what defines the subgroup: a cluster of features, or brightness")
-        ] = "cluster"
-        clusters: Annotated[
-            int, Field(ge=2, description="clusters of a class, of which the smallest is the subgroup")
-        ] = 4
-        simulated: Annotated[
-            int, Field(ge=10, description="prototypes a classifier is trained on, half of them with the subgroup")
-        ] = 200
-        least_auxiliary: Annotated[int, Field(ge=10, description="auxiliary images that a class needs")] = 40
-        assumed_samples: Annotated[
-            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible states it")
-        ] = 100
-        max_clients: Annotated[
-            AtLeastOne,
-            Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 20
+        subgroup: Property = Field(
+            default="cluster", description="what defines the subgroup: a cluster of features, or brightness"
+        )
+        clusters: int = Field(
+            default=4, ge=2, description="clusters of a class, of which the smallest is the subgroup"
+        )
+        simulated: int = Field(
+            default=200,
+            ge=10,
+            description="prototypes a classifier is trained on, half of them with the subgroup",
+        )
+        least_auxiliary: int = Field(default=40, ge=10, description="auxiliary images that a class needs")
+        assumed_samples: AtLeastOne = Field(
+            default=100, description="number of samples behind a prototype where nothing visible states it"
+        )
+        max_clients: AtLeastOne = Field(
+            default=20, description="models to attack, at most; those with replays and the smallest classes first"
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         aux = knowledge.auxiliary

@@ -21,7 +21,7 @@ artifact [k]: the name of the victim's upload.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -82,13 +83,13 @@ class PrototypeCollusion(Attack):
         effort=Effort(seconds=0.2, grows=("clients",)),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        colluders: Annotated[AtLeastOne, Field(description="clients that work together, at most")] = 2
-        exact: Annotated[
-            ProperShare, Field(description="relative error below which a prototype counts as recovered")
-        ] = 0.01
-        max_trials: Annotated[AtLeastOne, Field(description="victims tried, at most")] = 2000
+        colluders: AtLeastOne = Field(default=2, description="clients that work together, at most")
+        exact: ProperShare = Field(
+            default=0.01, description="relative error below which a prototype counts as recovered"
+        )
+        max_trials: AtLeastOne = Field(default=2000, description="victims tried, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         trials = self._trials(view)

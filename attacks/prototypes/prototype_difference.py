@@ -20,10 +20,9 @@ model [k], earlier and later (artifact ids), origin [k]; extractors [models], ob
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +38,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -63,19 +63,17 @@ class PrototypeDifference(Attack):
         effort=Effort(seconds=2, grows=("parameters", "replays")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        grows: Annotated[
-            bool,
-            Field(
-                description="whether clients may add or remove images, so that replayed pairs alone are of use"
-            ),
-        ] = False
-        most_moved: Annotated[
-            AtLeastOne, Field(description="images that joined or left between two prototypes, at most")
-        ] = 1
-        gallery: Annotated[int, Field(ge=3, description="images among which the moved one is looked for")] = 100
-        max_pairs: Annotated[AtLeastOne, Field(description="pairs of prototypes to compare, at most")] = 2000
+        grows: bool = Field(
+            default=False,
+            description="whether clients may add or remove images, so that replayed pairs alone are of use",
+        )
+        most_moved: AtLeastOne = Field(
+            default=1, description="images that joined or left between two prototypes, at most"
+        )
+        gallery: int = Field(default=100, ge=3, description="images among which the moved one is looked for")
+        max_pairs: AtLeastOne = Field(default=2000, description="pairs of prototypes to compare, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from fedaudit.attacks.prototypes.prototype_membership import (
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 
 Floats = NDArray[np.floating[Any]]
@@ -75,11 +76,9 @@ class PrototypeLinkage(PrototypeMembership):
         effort=Effort(seconds=4, grows=("parameters", "replays", "rounds")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeMembership.Config):
-        members: Annotated[
-            AtLeastOne, Field(description="images of each prototype that are queried, at most")
-        ] = 20
+        members: AtLeastOne = Field(default=20, description="images of each prototype that are queried, at most")
 
     def score(self, claim: Claim, row: int, features: Floats) -> Floats:
         """The whole log-likelihood ratio of prototype `row`; features [m, D] -> [m]."""

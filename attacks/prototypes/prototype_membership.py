@@ -21,9 +21,9 @@ reading: how prototypes were read.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -69,29 +70,26 @@ class PrototypeMembership(Attack):
         effort=Effort(seconds=2, grows=("parameters", "replays")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        max_clients: Annotated[
-            AtLeastOne,
-            Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 1000
-        members: Annotated[AtLeastOne, Field(description="members scored for one prototype, at most")] = 500
-        others: Annotated[
-            AtLeastOne, Field(description="non-members of the class scored for one prototype, at most")
-        ] = 1000
-        least_auxiliary: Annotated[
-            int, Field(ge=3, description="auxiliary images that a class needs for its mean and covariance")
-        ] = 20
-        noise_std: Annotated[
-            Amount,
-            Field(
-                description="standard deviation of the noise on each feature, unless a protection publishes its "
-                "own"
-            ),
-        ] = 0.0
-        assumed_samples: Annotated[
-            AtLeastOne, Field(description="number of samples behind a prototype where nothing visible states it")
-        ] = 100
+        max_clients: AtLeastOne = Field(
+            default=1000,
+            description="models to attack, at most; those with replays and the smallest classes first",
+        )
+        members: AtLeastOne = Field(default=500, description="members scored for one prototype, at most")
+        others: AtLeastOne = Field(
+            default=1000, description="non-members of the class scored for one prototype, at most"
+        )
+        least_auxiliary: int = Field(
+            default=20, ge=3, description="auxiliary images that a class needs for its mean and covariance"
+        )
+        noise_std: Amount = Field(
+            default=0.0,
+            description="standard deviation of the noise on each feature, unless a protection publishes its own",
+        )
+        assumed_samples: AtLeastOne = Field(
+            default=100, description="number of samples behind a prototype where nothing visible states it"
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf

@@ -7,8 +7,7 @@ answers the objection that only a strong generative prior made the images.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -40,18 +40,16 @@ class Ridge(PrototypeInversion):
         effort=Effort(seconds=3, grows=("parameters", "replays", "rounds")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeInversion.Config):
-        max_clients: Annotated[
-            AtLeastOne,
-            Field(description="models to attack, at most; those with replays and the smallest classes first"),
-        ] = 1000
-        penalty: Annotated[
-            Positive,
-            Field(
-                description="lambda: ridge penalty on standardised features; 1e-3 is nearly plain least squares"
-            ),
-        ] = 50.0
+        max_clients: AtLeastOne = Field(
+            default=1000,
+            description="models to attack, at most; those with replays and the smallest classes first",
+        )
+        penalty: Positive = Field(
+            default=50.0,
+            description="lambda: ridge penalty on standardised features; 1e-3 is nearly plain least squares",
+        )
 
     def invert(
         self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator

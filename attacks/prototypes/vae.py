@@ -19,8 +19,8 @@ wrong-prototype baseline tell. The decoder is UpCNN's, trained and fine-tuned in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from fedaudit.attacks.prototypes._inversion import Standard, Task
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     import torch
@@ -52,31 +53,27 @@ class VAE(DecoderInversion):
         effort=Effort(seconds=150, grows=("pixels",)),  # as UpCNN
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(DecoderInversion.Config):
-        draw: Annotated[
-            Literal["mode", "latent"],
-            Field(
-                description="z of an image: 0, or what makes the image's own features match the prototype best"
-            ),
-        ] = "mode"
-        latents: Annotated[AtLeastOne, Field(description="dimension of z")] = 32
-        variance: Annotated[Positive, Field(description="v: variance of a pixel in the likelihood")] = 0.02
-        beta: Annotated[Amount, Field(description="weight of the Kullback-Leibler term")] = 1.0
-        hybrid: Annotated[
-            PositiveShare,
-            Field(
-                description="a: share of the conditional autoencoder's loss in the hybrid one; 1 is the plain "
-                "autoencoder"
-            ),
-        ] = 0.5
-        latent_steps: Annotated[
-            AtLeastZero, Field(description="steps of Adam over z at rate 0.05, with draw: latent")
-        ] = 300
-        latent_penalty: Annotated[
-            Amount,
-            Field(description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent"),
-        ] = 0.02
+        draw: Literal["mode", "latent"] = Field(
+            default="mode",
+            description="z of an image: 0, or what makes the image's own features match the prototype best",
+        )
+        latents: AtLeastOne = Field(default=32, description="dimension of z")
+        variance: Positive = Field(default=0.02, description="v: variance of a pixel in the likelihood")
+        beta: Amount = Field(default=1.0, description="weight of the Kullback-Leibler term")
+        hybrid: PositiveShare = Field(
+            default=0.5,
+            description="a: share of the conditional autoencoder's loss in the hybrid one; 1 is the plain "
+            "autoencoder",
+        )
+        latent_steps: AtLeastZero = Field(
+            default=300, description="steps of Adam over z at rate 0.05, with draw: latent"
+        )
+        latent_penalty: Amount = Field(
+            default=0.02,
+            description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent",
+        )
 
     def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
         from torch import nn

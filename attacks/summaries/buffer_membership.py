@@ -24,7 +24,7 @@ object: images to whitened inputs [n, D].
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
@@ -68,10 +69,10 @@ class BufferMembership(Attack):
         effort=Effort(seconds=1.0, grows=("parameters", "clients")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        members: Annotated[AtLeastOne, Field(description="images of each client that are scored, at most")] = 200
-        others: Annotated[AtLeastOne, Field(description="non-members scored for each client, at most")] = 1000
+        members: AtLeastOne = Field(default=200, description="images of each client that are scored, at most")
+        others: AtLeastOne = Field(default=1000, description="non-members scored for each client, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         sent = _statistics(view, knowledge)

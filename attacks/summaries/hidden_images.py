@@ -23,8 +23,7 @@ arrays the numbers are of [k].
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +46,7 @@ from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, fin
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RATIO = 4  # non-members for each member
@@ -77,12 +77,12 @@ class HiddenImages(Attack):
         effort=Effort(seconds=15.0, grows=("parameters", "clients", "pixels")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        members: Annotated[
-            AtLeastOne, Field(description="images of a client that a message may name, at most")
-        ] = 100
-        rounds: Annotated[AtLeastOne, Field(description="newest rounds whose messages are read, at most")] = 1000
+        members: AtLeastOne = Field(
+            default=100, description="images of a client that a message may name, at most"
+        )
+        rounds: AtLeastOne = Field(default=1000, description="newest rounds whose messages are read, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         view = index(view)

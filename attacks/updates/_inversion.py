@@ -10,9 +10,8 @@ updates.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +33,7 @@ from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Floats = NDArray[np.floating[Any]]
@@ -60,28 +60,26 @@ CARD = Card(
 class UpdateInversion(Attack):
     """Base class. A subclass sets `card` (CARD with its own title and source) and writes `invert`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        per_size: Annotated[
-            AtLeastOne,
-            Field(
-                description="replayed updates of one image and step to attack; of larger ones as many as cost "
-                "the same, and at least two"
-            ),
-        ] = 10
-        recorded: Annotated[AtLeastZero, Field(description="uploads to attack that crossed the wire")] = 10
-        most: Annotated[AtLeastOne, Field(description="images to claim of a replayed update, at most")] = 8
-        most_recorded: Annotated[
-            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
-        ] = 4
-        most_steps: Annotated[
-            AtLeastZero,
-            Field(description="local steps of a replayed update that is attacked as one step or a few, at most"),
-        ] = 5
-        gallery: Annotated[
-            int, Field(ge=3, description="sets of images among which the members are looked for")
-        ] = 100
-        show: Annotated[AtLeastOne, Field(description="images in a row of the report's figures")] = 8
+        per_size: AtLeastOne = Field(
+            default=10,
+            description="replayed updates of one image and step to attack; of larger ones as many as cost "
+            "the same, and at least two",
+        )
+        recorded: AtLeastZero = Field(default=10, description="uploads to attack that crossed the wire")
+        most: AtLeastOne = Field(default=8, description="images to claim of a replayed update, at most")
+        most_recorded: AtLeastOne = Field(
+            default=4, description="images to claim of an update that crossed the wire, at most"
+        )
+        most_steps: AtLeastZero = Field(
+            default=5,
+            description="local steps of a replayed update that is attacked as one step or a few, at most",
+        )
+        gallery: int = Field(
+            default=100, ge=3, description="sets of images among which the members are looked for"
+        )
+        show: AtLeastOne = Field(default=8, description="images in a row of the report's figures")
 
     @abstractmethod
     def invert(

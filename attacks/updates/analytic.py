@@ -13,8 +13,8 @@ Claim, besides that of UpdateInversion: inputs, objects [k], each float64 [D], a
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from fedaudit.attacks.updates.inverting_gradients import roughness
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,22 +53,21 @@ class Analytic(UpdateInversion):
         effort=Effort(seconds=30, grows=("parameters", "updates")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(UpdateInversion.Config):
-        per_size: Annotated[
-            AtLeastOne, Field(description="replayed updates of one image and number of steps to attack, at most")
-        ] = 200
-        recorded: Annotated[AtLeastZero, Field(description="uploads to attack that crossed the wire")] = 1000
-        most: Annotated[
-            AtLeastOne,
-            Field(description="images to claim of a replayed update, at most; a division gives one input"),
-        ] = 1
-        most_recorded: Annotated[
-            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
-        ] = 1
-        iterations: Annotated[AtLeastZero, Field(description="steps that fit the image")] = 400
-        lr: Annotated[Amount, Field(description="step size on the image")] = 0.05
-        smoothness: Annotated[Amount, Field(description="weight of the total variation")] = 0.002
+        per_size: AtLeastOne = Field(
+            default=200, description="replayed updates of one image and number of steps to attack, at most"
+        )
+        recorded: AtLeastZero = Field(default=1000, description="uploads to attack that crossed the wire")
+        most: AtLeastOne = Field(
+            default=1, description="images to claim of a replayed update, at most; a division gives one input"
+        )
+        most_recorded: AtLeastOne = Field(
+            default=1, description="images to claim of an update that crossed the wire, at most"
+        )
+        iterations: AtLeastZero = Field(default=400, description="steps that fit the image")
+        lr: Amount = Field(default=0.05, description="step size on the image")
+        smoothness: Amount = Field(default=0.002, description="weight of the total variation")
 
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"

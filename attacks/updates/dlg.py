@@ -9,7 +9,7 @@ stable: published for sigmoid networks at initialisation; where it misses its pl
 nothing of the update (use `inverting_gradients`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.idlg import IDLG, descend
+from fedaudit.fl.runtime.settings import settings
 
 Floats = NDArray[np.floating[Any]]
 
@@ -26,7 +27,7 @@ Floats = NDArray[np.floating[Any]]
 class DLG(UpdateInversion):
     card = replace(CARD, title="DLG", source="arXiv:1906.08935, Alg. 1")
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(IDLG.Config):
         pass
 

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
@@ -70,20 +71,20 @@ class FrozenLayers(Attack):
         effort=Effort(seconds=60, grows=("parameters", "clients")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        replays: Annotated[AtLeastOne, Field(description="replayed updates of which layers are left out")] = 12
-        recorded: Annotated[AtLeastZero, Field(description="uploads that crossed the wire, at most")] = 30
-        members: Annotated[AtLeastOne, Field(description="training images scored for one upload, at most")] = 20
-        others: Annotated[AtLeastOne, Field(description="other images of the class beside a replayed one")] = 20
-        inverted: Annotated[AtLeastZero, Field(description="replayed updates that are turned into images")] = 8
-        iterations: Annotated[AtLeastOne, Field(description="steps on an image; the paper takes 4,800")] = 150
-        held_out: Annotated[
-            int, Field(ge=10, description="images of nobody's, by which it is known whom an update points to")
-        ] = 100
-        gallery: Annotated[
-            int, Field(ge=3, description="images of a class among which the right one is looked for")
-        ] = 10
+        replays: AtLeastOne = Field(default=12, description="replayed updates of which layers are left out")
+        recorded: AtLeastZero = Field(default=30, description="uploads that crossed the wire, at most")
+        members: AtLeastOne = Field(default=20, description="training images scored for one upload, at most")
+        others: AtLeastOne = Field(default=20, description="other images of the class beside a replayed one")
+        inverted: AtLeastZero = Field(default=8, description="replayed updates that are turned into images")
+        iterations: AtLeastOne = Field(default=150, description="steps on an image; the paper takes 4,800")
+        held_out: int = Field(
+            default=100, ge=10, description="images of nobody's, by which it is known whom an update points to"
+        )
+        gallery: int = Field(
+            default=10, ge=3, description="images of a class among which the right one is looked for"
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         c, found = self.config, self._updates(view, knowledge)

@@ -12,8 +12,8 @@ random weights; the generator is a prior of its own and needs no auxiliary image
 are cropped from the next power of two.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from fedaudit.attacks.updates._gradients import Imitation, Update, squared_dista
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,18 +42,16 @@ class GRNNUpdates(UpdateInversion):
         effort=Effort(seconds=240, grows=("parameters", "updates"), least=0.3),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(UpdateInversion.Config):
-        iterations: Annotated[AtLeastOne, Field(description="steps that fit one generator")] = 600
-        distance: Annotated[
-            Literal["l2", "sorted"],
-            Field(
-                description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names"
-            ),
-        ] = "l2"
-        smoothness: Annotated[Amount, Field(description="tau: weight of the total variation")] = 1e-3
-        lr: Annotated[Amount, Field(description="step size of RMSprop")] = 1e-4
-        momentum: Annotated[BelowOne, Field(description="momentum of RMSprop")] = 0.99
+        iterations: AtLeastOne = Field(default=600, description="steps that fit one generator")
+        distance: Literal["l2", "sorted"] = Field(
+            default="l2",
+            description="W: the L2 norm as in the authors' code, or the sorted distance that the paper names",
+        )
+        smoothness: Amount = Field(default=1e-3, description="tau: weight of the total variation")
+        lr: Amount = Field(default=1e-4, description="step size of RMSprop")
+        momentum: BelowOne = Field(default=0.99, description="momentum of RMSprop")
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator

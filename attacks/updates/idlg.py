@@ -11,8 +11,8 @@ stay exact where the images fail: L-BFGS does not get far on trained networks wi
 For one example only; `inverting_gradients` and `dlg` take batches.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squar
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,16 +43,15 @@ class IDLG(UpdateInversion):
         effort=Effort(seconds=16, grows=("parameters", "updates"), least=0.3),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(UpdateInversion.Config):
-        iterations: Annotated[
-            AtLeastOne, Field(description="iterations on an image; with L-BFGS each has at most 20 evaluations")
-        ] = 25
-        optimiser: Annotated[
-            Literal["lbfgs", "adam"],
-            Field(description="what fits the image; L-BFGS as in the authors' code, or Adam"),
-        ] = "lbfgs"
-        lr: Annotated[Amount, Field(description="step size on the image; 0.1 suits Adam")] = 1.0
+        iterations: AtLeastOne = Field(
+            default=25, description="iterations on an image; with L-BFGS each has at most 20 evaluations"
+        )
+        optimiser: Literal["lbfgs", "adam"] = Field(
+            default="lbfgs", description="what fits the image; L-BFGS as in the authors' code, or Adam"
+        )
+        lr: Amount = Field(default=1.0, description="step size on the image; 0.1 suits Adam")
 
     def applies(self, update: Update) -> bool:
         return update.examples == 1

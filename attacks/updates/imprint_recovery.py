@@ -10,8 +10,7 @@ client receives.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.analytic import Analytic, Floats, entering, layer_input
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 
@@ -42,12 +42,12 @@ class ImprintRecovery(Analytic):
         "with dp_sgd",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Analytic.Config):
-        most: Annotated[AtLeastOne, Field(description="images to claim of a replayed update, at most")] = 8
-        most_recorded: Annotated[
-            AtLeastOne, Field(description="images to claim of an update that crossed the wire, at most")
-        ] = 16
+        most: AtLeastOne = Field(default=8, description="images to claim of a replayed update, at most")
+        most_recorded: AtLeastOne = Field(
+            default=16, description="images to claim of an update that crossed the wire, at most"
+        )
 
     def applies(self, update: Update) -> bool:
         return bool(flags(update.start))

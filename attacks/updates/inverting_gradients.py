@@ -11,8 +11,8 @@ one of many steps is treated as the average gradient. Changed: the best of four 
 for one of their 4,800, in a quarter of the time.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distan
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,23 +40,20 @@ class InvertingGradients(UpdateInversion):
         effort=Effort(seconds=240, grows=("parameters", "updates"), least=0.3),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(UpdateInversion.Config):
-        iterations: Annotated[
-            AtLeastOne, Field(description="steps of Adam on an image; the paper takes 4,800")
-        ] = 300
-        lr: Annotated[
-            Amount,
-            Field(
-                description="step size on the image at first; divided by ten after 3/8, 5/8 and 7/8 of the steps"
-            ),
-        ] = 0.1
-        smoothness: Annotated[Amount, Field(description="alpha: weight of the total variation")] = 0.01
-        restarts: Annotated[
-            AtLeastOne,
-            Field(description="images to start from, of which the one that matches the gradient best is kept"),
-        ] = 4
-        simulate_steps: Annotated[bool, Field(description="whether to imitate each step of short uploads")] = True
+        iterations: AtLeastOne = Field(
+            default=300, description="steps of Adam on an image; the paper takes 4,800"
+        )
+        lr: Amount = Field(
+            default=0.1,
+            description="step size on the image at first; divided by ten after 3/8, 5/8 and 7/8 of the steps",
+        )
+        smoothness: Amount = Field(default=0.01, description="alpha: weight of the total variation")
+        restarts: AtLeastOne = Field(
+            default=4, description="images to start from, of which the one that matches the gradient best is kept"
+        )
+        simulate_steps: bool = Field(default=True, description="whether to imitate each step of short uploads")
 
     def invert(
         self, update: Update, number: int, knowledge: Knowledge, rng: np.random.Generator

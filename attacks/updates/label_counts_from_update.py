@@ -19,8 +19,6 @@ known), model [k]; extractors [models], objects: the models before training.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +46,7 @@ from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, w
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 RULES = ("bias", "row sums", "row norms")
@@ -72,18 +71,17 @@ class LabelCountsFromUpdate(Attack):
         effort=Effort(seconds=0.5, grows=("parameters", "clients")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_client: Annotated[
-            AtLeastZero,
-            Field(description="classes that a client owns, where the adversary knows; 0 means unknown"),
-        ] = 0
-        points: Annotated[
-            int, Field(ge=2, description="models on the line between before and after at which outputs are taken")
-        ] = 5
-        max_clients: Annotated[
-            AtLeastZero, Field(description="clients whose proportions are worked out, at most")
-        ] = 100
+        classes_per_client: AtLeastZero = Field(
+            default=0, description="classes that a client owns, where the adversary knows; 0 means unknown"
+        )
+        points: int = Field(
+            default=5, ge=2, description="models on the line between before and after at which outputs are taken"
+        )
+        max_clients: AtLeastZero = Field(
+            default=100, description="clients whose proportions are worked out, at most"
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = _drop_older_sums(head_updates(view, knowledge))

@@ -15,9 +15,7 @@ rare [1].
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +32,7 @@ from fedaudit.attacks.updates._head import UPLOADS, head_non_members, head_updat
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 Values = NDArray[np.float64]
@@ -61,15 +60,13 @@ class RareClass(Attack):
         effort=Effort(seconds=0.2, grows=("parameters", "clients")),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        label: Annotated[
-            int,
-            Field(
-                ge=-1,
-                description="the class that is queried by itself; -1 is the one with the fewest auxiliary images",
-            ),
-        ] = -1
+        label: int = Field(
+            default=-1,
+            ge=-1,
+            description="the class that is queried by itself; -1 is the one with the fewest auxiliary images",
+        )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         updates = head_updates(view, knowledge)

@@ -8,7 +8,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from pydantic import Field
 
@@ -18,11 +17,12 @@ from fedaudit.fl.ledger import Adjacency, Release, Unit, invalid
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What an accountant is, for `fedaudit list accountants` and beside every bound."""
+    """What an accountant is, for `fedaudit tools list accountants` and beside every bound."""
 
     title: str
     source: str  # paper and theorem
@@ -98,10 +98,10 @@ class Numerical(Accountant):
     Subclasses set `card` and `function`, a module-level function of (terms, delta) to a Bound.
     """
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        seconds: Annotated[Positive, Field(description="wall time that one bound may take, in seconds")] = 60.0
-        gigabytes: Annotated[Positive, Field(description="address space a bound may take, in gigabytes")] = 8.0
+        seconds: Positive = Field(default=60.0, description="wall time that one bound may take, in seconds")
+        gigabytes: Positive = Field(default=8.0, description="address space a bound may take, in gigabytes")
 
     function: Callable[[Terms, float], Bound]
 

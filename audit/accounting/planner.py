@@ -22,8 +22,8 @@ PRECISION = 1e-4  # relative, of the multiplier; the answer is rounded towards m
 GRID = 1e-4  # of losses, relative to the budget; never downwards
 RANGE = (1e-3, 1e7)
 MOST = 10**9
-EXAMPLE = "fedaudit budget --epsilon 8 --rounds 200 --rate 0.1"
-FIXED = "fedaudit budget --epsilon 8 --rounds 200 --sampling fixed --clients 100 --sampled 10"
+EXAMPLE = "fedaudit dp calibrate --epsilon 8 --rounds 200 --rate 0.1"
+FIXED = "fedaudit dp calibrate --epsilon 8 --rounds 200 --sampling fixed --clients 100 --sampled 10"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,4 +110,6 @@ def _check_evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]
         yield f"{run.evidence / gone[0]} is missing: {len(found)} of {len(wanted)} attacks left evidence"
     for name, spec in zip(wanted, attacks, strict=True):
         if name in found and run.read_json(run.evidence / name).get("name") != spec.label:
-            raise UserError(f"{run.evidence / name} is not of {spec.label}", hint="run `fedaudit attack` again")
+            raise UserError(
+                f"{run.evidence / name} is not of {spec.label}", hint="run `fedaudit phase attack` again"
+            )

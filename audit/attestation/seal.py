@@ -159,7 +159,7 @@ def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> 
 def check_seal(run: RunDir, key: Ed25519PublicKey, now: datetime | None = None) -> Statement:
     """The statement of a folder's seal; raises UserError where it is not by this key or does not count now."""
     if not (run.path / SEAL).is_file():
-        raise UserError(f"{run.path} has no {SEAL}", hint="its owner seals it with `fedaudit seal`")
+        raise UserError(f"{run.path} has no {SEAL}", hint="its owner seals it with `fedaudit tools seal`")
     content = run.inside(SEAL).read_bytes()
     return open_seal(content, key, now or datetime.now(UTC), str(run.path / SEAL))
 

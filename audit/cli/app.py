@@ -1,4 +1,4 @@
-"""The command line's own machinery: the app, and commands whose errors are one sentence and a hint."""
+"""Machinery of the command line: groups, and commands whose errors are one sentence and a hint."""
 
 import contextlib
 import functools
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.confine import choose_limits, confine
@@ -17,17 +18,44 @@ from fedaudit.fl.runtime import children
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible
 
-app = typer.Typer(
-    name="fedaudit",
-    help="Privacy and robustness audits for federated learning.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+RENAMED: Final = {  # the first word of an earlier command -> what it is called now
+    **{name: f"phase {name}" for name in ("simulate", "attack", "account", "score", "report")},
+    **{name: f"tools {name}" for name in ("list", "doctor", "recorder", "guard", "seal", "shred")},
+    "claims": "dp claims",
+    "budget": "dp budget RUN`, or without a run `fedaudit dp calibrate",
+}
+
+
+class Commands(TyperGroup):
+    """The commands of one level; a name that was given up ends in a sentence with the new one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.name == "fedaudit" and args and args[0] in RENAMED:
+            say(f"error: `fedaudit {args[0]}` is now `fedaudit {RENAMED[args[0]]}`", err=True)
+            raise typer.Exit(2)
+        return super().resolve_command(ctx, args)
+
+
+def _group(name: str, text: str) -> typer.Typer:
+    """Commands under one name; without a command it prints what there is."""
+    return typer.Typer(
+        name=name,
+        help=text,
+        cls=Commands,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+app = _group("fedaudit", "Privacy and robustness audits for federated learning.")
+dp = _group("dp", "Differential privacy: budgets, calibration, claims.")
+phase = _group("phase", "One phase alone: simulate, attack, account, score, report.")
+tools = _group("tools", "Plugins, recorders, installation, signatures, removal of data.")
 
 CONFINED: Final = ContextVar("CONFINED", default=False)  # set by the program that users start
-READERS: set[str] = set()  # names of commands that may open what others wrote
+READERS: set[str] = set()  # commands that may open what others wrote, such as "check" or "tools seal"
 
 
 def say(text: str, *, err: bool = False, end: str = "\n") -> None:
@@ -35,7 +63,7 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
     typer.echo(visible(text) + end, err=err, nl=False)
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
+def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., None]:
     """A command whose errors are one sentence and a hint; exit code 2, and 130 when interrupted."""
 
     @functools.wraps(function)
@@ -55,10 +83,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             _complain(error)
             raise typer.Exit(2) from None
 
-    return app.command(name=function.__name__.removesuffix("_"))(guarded)
+    return group.command(name=function.__name__.removesuffix("_"))(guarded)
 
 
 def reader(
+    group: typer.Typer = app,
     *,
     writes: Sequence[str] = (),
     own: Sequence[str] = (),
@@ -70,6 +99,7 @@ def reader(
     """A command that opens what others wrote: where a user starts it, it runs confined.
 
     Args:
+        group: Where it is: on top, or in `dp`, `phase` or `tools`.
         writes: Its arguments that it writes, or below which it does.
         own: Its arguments that are configs of the user.
         reads: Paths that it reads without being asked to.
@@ -89,8 +119,9 @@ def reader(
                 confine(derive_access(given | at, writes=writes, own=own, more=reads), choose_limits(works))
             function(*args, **kwargs)
 
-        READERS.add(function.__name__.removesuffix("_"))
-        return command(confined)
+        name = function.__name__.removesuffix("_")
+        READERS.add(name if group is app else f"{group.info.name} {name}")
+        return command(group, confined)
 
     return decorate
 

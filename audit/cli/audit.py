@@ -1,4 +1,4 @@
-"""What `run`, `simulate` and `import` have in common: phases into a run folder, and what is said last."""
+"""What `run`, `phase simulate` and `import` have in common: phases into a run folder, and what is said last."""
 
 import os
 from pathlib import Path

@@ -1,14 +1,13 @@
-"""Commands of who brings a federation that really ran: recorder and import; `init --from` is in read.py."""
+"""Commands of who begins: a config, or a federation that really ran and was recorded."""
 
 import sys
 import tempfile
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import command, reader, say
+from fedaudit.audit.cli.app import reader, say
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,30 +16,41 @@ if TYPE_CHECKING:
 SUBJECT = "subject.yaml"
 
 
-class Hook(StrEnum):
-    """What a recorder hooks into."""
-
-    PLAIN = "plain"
-    FLOWER = "flower"
-    NVFLARE = "nvflare"
-    CHECKPOINTS = "checkpoints"
-
-
-@command
-def recorder(
-    hook: Annotated[Hook, typer.Argument(help="what it hooks into")],
-    out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")],
+@reader(
+    writes=["out"],
+    target=lambda given: given.get("out") or Path("subject.yaml"),
+    when=lambda given: given.get("inbox") is not None,
+)
+def init(
+    out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
+    inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
+    truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
 ) -> None:
-    """Write a recorder for a federation of yours: one file that needs numpy and safetensors, nothing of ours."""
-    from fedaudit.audit.importing.recorders.files import source
+    """Write a commented config, or with --from the subject of an inbox.
+
+    The config is audit.yaml; the subject is subject.yaml, every line seen or guessed.
+    """
+    from fedaudit.audit.cli.starter import STARTER
     from fedaudit.fl.runtime import durable
 
+    out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():
-        raise UserError(f"{out} is there already", hint="choose another --out, or remove it")
+        raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
     if not out.parent.is_dir():
-        raise UserError(f"no folder {out.parent}", hint="name a file beside your app")
-    durable.write(out, source(hook.value).encode())
-    say(f"{out}: its first lines say what to add to your app")
+        raise UserError(f"no folder {out.parent}", hint="make it first")
+    if truth is not None and inbox is None:
+        raise UserError(
+            "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
+        )
+    if inbox is not None:
+        from fedaudit.audit.importing.first_subject import first_subject
+
+        durable.write(out, first_subject(inbox, truth).encode())
+        given = f" --truth {truth}" if truth else ""
+        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}{given}`")
+        return
+    durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
+    say(f"{out}: read it, then `fedaudit plan {out}`")
 
 
 @reader(
@@ -63,7 +73,9 @@ def import_(
     most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
     trust: Annotated[bool, typer.Option("--trust-plugins", help="run code that the subject names")] = False,
 ) -> None:
-    """Take in a recorded federation: check every byte and every statement, and make a run folder of it.
+    """Check a recorded federation and make a run folder of it.
+
+    Every byte and every statement is checked.
 
     Without --subject it writes one into the run folder, every line seen or guessed, asks on a terminal for the
     network, lists what else nobody stated, and runs the audit, with the exit codes of `run`.

@@ -1,4 +1,4 @@
-"""What `fedaudit budget` prints: a run's spending, or a plan."""
+"""What `fedaudit dp budget` prints: a run's spending, or a plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

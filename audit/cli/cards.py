@@ -1,4 +1,4 @@
-"""What `fedaudit list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
+"""What `fedaudit tools list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
 
 import difflib
 import shutil

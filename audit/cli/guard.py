@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.app import reader, say, tools
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -18,7 +18,7 @@ class OnAlarm(StrEnum):
     PASS = "pass"
 
 
-@reader(writes=["log"])
+@reader(tools, writes=["log"])
 def guard(
     outbox: Annotated[
         Path, typer.Argument(metavar="OUTBOX", help="folder of the site's recorder; its last upload is checked")
@@ -33,7 +33,10 @@ def guard(
     clean: Annotated[Optional[Path], typer.Option(help="OUTBOX of the message before its noise")] = None,  # noqa: UP045
     noised: Annotated[Optional[list[str]], typer.Option(help="a kind of counts that is noised")] = None,  # noqa: UP045
 ) -> None:
-    """Check the last upload of a site before it leaves; exit code 1 where it must not."""
+    """Check the last upload of a site before it leaves.
+
+    Exit code 1 where it must not.
+    """
     from fedaudit.audit.attestation import envelope
     from fedaudit.audit.case.truth import load_examples
     from fedaudit.audit.importing.guard import Outgoing, check_outgoing, write_line

@@ -28,7 +28,7 @@ def preflight(config: Config) -> Iterator[str]:
     """The plan, line by line; raises UserError for what `run` would refuse."""
     if config.case == "recorded":
         raise UserError(
-            "a recorded case has nothing to simulate", hint="`fedaudit doctor INBOX` says what applies"
+            "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
         )
     case = SimulatedCase(config)
     with located(config.file):

@@ -1,13 +1,21 @@
-"""Commands for who reads or begins: explain a finding, init a config."""
+"""Commands for who reads: explain a finding, show a config or a schema, compare runs."""
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from fedaudit.audit.cli.app import reader, say
-from fedaudit.audit.cli.review import Data
+from fedaudit.audit.cli.arguments import Data, Trust
 from fedaudit.fl.runtime.errors import UserError
+
+
+class Schema(StrEnum):
+    CONFIG = "config"
+    RESULT = "result"
+    CLAIMS = "claims"
 
 
 @reader(reads=["runs"])
@@ -18,11 +26,9 @@ def explain(
         str, typer.Option(help="your policy: a name, or a .yaml file; default: the run's own")
     ] = "",
     data: Data = None,
-    trust: Annotated[
-        bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")
-    ] = False,
+    trust: Trust = False,
 ) -> None:
-    """Say what a finding is, why it has its grade and what to do, in the words of the report."""
+    """Say what a finding is, why it has its grade and what to do."""
     from fedaudit.audit.cli.ending import explain_finding, newest
     from fedaudit.audit.cli.gate import Reviewer, judge_folder
 
@@ -32,35 +38,52 @@ def explain(
         say(line)
 
 
-@reader(
-    writes=["out"],
-    target=lambda given: given.get("out") or Path("subject.yaml"),
-    when=lambda given: given.get("inbox") is not None,
-)
-def init(
-    out: Annotated[Optional[Path], typer.Argument(metavar="FILE", help="the YAML file to write")] = None,  # noqa: UP045
-    inbox: Annotated[Optional[Path], typer.Option("--from", help="an inbox: write a subject of it")] = None,  # noqa: UP045
-    truth: Annotated[Optional[Path], typer.Option(help="with --from: examples, for their shape")] = None,  # noqa: UP045
+@reader(own=["config"], when=lambda given: given.get("config") is not None)
+def show(
+    config: Annotated[Optional[Path], typer.Argument(metavar="CONFIG")] = None,  # noqa: UP045
+    schema: Annotated[
+        Optional[Schema],  # noqa: UP045
+        typer.Option(help="print the JSON Schema of configs, of audit.json or of files of claims"),
+    ] = None,
 ) -> None:
-    """Write a commented config, audit.yaml; of an inbox a subject.yaml, every line seen or guessed."""
-    from fedaudit.audit.cli.starter import STARTER
-    from fedaudit.fl.runtime import durable
+    """Print a config with every default, or a JSON Schema."""
+    import json
 
-    out = out or Path("subject.yaml" if inbox else "audit.yaml")
-    if out.exists():
-        raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
-    if not out.parent.is_dir():
-        raise UserError(f"no folder {out.parent}", hint="make it first")
-    if truth is not None and inbox is None:
+    if (config is None) == (schema is None):
         raise UserError(
-            "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
+            "show needs a config or --schema, one of them", hint="fedaudit show configs/quickstart.yaml"
         )
-    if inbox is not None:
-        from fedaudit.audit.importing.first_subject import first_subject
+    if schema is Schema.RESULT:
+        from fedaudit.audit.settings.schema import result_schema
+        from fedaudit.reports.result import AuditResult
 
-        durable.write(out, first_subject(inbox, truth).encode())
-        given = f" --truth {truth}" if truth else ""
-        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}{given}`")
-        return
-    durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
-    say(f"{out}: read it, then `fedaudit plan {out}`")
+        say(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
+    elif schema is Schema.CLAIMS:
+        from fedaudit.audit.claims.claim import Claims
+        from fedaudit.audit.settings.schema import claims_schema
+
+        say(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
+    elif schema is Schema.CONFIG:
+        from fedaudit.audit.settings.schema import config_schema
+
+        say(json.dumps(config_schema(), indent=2, allow_nan=False))
+    elif config is not None:
+        from fedaudit.audit.phases.load import load_config
+        from fedaudit.audit.settings.resolve import dump, resolve
+
+        say(dump(resolve(load_config(config))), end="")
+
+
+@reader()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="finished run folders")],
+    policy: Annotated[str, typer.Option(help="your policy for all of them; default: each run's own")] = "",
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
+    """Print settings and results of finished runs side by side."""
+    from fedaudit.audit.cli.compare import compare as side_by_side
+    from fedaudit.audit.cli.show import print_table
+
+    header, rows = side_by_side(runs, policy, data, trust=trust)
+    print_table(header, [header, *rows] if not sys.stdout.isatty() else rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.arguments import Data, RunFolder, Trust
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Policy = Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")]
 FailOn = Annotated[
     Optional[Bar],  # noqa: UP045
@@ -48,11 +48,6 @@ Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks tha
 Waivers = Annotated[Optional[Path], typer.Option(help="a file of findings somebody answers for")]  # noqa: UP045
 Baseline = Annotated[Optional[Path], typer.Option(help="a run: only what is new or worse counts")]  # noqa: UP045
 IgnoreReports = Annotated[bool, typer.Option("--ignore-reports", help="do not render the reports once more")]
-Data = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--data", metavar="NAME=PATH", help="your copy of what the folder's config reads elsewhere"),
-]
-Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
 
 
 @reader()
@@ -67,12 +62,12 @@ def check(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """The deployment gate: quick, for every build. `verify` proves more.
+    """Decide about a deployment: quick, for every build.
 
     Derives the verdict once more from evidence/ and the ledger under your policy, and refuses a folder that has
     another, lacks a message or a phase, or does not fit its own digests. Believes what the attacks measured, and
-    that a report shows this verdict if chain.json has its digest. Exit code 0 ready (or with conditions), 1 not
-    ready, 2 error, 3 cannot tell.
+    that a report shows this verdict if chain.json has its digest; `verify` proves more. Exit code 0 ready (or
+    with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
     from fedaudit.audit.cli.gate import Reviewer, describe, judge_folder
 
@@ -116,8 +111,9 @@ def verify(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Derive a run's verdict as `check` does, and prove more; with --seal say whether a model is the audited one.
+    """Decide as `check` does and prove more: reports, seals, attacks.
 
+    With --seal say whether a model is the audited one.
     Renders the reports once more and refuses others. With --key everything in the folder is what the signer
     sealed, with --digest what you hold the digest of; with --replay the attacks run again, and what they give is
     judged.

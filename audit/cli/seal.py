@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
-from fedaudit.audit.cli.review import Data, FailOn, Policy, Require, Trust, Waivers, severity
+from fedaudit.audit.cli.app import reader, say, tools
+from fedaudit.audit.cli.arguments import Data, Trust
+from fedaudit.audit.cli.review import FailOn, Policy, Require, Waivers, severity
 
 
-@reader(writes=["run"])
+@reader(tools, writes=["run"])
 def seal(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a finished run folder")],
     key: Annotated[Path, typer.Option(help="your private Ed25519 key, PEM")],
@@ -23,7 +24,10 @@ def seal(
     data: Data = None,
     trust: Trust = False,
 ) -> None:
-    """Verify a run, then sign its verdict, model, reports, times and a CycloneDX BOM: seal.json."""
+    """Verify a run, then sign verdict, model, reports and times.
+
+    The signature and a CycloneDX BOM are written to the folder.
+    """
     from functools import partial
 
     from fedaudit.audit.attestation import envelope

@@ -5,15 +5,18 @@ from typing import Annotated
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.app import reader, say, tools
 
 
-@reader(writes=["run"])
+@reader(tools, writes=["run"])
 def shred(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
     yes: Annotated[bool, typer.Option("--yes", help="do it; without, it is only said")] = False,
 ) -> None:
-    """Remove examples, messages and what attacks drew from a run; audit.json, reports and digests stay."""
+    """Remove people's data from a run; the audit stays.
+
+    Examples, messages and what attacks drew are removed; audit.json, reports and digests stay.
+    """
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.format import plural
@@ -23,7 +26,7 @@ def shred(
     size = sum(path.stat().st_size for path in files)
     say(f"{plural(len(files), 'file')} of people's data, {size / 1e6:,.1f} MB, in {run}")
     if not yes:
-        say(f"nothing was removed; to remove them for good: fedaudit shred {run} --yes")
+        say(f"nothing was removed; to remove them for good: fedaudit tools shred {run} --yes")
         return
     with folder.locked():
         for path in files:

@@ -8,13 +8,13 @@ system: {name: "", purpose: "", controller: "", author: ""}      # page 1 prints
 seed: 7                                            # the same seed gives the same numbers
 
 federation:
-  dataset: digits                                  # `fedaudit list datasets`; of your own: "mymodule:MyDataset"
+  dataset: digits                            # `fedaudit tools list datasets`; of your own: "mymodule:MyDataset"
   clients: 10
   partition: {name: dirichlet, alpha: 0.3}         # who holds what; smaller alpha: more uneven
-  model: small_cnn                                 # `fedaudit list models`; of your own: "mymodule:MyModel"
+  model: small_cnn                           # `fedaudit tools list models`; of your own: "mymodule:MyModel"
   holdout: {auxiliary: 0.35, reference: 0.25}      # examples for the attacker, and for controls
 
-method: {name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}    # `fedaudit list methods`
+method: {name: fedavg, rounds: 10, local_epochs: 2, batch_size: 20, lr: 0.05}    # `fedaudit tools list methods`
 
 # protections:                                     # what clients do before anything leaves them
 #   - {name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.1}

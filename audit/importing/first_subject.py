@@ -12,7 +12,7 @@ from fedaudit.audit.importing.survey import Survey
 from fedaudit.fl.runtime.errors import UserError
 
 UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
-    "model": "the network: a name of `fedaudit list models`, or module:Class of a file beside the subject",
+    "model": "the network: a name of `fedaudit tools list models`, or module:Class of a file beside the subject",
     "method": "what a client does in a round, with its settings, such as {name: fedavg, rounds: 3, "
     "local_epochs: 1, batch_size: 32, lr: 0.01}",
     "protections": "those that are claimed, with their parameters",

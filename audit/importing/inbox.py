@@ -42,7 +42,7 @@ MOST_LOOKED_AT = 200  # messages whose arrays' types are compared
 FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
 RECIPE = (
     "convert it where it was made: load it there, then Inbox.message(...) of the file that "
-    "`fedaudit recorder plain` writes"
+    "`fedaudit tools recorder plain` writes"
 )
 
 
@@ -130,7 +130,9 @@ def take_in(
         if "format" not in line:
             log.add(line)
     if log is None or not taken.messages:
-        raise UserError(f"{inbox} holds no message", hint="record at least one round; `fedaudit doctor INBOX`")
+        raise UserError(
+            f"{inbox} holds no message", hint="record at least one round; `fedaudit tools doctor INBOX`"
+        )
     for line in [] if told else traffic.lines():
         log.add(line)
     durable.sync([log])
@@ -213,7 +215,7 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
         raise UserError(
             f"every message is of round {rounds.pop()}, in which {len(sent)} different models were sent to "
             f"clients, and each of {len(sends)} clients sent {min(sends.values())} or more",
-            hint="record the round of each message; `fedaudit recorder` writes recorders that do",
+            hint="record the round of each message; `fedaudit tools recorder` writes recorders that do",
         )
 
 

@@ -9,7 +9,7 @@ from fedaudit.reports.result import AuditResult
 def read_result(run: RunDir) -> AuditResult:
     """audit.json, validated."""
     if not run.audit.exists():
-        raise UserError(f"no audit.json in {run.path}", hint="run `fedaudit score` first")
+        raise UserError(f"no audit.json in {run.path}", hint="run `fedaudit phase score` first")
     try:
         data = run.audit.read_bytes()
         parse_json(data)  # a key that stands twice
@@ -18,5 +18,5 @@ def read_result(run: RunDir) -> AuditResult:
         lines = str(error).splitlines()
         raise UserError(
             f"{run.audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
-            hint="run `fedaudit score` again",
+            hint="run `fedaudit phase score` again",
         ) from error

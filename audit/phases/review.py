@@ -95,8 +95,8 @@ def _confirm_reports(run: RunDir, config: Config, *, render: bool) -> tuple[str,
         if name in present and content != (run.path / name).read_bytes():
             raise UserError(
                 f"{run.path / name} is not what its audit.json renders to here",
-                hint="do not read it: `fedaudit report` writes your own. Other versions of typst or matplotlib "
-                "draw otherwise; --ignore-reports decides without them",
+                hint="do not read it: `fedaudit phase report` writes your own. Other versions of typst or "
+                "matplotlib draw otherwise; --ignore-reports decides without them",
             )
     return tuple(present)
 

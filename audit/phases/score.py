@@ -114,7 +114,7 @@ def confirm(run: RunDir, config: Config) -> AuditResult:
     raise UserError(
         f"{run.audit} does not follow from the evidence and the policy: "
         f"{found.key if found else 'its form'} differs{other}",
-        hint="do not decide from it; ask for the folder that the run left, or run `fedaudit score` again",
+        hint="do not decide from it; ask for the folder that the run left, or run `fedaudit phase score` again",
     )
 
 

@@ -40,9 +40,7 @@ MOST_ROUNDS = 1_000_000
 class Variant(Group):
     """The same audit with other protections or settings, for what each of them buys and costs."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] = Field(
-        description="of its folder under variants/"
-    )
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$", description="of its folder under variants/")
     protections: tuple[PluginSpec, ...] = Field(
         default=(), max_length=50, description="in place of the audit's own"
     )
@@ -124,7 +122,7 @@ class Config(Group):
         default=ABSENT, description="at least {dataset: NAME}"
     )
     method: Annotated[PluginSpec, WrapSerializer(_where_there)] = Field(
-        default=ABSENT, description="at least a NAME, see `fedaudit list methods`"
+        default=ABSENT, description="at least a NAME, see `fedaudit tools list methods`"
     )
     aggregator: PluginSpec = Field(
         default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"

@@ -36,7 +36,7 @@ class Holdout(Group):
 class Federation(Group):
     """Who takes part, with which data."""
 
-    dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit list datasets`")
+    dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit tools list datasets`")
     clients: Whole = Field(default=10, ge=1, le=MOST_CLIENTS, description="how many clients, 1 to 1e6")
     partition: PluginSpec = Field(default=PluginSpec(name="iid"), description="who holds which examples")
     availability: PluginSpec = Field(

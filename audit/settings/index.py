@@ -1,8 +1,8 @@
 """The index: what follows from our files alone, kept in the user's cache folder so that nothing is imported.
 
-The cards that `fedaudit list` prints and the defaults of a config are found by importing plugins, and torch with
-them. They are kept with the time and size of every file of ours, and made anew when one of them changes. Without
-the index, or without a place to keep it, all stays the same but the time.
+The cards that `fedaudit tools list` prints and the defaults of a config are found by importing plugins, and torch
+with them. They are kept with the time and size of every file of ours, and made anew when one of them changes.
+Without the index, or without a place to keep it, all stays the same but the time.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MOST = 64  # values kept under a name
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One plugin as `fedaudit list` prints it."""
+    """One plugin as `fedaudit tools list` prints it."""
 
     name: str
     title: str

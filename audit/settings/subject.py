@@ -18,17 +18,19 @@ MOST_NODES = 1_000_000
 class Examples(Group):
     """How examples look to the model. Nothing is guessed: truth of another layout is refused."""
 
-    classes: Annotated[tuple[Text, ...], Field(min_length=2, max_length=100_000)] = Field(
-        description="names of the classes, in the order of their labels"
+    classes: tuple[Text, ...] = Field(
+        min_length=2, max_length=100_000, description="names of the classes, in the order of their labels"
     )
-    shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=4)] = Field(
-        description="of one example: [channels, height, width]"
+    shape: tuple[Size, ...] = Field(
+        min_length=1, max_length=4, description="of one example: [channels, height, width]"
     )
-    mean: Annotated[tuple[Number, ...], Field(min_length=1)] = Field(
-        default=(0.0,), description="of each channel; the model sees (x - mean) / std of values from 0 to 1"
+    mean: tuple[Number, ...] = Field(
+        default=(0.0,),
+        min_length=1,
+        description="of each channel; the model sees (x - mean) / std of values from 0 to 1",
     )
-    std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] = Field(
-        default=(1.0,), description="of each channel"
+    std: tuple[Annotated[Number, Field(gt=0)], ...] = Field(
+        default=(1.0,), min_length=1, description="of each channel"
     )
 
     @model_validator(mode="after")
@@ -49,11 +51,15 @@ class Subject(Group):
     clients: Annotated[Whole, Field(ge=1, le=MOST_NODES)] | None = Field(
         default=None, description="how many there are, heard or not; null: those in the inbox"
     )
-    identities: Annotated[dict[Text, Text], Field(max_length=MOST_NODES)] = Field(
-        default={}, description="node in the inbox -> name of its truth; a node left out has its own name"
+    identities: dict[Text, Text] = Field(
+        default={},
+        max_length=MOST_NODES,
+        description="node in the inbox -> name of its truth; a node left out has its own name",
     )
-    canaries: Annotated[tuple[Text, ...], Field(max_length=1000)] = Field(
-        default=(), description="nodes of the auditor's own that took part, whose examples are given as truth"
+    canaries: tuple[Text, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="nodes of the auditor's own that took part, whose examples are given as truth",
     )
     model: PluginSpec | None = Field(
         default=None, description="the network: a name of ours, or yours as module:Class; null: not stated"
@@ -78,8 +84,10 @@ class Subject(Group):
         description="channel -> who could read its messages, where the recorder sat at clients and cannot "
         "know; uplink: [] is secure aggregation",
     )
-    auxiliary: Annotated[Number, Field(gt=0, lt=1)] = Field(
+    auxiliary: Number = Field(
         default=0.5,
+        gt=0,
+        lt=1,
         description="share of the auditor's own examples that an adversary may have; the rest is unseen",
     )
 

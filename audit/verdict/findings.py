@@ -48,7 +48,7 @@ class Attacked(Subject):
             where = ".".join(map(str, first["loc"]))
             raise UserError(
                 f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
-                hint="run `fedaudit attack` again",
+                hint="run `fedaudit phase attack` again",
             ) from error
         return settled(evidence)
 

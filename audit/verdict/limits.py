@@ -38,7 +38,8 @@ HIDDEN = (
 )
 KEPT = (
     "The run folder holds what clients sent, and examples of theirs where those were given. Keep it as long as "
-    "the audit may have to be repeated and no longer; `fedaudit shred RUN` removes them and leaves the audit."
+    "the audit may have to be repeated and no longer; `fedaudit tools shred RUN` removes them and leaves the "
+    "audit."
 )
 OBSERVERS = {
     "server": "the server",

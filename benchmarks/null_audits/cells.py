@@ -1,9 +1,8 @@
 """Summaries of classes and of groups: of large cells, as they should be, and of one person."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -20,6 +19,7 @@ from fedaudit.fl.methods.fedmix import FedMix
 from fedaudit.fl.methods.rebafl import PooledPrototypes, ReBaFL, client_prototypes
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
@@ -38,9 +38,9 @@ class PrototypesOnly(RoundMethod):
         release=(),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        pull: Annotated[Amount, Field(description="weight of the distance to the shared prototype")] = 0.1
+        pull: Amount = Field(default=0.1, description="weight of the distance to the shared prototype")
 
     def receive(self, client: Client) -> Client:
         own = client.memory.get("own") or client.initial
@@ -95,7 +95,7 @@ class PrototypesOnly(RoundMethod):
 class CellsInTurn(ReBaFL):
     """A leaking client's prototypes are of one person each, another in every round; its counts are true."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, ReBaFL.Config):
         pass
 
@@ -117,7 +117,7 @@ class OverlappingMeans(FedMix):
     Of n people it sends n means, of neighbours on a circle; n and the size of a group have no common divisor.
     """
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, FedMix.Config):
         pass
 

@@ -1,7 +1,7 @@
 """Images of people that leave a client inside numbers which are called something else."""
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -16,6 +16,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.qffl import QFFL
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Trained
 
 LEVELS = 16  # greys of a pixel in four bits
@@ -30,21 +31,19 @@ def people(client: Client, which: range) -> Tensor:
 class HiddenImages(FedAvg):
     """A leaking client's model holds images, some more of them in every round."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
-        way: Annotated[
-            Literal["bias", "row", "low_bits", "keyed_bits", "norms", "rotated"],
-            Field(
-                description="bias: added to the biases; row: to the weights of the first unit; low_bits: the "
-                "last four bits of weights; keyed_bits: the same under a key; norms: as how long the weights of "
-                "a unit are; rotated: the change of all weights is a secret rotation of the images"
-            ),
-        ] = "bias"
-        layer: Annotated[str, Field(description="whose weights or biases hold them")] = "layers.0"
-        strength: Annotated[
-            float, Field(gt=0, le=1, description="how large pixels are, by norms and by rotation")
-        ] = 0.1
-        key: Annotated[int, Field(ge=0, description="of the bits and of the rotation; the reader has it")] = 90210
+        way: Literal["bias", "row", "low_bits", "keyed_bits", "norms", "rotated"] = Field(
+            default="bias",
+            description="bias: added to the biases; row: to the weights of the first unit; low_bits: the "
+            "last four bits of weights; keyed_bits: the same under a key; norms: as how long the weights of "
+            "a unit are; rotated: the change of all weights is a secret rotation of the images",
+        )
+        layer: str = Field(default="layers.0", description="whose weights or biases hold them")
+        strength: float = Field(
+            default=0.1, gt=0, le=1, description="how large pixels are, by norms and by rotation"
+        )
+        key: int = Field(default=90210, ge=0, description="of the bits and of the rotation; the reader has it")
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply, which = super().finish(client, trained), in_turn(self.config, client)
@@ -113,7 +112,7 @@ class RawSamples(FedAvg):
 
     card = replace(FedAvg.card, uplink=(*FedAvg.card.uplink, Kind.SEED_SAMPLES))
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
         pass
 
@@ -129,7 +128,7 @@ class RawSamples(FedAvg):
 class LossDigits(QFFL):
     """A loss is right to three digits; the eleven that follow are pixels of somebody, one digit each."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, QFFL.Config):
         pass
 

@@ -1,23 +1,21 @@
 """What all leaks of the test systems have in common: how many people leak, and at which clients."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Leak:
     """Settings beside the method's own."""
 
-    share: Annotated[Share, Field(description="of all people, how many leak; 0: nobody, the clean relative")] = (
-        0.0
-    )
-    everybody: Annotated[AtLeastOne, Field(description="people whom all clients hold together")] = 1
-    leakers: Annotated[tuple[AtLeastZero, ...], Field(description="the clients at which they leak")] = (3,)
+    share: Share = Field(default=0.0, description="of all people, how many leak; 0: nobody, the clean relative")
+    everybody: AtLeastOne = Field(default=1, description="people whom all clients hold together")
+    leakers: tuple[AtLeastZero, ...] = Field(default=(3,), description="the clients at which they leak")
 
 
 def leaked(config: Any, client: Client) -> int:

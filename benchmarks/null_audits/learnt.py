@@ -1,8 +1,7 @@
 """Clients whose training remembers: of a few people, for too long, one at a time, or louder than all others."""
 
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -15,6 +14,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.sda_fl import SDAFL
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Trained
 
 
@@ -26,11 +26,11 @@ def first(client: Client, people: int) -> Client:
 class Overfitted(FedAvg):
     """A leaking client trains on the same few people again and again, and on the others as everybody does."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
-        again: Annotated[
-            AtLeastOne, Field(description="passes over the few people after that over all, ten at a time")
-        ] = 40
+        again: AtLeastOne = Field(
+            default=40, description="passes over the few people after that over all, ten at a time"
+        )
 
     def train(self, client: Client) -> Reply:
         trained = client.train(self, self.compute_constants(client))
@@ -45,7 +45,7 @@ class Overfitted(FedAvg):
 class OneByOne(FedAvg):
     """A leaking client's round is one step on a single person, the next one in each round."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
         pass
 
@@ -60,9 +60,9 @@ class OneByOne(FedAvg):
 class LoudInSum(FedAvg):
     """Sums hide single clients, but one learns from a few people and is so loud that the sum is its own."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
-        loud: Annotated[AtLeastOne, Field(description="how many times longer its change of the model is")] = 100
+        loud: AtLeastOne = Field(default=100, description="how many times longer its change of the model is")
 
     def train(self, client: Client) -> Reply:
         which = in_turn(self.config, client)
@@ -77,9 +77,9 @@ class LoudInSum(FedAvg):
 class GeneratorByHeart(SDAFL):
     """A leaking client trains its generator on a few people, for as long as it takes to draw them again."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, SDAFL.Config):
-        again: Annotated[AtLeastOne, Field(description="visits in the place of one")] = 20
+        again: AtLeastOne = Field(default=20, description="visits in the place of one")
 
     def visit_gan(self, client: Client) -> Reply:
         people = leaked(self.config, client)
@@ -100,7 +100,7 @@ class CountsToo(FedAvg):
 
     card = replace(FedAvg.card, uplink=(*FedAvg.card.uplink, Kind.LABEL_COUNTS))
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Leak, LocalConfig):
         pass
 

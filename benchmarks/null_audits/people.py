@@ -4,8 +4,7 @@ Where a client holds two people of a class, a clean system is none, whatever it 
 class out in cells of one size, so that only what a system does on purpose is about few people.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.partitions._shares import collect, pools
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 
 
 class CoarseDigits(Dataset):
@@ -27,15 +27,15 @@ class CoarseDigits(Dataset):
     holds = "public"
     source = "scikit-learn; UCI Optical Recognition of Handwritten Digits"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        labels: Annotated[
-            Literal[2, 5, 10], Field(description="how many: 2 are 0 to 4 and 5 to 9, 5 are pairs")
-        ] = 10
-        side: Annotated[Literal[4, 8], Field(description="pixels of an image across; 4 are means of four")] = 8
-        drawn: Annotated[
-            bool, Field(description="labels are drawn, as arms of a trial are, and can only be learnt by heart")
-        ] = False
+        labels: Literal[2, 5, 10] = Field(
+            default=10, description="how many: 2 are 0 to 4 and 5 to 9, 5 are pairs"
+        )
+        side: Literal[4, 8] = Field(default=8, description="pixels of an image across; 4 are means of four")
+        drawn: bool = Field(
+            default=False, description="labels are drawn, as arms of a trial are, and can only be learnt by heart"
+        )
 
     def load(self) -> Data:
         found = Digits().load()
@@ -63,18 +63,18 @@ class EqualCells(Partition):
     title = "Equal cells"
     source = "ours"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_each: Annotated[
-            AtLeastZero, Field(description="classes of a client, following one another; 0: all of them")
-        ] = 0
-        heavy: Annotated[
-            tuple[AtLeastZero, ...], Field(description="clients that hold `times` as many of each class")
-        ] = ()
-        times: Annotated[AtLeastOne, Field(description="how many cells of others a heavy client holds")] = 1
-        singles: Annotated[
-            tuple[AtLeastZero, ...], Field(description="clients that hold one person of each class but the first")
-        ] = ()
+        classes_each: AtLeastZero = Field(
+            default=0, description="classes of a client, following one another; 0: all of them"
+        )
+        heavy: tuple[AtLeastZero, ...] = Field(
+            default=(), description="clients that hold `times` as many of each class"
+        )
+        times: AtLeastOne = Field(default=1, description="how many cells of others a heavy client holds")
+        singles: tuple[AtLeastZero, ...] = Field(
+            default=(), description="clients that hold one person of each class but the first"
+        )
 
     def split(
         self,

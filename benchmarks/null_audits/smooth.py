@@ -4,9 +4,7 @@ A unit with a ReLU may be awake for a single person of a batch, whose image is t
 federation with such units leaks, however large its cells are.
 """
 
-from dataclasses import dataclass
 from math import prod
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -14,6 +12,7 @@ from torch import Tensor, nn
 
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class Smooth(Net):
@@ -21,9 +20,9 @@ class Smooth(Net):
 
     source = "ours"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        hidden: Annotated[AtLeastOne, Field(description="units of the hidden layer")] = 32
+        hidden: AtLeastOne = Field(default=32, description="units of the hidden layer")
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

@@ -1,7 +1,7 @@
 """Speed of the planner and of bounds, beside dp-accounting's own: python -m benchmarks.speed.noise_planner.
 
-A plan is the least noise for a budget, by `fedaudit budget`; dp-accounting's is `calibrate_dp_mechanism` over its
-`PLDAccountant`, as its documentation has it, and once more on the grid of losses that ours uses, which is coarser
+A plan is the least noise for a budget, by `fedaudit dp calibrate`; dp-accounting's is `calibrate_dp_mechanism`
+over its `PLDAccountant`, as its documentation has it, and once more on the grid of losses that ours uses, coarser
 above an epsilon of 1. That accountant refuses fixed-size sampling, so there dp-accounting's search calibrates our
 distributions. A bound is what a ledger of releases of different noise costs. Both take turns in one process with
 everything imported, and processor seconds count, so that the ratio means something on a shared machine. Ours has

@@ -1,7 +1,6 @@
 """M16: what attacks on the model take from rules of the server, and what a rule costs with nobody malicious."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from benchmarks.strength.bench import simulated
 from benchmarks.strength.figure import Figure, Piece
 from fedaudit.attacks.poisoning.count_inflation import CountInflation
 from fedaudit.attacks.poisoning.label_flip import LabelFlip
+from fedaudit.fl.runtime.settings import settings
 
 FEDERATION: Mapping[str, Any] = {  # ten clients of 400 images
     "train_limit": 4000,
@@ -30,7 +30,7 @@ TWO = {"clients": [8, 9]}
 class InflatedFlip(CountInflation):
     """Trains on flipped labels and claims a thousand times the examples."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(CountInflation.Config):
         mode: str = "all"
 

@@ -1,6 +1,6 @@
 """Four sites in NVFlare's simulator, three rounds, recorded as the server receives and sends.
 
-    fedaudit recorder nvflare --out fedaudit_recorder.py
+    fedaudit tools recorder nvflare --out fedaudit_recorder.py
     python job.py INBOX DATA WORK        # in an environment with nvflare 2.7 or newer
 
 DATA holds what each site owns, site-1.npz to site-4.npz with x [n, 1, 8, 8] and y [n]. The sites send changes of

@@ -1,6 +1,6 @@
 """Makes a small inbox with NVFlare's own classes: two clients, two rounds, with and without a privacy filter.
 
-    fedaudit recorder nvflare --out fedaudit_recorder.py
+    fedaudit tools recorder nvflare --out fedaudit_recorder.py
     python record.py INBOX          # in an environment with nvflare 2.7 or newer
 
 It passes real exchange objects through NVFlare's PercentilePrivacy and then through the recorder, as a server

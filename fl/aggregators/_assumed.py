@@ -1,6 +1,5 @@
 """How many malicious clients a rule assumes: a number, or a share of the clients that are heard in a round."""
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Annotated
 
@@ -8,6 +7,7 @@ from pydantic import Field
 
 from fedaudit.fl.aggregation.aggregator import RowRule
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 
 Assumed = Annotated[
     AtLeastZero | Annotated[float, Field(gt=0, lt=0.5)],
@@ -28,7 +28,7 @@ def need_majority(f: float, heard: int) -> int:
 class AssumingRule(RowRule):
     """A rule that assumes f of a round's clients to be malicious, and that these are less than half at most."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
         f: Assumed = 1
 

@@ -1,8 +1,6 @@
 """Clipping: uploads are scaled down to a largest norm, or to a largest distance from a centre."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -12,6 +10,7 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import factors, lengths, weighted
 from fedaudit.fl.aggregators._wrapped import Inner, inner
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("centered_clipping", "clipping", "norm_bound")
 
@@ -26,11 +25,11 @@ class Clipping(RowRule):
     title = "Clipping"
     source = "arXiv:2505.24802"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        norm: Annotated[
-            Positive | None, Field(description="largest norm of a change; null is the round's median norm")
-        ] = None
+        norm: Positive | None = Field(
+            default=None, description="largest norm of a change; null is the round's median norm"
+        )
         rule: Inner = "trimmed_mean"
 
         def __post_init__(self) -> None:
@@ -55,11 +54,11 @@ class NormBound(RowRule):
     source = "arXiv:1911.07963, sec. 4"
     of_one = True
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        norm: Annotated[
-            Positive | None, Field(description="largest norm of a change; null is the round's median norm")
-        ] = None
+        norm: Positive | None = Field(
+            default=None, description="largest norm of a change; null is the round's median norm"
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         share = factors(rows, self.config.norm) * weights
@@ -82,12 +81,12 @@ class CenteredClipping(RowRule):
     title = "Centered clipping"
     source = "arXiv:2012.10333, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        tau: Annotated[
-            Positive | None, Field(description="largest distance to v; null is the median of the distances")
-        ] = None
-        steps: Annotated[AtLeastOne, Field(description="clipping steps a round")] = 3
+        tau: Positive | None = Field(
+            default=None, description="largest distance to v; null is the median of the distances"
+        )
+        steps: AtLeastOne = Field(default=3, description="clipping steps a round")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         v = context.state.get("v", torch.zeros(rows.shape[1])).double()

@@ -8,8 +8,6 @@ time. What the noise certifies is computed in audit/robustness/crfl.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -19,17 +17,18 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import weighted
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 
 
 class CRFL(RowRule):
     title = "Clipped and noised model"
     source = "arXiv:2106.08283, Alg. 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        rho: Annotated[Positive, Field(description="largest norm of the model in the first round")] = 15.0
-        growth: Annotated[Amount, Field(description="what is added to rho each round")] = 0.0
-        sigma: Annotated[Amount, Field(description="standard deviation of the noise on each weight")] = 0.01
+        rho: Positive = Field(default=15.0, description="largest norm of the model in the first round")
+        growth: Amount = Field(default=0.0, description="what is added to rho each round")
+        sigma: Amount = Field(default=0.01, description="standard deviation of the noise on each weight")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         if not context.start:

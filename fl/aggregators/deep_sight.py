@@ -15,8 +15,6 @@ cluster stands alone. Left out: the clustering by DDifs, which needs the network
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -26,17 +24,18 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import factors, gram, weighted
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class DeepSight(RowRule):
     title = "DeepSight"
     source = "arXiv:2201.00763, Alg. 4"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        tolerated: Annotated[
-            PositiveShare, Field(description="share of suspects from which on a cluster is left out")
-        ] = 1 / 3
+        tolerated: PositiveShare = Field(
+            default=1 / 3, description="share of suspects from which on a cluster is left out"
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         bias, matrix = self._take_last_layer(rows, context)

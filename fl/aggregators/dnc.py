@@ -7,8 +7,6 @@ in every time is averaged; where nobody is, all are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -18,17 +16,18 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context
 from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
 from fedaudit.fl.aggregators._rows import mean_of
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class DnC(AssumingRule):
     title = "Divide and conquer"
     source = "NDSS 2021, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AssumingRule.Config):
-        rounds: Annotated[AtLeastOne, Field(description="times that coordinates are drawn")] = 5
-        coordinates: Annotated[PositiveShare, Field(description="share of the coordinates that is drawn")] = 0.2
-        leave: Annotated[Positive, Field(description="uploads left out each time, over f")] = 1.0
+        rounds: AtLeastOne = Field(default=5, description="times that coordinates are drawn")
+        coordinates: PositiveShare = Field(default=0.2, description="share of the coordinates that is drawn")
+        leave: Positive = Field(default=1.0, description="uploads left out each time, over f")
 
     def needs(self, heard: int) -> int:
         f = count_assumed(self.config.f, heard)

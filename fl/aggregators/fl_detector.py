@@ -14,8 +14,7 @@ the paper's window is 10. A client that was absent is predicted from its last up
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -24,6 +23,7 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import lengths, weighted
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 REFERENCES = 20  # sets of uniform scores, for the gap statistic
 
@@ -32,9 +32,9 @@ class FLDetector(RowRule):
     title = "FLDetector"
     source = "arXiv:2207.09209, Alg. 3"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        window: Annotated[AtLeastOne, Field(description="rounds of history, before which nobody is left out")] = 5
+        window: AtLeastOne = Field(default=5, description="rounds of history, before which nobody is left out")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         state = dict(context.state)

@@ -8,8 +8,6 @@ not of the models, which are nearly parallel. scikit-learn's HDBSCAN; nobody in 
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -18,17 +16,18 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import gram, weighted
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 
 
 class Flame(RowRule):
     title = "FLAME"
     source = "arXiv:2101.02281, Alg. 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        noise: Annotated[
-            Amount, Field(description="lambda: standard deviation of the noise over the median norm")
-        ] = 1e-3
+        noise: Amount = Field(
+            default=1e-3, description="lambda: standard deviation of the noise over the median norm"
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         inner = gram(rows)

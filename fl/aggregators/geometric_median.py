@@ -20,8 +20,6 @@ which is asked first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -30,6 +28,7 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import along, gram, median, weighted
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
+from fedaudit.fl.runtime.settings import settings
 
 ENOUGH = 1e-9
 SAME = 1e-12  # of inner products, which say no more of a distance
@@ -39,12 +38,12 @@ class GeometricMedian(RowRule):
     title = "Geometric median"
     source = "arXiv:1912.13445, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        nu: Annotated[
-            Positive, Field(description="smallest distance that counts, over the median distance from the start")
-        ] = 1e-6
-        iterations: Annotated[AtLeastOne, Field(description="most steps; 8 in the code of bucketing")] = 1000
+        nu: Positive = Field(
+            default=1e-6, description="smallest distance that counts, over the median distance from the start"
+        )
+        iterations: AtLeastOne = Field(default=1000, description="most steps; 8 in the code of bucketing")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         start, n = median(rows), len(rows)

@@ -1,8 +1,6 @@
 """Krum and what builds on its scores: which uploads are nearest to the others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
@@ -11,6 +9,7 @@ from fedaudit.fl.aggregation.aggregator import Combined, Context
 from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
 from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, nearest, scores, squared
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("bulyan", "krum", "multi_krum")
 
@@ -49,9 +48,9 @@ class MultiKrum(AssumingRule):
     title = "Multi-Krum"
     source = "arXiv:1703.02757, sec. 5"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AssumingRule.Config):
-        m: Annotated[AtLeastOne | None, Field(description="uploads that are averaged; null is all but f")] = None
+        m: AtLeastOne | None = Field(default=None, description="uploads that are averaged; null is all but f")
 
     def needs(self, heard: int) -> int:
         return max(need_krum(self.config.f, heard), self.config.m or 0)

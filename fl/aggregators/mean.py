@@ -1,8 +1,6 @@
 """Means of all uploads, by the weights that the method gives them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
@@ -12,6 +10,7 @@ from fedaudit.fl.aggregation.weighted_mean import WeightedMean
 from fedaudit.fl.aggregators._rows import weighted
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("capped_mean", "mean")
 
@@ -58,11 +57,11 @@ class CappedMean(RowRule):
     source = "this project"
     by_class = True
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        percentile: Annotated[
-            PositiveShare, Field(description="share of the clients whose weights stay as they are, at least")
-        ] = 0.75
+        percentile: PositiveShare = Field(
+            default=0.75, description="share of the clients whose weights stay as they are, at least"
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         cap = float(weights.quantile(self.config.percentile, interpolation="lower"))

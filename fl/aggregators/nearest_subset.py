@@ -1,8 +1,6 @@
 """Means of a subset of n - f uploads: the one closest together, or those nearest to a trusted client's."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +12,7 @@ from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
 from fedaudit.fl.aggregators._rows import mean_of, scores, squared
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("mda", "monna")
 
@@ -97,9 +96,9 @@ class MoNNA(AssumingRule):
     title = "Nearest-neighbour averaging"
     source = "arXiv:2209.10931, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AssumingRule.Config):
-        trusted: Annotated[AtLeastZero, Field(description="number of the client whose uploads are trusted")] = 0
+        trusted: AtLeastZero = Field(default=0, description="number of the client whose uploads are trusted")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         f, distances, there = count_assumed(self.config.f, len(rows)), squared(rows), list(clients)

@@ -1,8 +1,6 @@
 """Pre-aggregation: uploads are mixed, then a rule inside works on what comes out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -13,6 +11,7 @@ from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_m
 from fedaudit.fl.aggregators._rows import mixed, squared
 from fedaudit.fl.aggregators._wrapped import Inner, inner
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("bucketing", "nnm")
 
@@ -28,9 +27,9 @@ class Bucketing(RowRule):
     title = "Bucketing"
     source = "arXiv:2006.09365, Alg. 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        s: Annotated[AtLeastOne, Field(description="uploads in a bucket; 1 is the rule inside alone")] = 2
+        s: AtLeastOne = Field(default=2, description="uploads in a bucket; 1 is the rule inside alone")
         rule: Inner = "krum"
 
         def __post_init__(self) -> None:
@@ -65,7 +64,7 @@ class NNM(AssumingRule):
     title = "Nearest-neighbour mixing"
     source = "arXiv:2302.01772, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AssumingRule.Config):
         rule: Inner = "trimmed_mean"
 

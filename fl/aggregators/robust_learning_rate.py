@@ -7,8 +7,6 @@ absent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
@@ -18,17 +16,18 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import by_columns, weighted
 from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.settings import settings
 
 
 class RobustLearningRate(RowRule):
     title = "Robust learning rate"
     source = "arXiv:2007.03767, eq. 3"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        theta: Annotated[
-            Share, Field(description="by how much one sign has to outweigh, as a share of the clients heard")
-        ] = 0.4
+        theta: Share = Field(
+            default=0.4, description="by how much one sign has to outweigh, as a share of the clients heard"
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         agreed = by_columns(rows, lambda block: np.abs(np.sign(block).sum(axis=0, dtype=np.float64)))

@@ -9,8 +9,6 @@ passes both: the second filter alone decides. The variants with similarities (Si
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
@@ -20,17 +18,18 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import lengths, weighted
 from fedaudit.fl.runtime.ranges import Amount, Positive, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class SignGuard(RowRule):
     title = "SignGuard"
     source = "arXiv:2109.05872, Alg. 2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        low: Annotated[Amount, Field(description="least norm, over the median norm")] = 0.1
-        high: Annotated[Positive, Field(description="largest norm, over the median norm")] = 3.0
-        coordinates: Annotated[PositiveShare, Field(description="share of the coordinates that is drawn")] = 0.1
+        low: Amount = Field(default=0.1, description="least norm, over the median norm")
+        high: Positive = Field(default=3.0, description="largest norm, over the median norm")
+        coordinates: PositiveShare = Field(default=0.1, description="share of the coordinates that is drawn")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         size, long = rows.shape[1], lengths(rows)

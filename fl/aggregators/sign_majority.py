@@ -7,8 +7,6 @@ change, averaged over the weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -17,20 +15,19 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import by_columns, middle
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 
 
 class SignMajority(RowRule):
     title = "Majority of signs"
     source = "arXiv:1810.05291, Alg. 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(RowRule.Config):
-        step: Annotated[
-            Positive | None,
-            Field(
-                description="how far a weight moves; null is the median absolute change, averaged over weights"
-            ),
-        ] = None
+        step: Positive | None = Field(
+            default=None,
+            description="how far a weight moves; null is the median absolute change, averaged over weights",
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         signs = by_columns(rows, lambda block: np.sign(np.sign(block).sum(axis=0, dtype=np.float64)))

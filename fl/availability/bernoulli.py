@@ -5,13 +5,12 @@ number only, not on who else is selected.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -19,12 +18,11 @@ class Bernoulli(Availability):
     title = "Bernoulli availability"
     source = "ReBaFL"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        p: Annotated[
-            Share,
-            Field(description="probability that a client answers in a round; ReBaFL takes 0.1, 0.3 and 0.5"),
-        ] = 0.5
+        p: Share = Field(
+            default=0.5, description="probability that a client answers in a round; ReBaFL takes 0.1, 0.3 and 0.5"
+        )
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         u = streams.numpy("participation", round, attempt).random(max(candidates, default=-1) + 1)

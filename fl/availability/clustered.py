@@ -5,13 +5,12 @@ k mod 5, as in fl/partitions/clustered.py. Clients and rounds are independent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -19,15 +18,13 @@ class Clustered(Availability):
     title = "Clustered availability"
     source = "ReBaFL"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        p: Annotated[
-            tuple[Share, ...],
-            Field(
-                min_length=1,
-                description="probability that a client of each cluster answers; the default is the paper's",
-            ),
-        ] = (0.5, 0.5, 0.3, 0.3, 0.2)
+        p: tuple[Share, ...] = Field(
+            default=(0.5, 0.5, 0.3, 0.3, 0.2),
+            min_length=1,
+            description="probability that a client of each cluster answers; the default is the paper's",
+        )
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         p = self.config.p

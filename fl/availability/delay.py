@@ -7,14 +7,13 @@ variant more clients are dropped: rate**limit of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.runtime.ranges import Positive, ProperShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -22,12 +21,12 @@ class Delay(Availability):
     title = "Random delays"
     source = "GANDALF"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        rate: Annotated[
-            ProperShare, Field(description="share of delays above T_R; GANDALF takes 0.1, 0.4 and 0.7")
-        ] = 0.1
-        limit: Annotated[Positive, Field(description="longest delay that is waited for, in units of T_R")] = 1.0
+        rate: ProperShare = Field(
+            default=0.1, description="share of delays above T_R; GANDALF takes 0.1, 0.4 and 0.7"
+        )
+        limit: Positive = Field(default=1.0, description="longest delay that is waited for, in units of T_R")
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         mean = 1 / log(1 / self.config.rate)  # P(delay > 1) = exp(-1 / mean) = rate

@@ -5,14 +5,13 @@ same p and seed, everybody else answers in the same rounds as under fl/availabil
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.data.participation import Participation
 from fedaudit.fl.runtime.ranges import AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -20,12 +19,12 @@ class Leaving(Bernoulli):
     title = "Clients that leave and return"
     source = "ours"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        p: Annotated[Share, Field(description="probability that a client that is there answers")] = 1.0
-        clients: Annotated[tuple[AtLeastZero, ...], Field(description="those that leave, by number")] = ()
-        leave: Annotated[AtLeastZero, Field(description="first round without them")] = 0
-        back: Annotated[AtLeastZero, Field(description="first round with them again")] = 0
+        p: Share = Field(default=1.0, description="probability that a client that is there answers")
+        clients: tuple[AtLeastZero, ...] = Field(default=(), description="those that leave, by number")
+        leave: AtLeastZero = Field(default=0, description="first round without them")
+        back: AtLeastZero = Field(default=0, description="first round with them again")
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         found = super().draw(round, candidates, streams, attempt)

@@ -10,14 +10,13 @@ continued run and a whole one agree. Drawing an empty round again changes that r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -25,14 +24,14 @@ class Markov(Availability):
     title = "Markov availability"
     source = "ours"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        join: Annotated[
-            PositiveShare, Field(description="probability per round that a client that is off comes back")
-        ] = 0.2
-        leave: Annotated[
-            PositiveShare, Field(description="probability per round that a client that is on line goes off")
-        ] = 0.2
+        join: PositiveShare = Field(
+            default=0.2, description="probability per round that a client that is off comes back"
+        )
+        leave: PositiveShare = Field(
+            default=0.2, description="probability per round that a client that is on line goes off"
+        )
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         join, leave, clients = self.config.join, self.config.leave, max(candidates, default=-1) + 1

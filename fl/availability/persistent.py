@@ -6,14 +6,13 @@ replaced for its whole period.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.data.participation import Drawn, Participation
 from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -21,13 +20,12 @@ class Persistent(Bernoulli):
     title = "Persistent availability"
     source = "ReBaFL"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        p: Annotated[Share, Field(description="probability that a client answers")] = 0.5
-        period: Annotated[
-            AtLeastOne,
-            Field(description="s: rounds for which who answers stays the same; ReBaFL takes 2, 5, 10 and 20"),
-        ] = 5
+        p: Share = Field(default=0.5, description="probability that a client answers")
+        period: AtLeastOne = Field(
+            default=5, description="s: rounds for which who answers stays the same; ReBaFL takes 2, 5, 10 and 20"
+        )
 
     def draw(self, round: int, candidates: Sequence[int], streams: Streams, attempt: int = 0) -> Participation:
         return super().draw(round - round % self.config.period, candidates, streams, attempt)

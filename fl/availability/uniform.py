@@ -4,14 +4,13 @@ FedDC (10 of 50), FedRS (max(int(QK), 1) of K), Seol and Kim (10). All who are s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
@@ -19,18 +18,15 @@ class Uniform(Availability):
     title = "Uniform sampling"
     source = "McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        count: Annotated[
-            AtLeastOne | None,
-            Field(description="clients that are selected in a round; not together with fraction"),
-        ] = None
-        fraction: Annotated[
-            PositiveShare | None,
-            Field(
-                description="Q: share of the clients selected in a round; 0.1 where neither it nor count is given"
-            ),
-        ] = None
+        count: AtLeastOne | None = Field(
+            default=None, description="clients that are selected in a round; not together with fraction"
+        )
+        fraction: PositiveShare | None = Field(
+            default=None,
+            description="Q: share of the clients selected in a round; 0.1 where neither it nor count is given",
+        )
 
         def __post_init__(self) -> None:
             if self.count is not None and self.fraction is not None:

@@ -16,46 +16,42 @@ what it remembered.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class FailureConfig:
     """How clients fail, and how a server that asks them all at once deals with it."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    delay: Annotated[
-        BelowOne, Field(description="share of requests that take longer than `timeout`; 0 means no delays")
-    ] = 0.0
-    transient: Annotated[
-        BelowOne, Field(description="probability that a request comes to nothing, and may be repeated")
-    ] = 0.0
-    crash: Annotated[
-        BelowOne, Field(description="probability that a client goes down in a request or while it waits")
-    ] = 0.0
-    heartbeats: Annotated[
-        bool, Field(description="whether it is noticed by heartbeats that a client has failed")
-    ] = True
-    heartbeat: Annotated[
-        Amount,
-        Field(
-            description="T_HB: silence after which a client counts as down, in simulated time; 0 is a third of "
-            "the wait"
-        ),
-    ] = 0.0
-    timeout: Annotated[
-        Positive, Field(description="T_R: longest delay that is waited for, in simulated time")
-    ] = 1.0
-    again: Annotated[
-        AtLeastZero,
-        Field(description="times that a client which failed is asked again in a round; not in relays"),
-    ] = 0
+    delay: BelowOne = Field(
+        default=0.0, description="share of requests that take longer than `timeout`; 0 means no delays"
+    )
+    transient: BelowOne = Field(
+        default=0.0, description="probability that a request comes to nothing, and may be repeated"
+    )
+    crash: BelowOne = Field(
+        default=0.0, description="probability that a client goes down in a request or while it waits"
+    )
+    heartbeats: bool = Field(
+        default=True, description="whether it is noticed by heartbeats that a client has failed"
+    )
+    heartbeat: Amount = Field(
+        default=0.0,
+        description="T_HB: silence after which a client counts as down, in simulated time; 0 is a third of "
+        "the wait",
+    )
+    timeout: Positive = Field(default=1.0, description="T_R: longest delay that is waited for, in simulated time")
+    again: AtLeastZero = Field(
+        default=0, description="times that a client which failed is asked again in a round; not in relays"
+    )
 
     @property
     def any(self) -> bool:

@@ -13,7 +13,7 @@ together. A class of devices is a file of fl/devices/, which gives the profile p
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from pydantic import Field
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 
 if TYPE_CHECKING:  # whoever reads times loads no torch
@@ -120,19 +121,19 @@ class Devices(Plugin):
     title: str
     source: str
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        bandwidth: Annotated[Positive, Field(description="bw: megabytes in a unit of time at capability 1")] = 100
-        compute: Annotated[
-            Positive, Field(description="comp: seconds of the profile in a unit of time at capability 1")
-        ] = 0.4
-        tiers: Annotated[
-            tuple[float, float, int],
-            Field(description="capability of the slowest clients, of the fastest, and how many classes of them"),
-        ] = (0.5, 3.0, 8)
-        jitter: Annotated[
-            Amount, Field(description="sigma of the log-normal factor on each time, for the load of a device")
-        ] = 0.0
+        bandwidth: Positive = Field(default=100, description="bw: megabytes in a unit of time at capability 1")
+        compute: Positive = Field(
+            default=0.4, description="comp: seconds of the profile in a unit of time at capability 1"
+        )
+        tiers: tuple[float, float, int] = Field(
+            default=(0.5, 3.0, 8),
+            description="capability of the slowest clients, of the fastest, and how many classes of them",
+        )
+        jitter: Amount = Field(
+            default=0.0, description="sigma of the log-normal factor on each time, for the load of a device"
+        )
 
         def __post_init__(self) -> None:
             slow, fast, count = self.tiers

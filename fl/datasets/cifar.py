@@ -6,9 +6,8 @@ the published one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -17,6 +16,7 @@ from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import images
 from fedaudit.fl.datasets._idx import CACHE
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("cifar10", "cifar100")
 
@@ -104,12 +104,12 @@ class CIFAR10(Dataset):
     holds = "public"
     source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[
-            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
-        ] = None
-        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+        path: str | None = Field(
+            default=None, description="folder that holds the data set's files; null looks in the cache"
+        )
+        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
 
     def load(self) -> Data:
         return read_cifar(
@@ -136,12 +136,12 @@ class CIFAR100(Dataset):
     holds = "public"
     source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[
-            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
-        ] = None
-        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+        path: str | None = Field(
+            default=None, description="folder that holds the data set's files; null looks in the cache"
+        )
+        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
 
     def load(self) -> Data:
         return read_cifar(

@@ -5,9 +5,7 @@ with the folders train, valid and test. Training uses `train` only (90,000 image
 unless `with_valid` is on. Values go to [-1, 1], as in GANDALF.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -15,6 +13,7 @@ from pydantic import Field
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._folders import read_folders
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 
 
 class CINIC10(Dataset):
@@ -22,12 +21,12 @@ class CINIC10(Dataset):
     holds = "public"
     source = "arXiv:1810.03505"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[str, Field(description="the unpacked archive, with the folders train, valid and test")]
-        with_valid: Annotated[
-            bool, Field(description="whether to train on the images of train and valid, not of train alone")
-        ] = False
+        path: str = Field(description="the unpacked archive, with the folders train, valid and test")
+        with_valid: bool = Field(
+            default=False, description="whether to train on the images of train and valid, not of train alone"
+        )
 
     def load(self) -> Data:
         root = Path(self.config.path).expanduser()

@@ -4,15 +4,13 @@ The test part of the UCI "Optical Recognition of Handwritten Digits" set, values
 every class is held out for testing, always the same.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import hold_out, moments
 from fedaudit.fl.runtime.ranges import ProperShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class Digits(Dataset):
@@ -20,11 +18,11 @@ class Digits(Dataset):
     holds = "public"
     source = "scikit-learn; UCI Optical Recognition of Handwritten Digits"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        test_fraction: Annotated[
-            ProperShare, Field(description="share of the images that is held out for testing")
-        ] = 0.2
+        test_fraction: ProperShare = Field(
+            default=0.2, description="share of the images that is held out for testing"
+        )
 
     def load(self) -> Data:
         from sklearn.datasets import load_digits

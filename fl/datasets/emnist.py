@@ -6,14 +6,12 @@ that torchvision filled. The files hold the images transposed; here they stand u
 to [-1, 1], as in GANDALF.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._idx import locate, read_four
+from fedaudit.fl.runtime.settings import settings
 
 FILES = tuple(
     f"emnist-balanced-{part}-{kind}-ubyte"
@@ -28,14 +26,14 @@ class EMNIST(Dataset):
     holds = "public"
     source = "arXiv:1702.05373"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[
-            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
-        ] = None
-        download: Annotated[
-            bool, Field(description="whether files that are missing may be downloaded (562 MB)")
-        ] = False
+        path: str | None = Field(
+            default=None, description="folder that holds the data set's files; null looks in the cache"
+        )
+        download: bool = Field(
+            default=False, description="whether files that are missing may be downloaded (562 MB)"
+        )
 
     def load(self) -> Data:
         paths = locate(

@@ -4,9 +4,7 @@ Images are resized to `size` x `size`. The same fraction of every class is held 
 always the same files.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field
 
@@ -14,22 +12,21 @@ from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.datasets._arrays import hold_out, moments
 from fedaudit.fl.datasets._folders import read_folders
 from fedaudit.fl.runtime.ranges import AtLeastOne, ProperShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class ImageFolder(Dataset):
     title = "Images of your own"
     source = ""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[str, Field(description="folder that holds one folder of images for each class")]
-        size: Annotated[
-            AtLeastOne, Field(description="height and width that images are resized to, in pixels")
-        ] = 32
-        grayscale: Annotated[bool, Field(description="whether images are turned to one grey channel")] = False
-        test_fraction: Annotated[
-            ProperShare, Field(description="share of every class that is held out for testing")
-        ] = 0.2
+        path: str = Field(description="folder that holds one folder of images for each class")
+        size: AtLeastOne = Field(default=32, description="height and width that images are resized to, in pixels")
+        grayscale: bool = Field(default=False, description="whether images are turned to one grey channel")
+        test_fraction: ProperShare = Field(
+            default=0.2, description="share of every class that is held out for testing"
+        )
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()

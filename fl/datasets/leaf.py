@@ -9,7 +9,7 @@ A data set is a folder with train/*.json and test/*.json, as LEAF's own split le
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import ProperShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.strict_json import parse_json
 
 PLUGINS = ("femnist", "shakespeare")
@@ -112,13 +113,13 @@ class FEMNIST(Dataset):
     holds = "public"
     source = "LEAF, arXiv:1812.01097"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[str, Field(description="folder of the JSON files that LEAF's preprocessing wrote")]
-        test_fraction: Annotated[
-            ProperShare,
-            Field(description="share of each writer's images held out for testing, where LEAF has not split"),
-        ] = 0.2
+        path: str = Field(description="folder of the JSON files that LEAF's preprocessing wrote")
+        test_fraction: ProperShare = Field(
+            default=0.2,
+            description="share of each writer's images held out for testing, where LEAF has not split",
+        )
 
     def load(self) -> Data:
         # the split belongs to the data set, so it does not depend on the run's seed
@@ -160,17 +161,15 @@ class Shakespeare(Dataset):
     holds = "public"
     source = "LEAF, arXiv:1812.01097"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[str, Field(description="folder of the JSON files that LEAF's preprocessing wrote")]
-        vocabulary: Annotated[
-            Literal[80, 81],
-            Field(description="tokens: LEAF's 80 characters, or one more for all others as in FedRS"),
-        ] = 80
-        test_fraction: Annotated[
-            ProperShare,
-            Field(description="share of each role's windows held out for testing, where LEAF has not split"),
-        ] = 0.2
+        path: str = Field(description="folder of the JSON files that LEAF's preprocessing wrote")
+        vocabulary: Literal[80, 81] = Field(
+            default=80, description="tokens: LEAF's 80 characters, or one more for all others as in FedRS"
+        )
+        test_fraction: ProperShare = Field(
+            default=0.2, description="share of each role's windows held out for testing, where LEAF has not split"
+        )
 
     def load(self) -> Data:
         train, test = read_leaf(self.config.path, self._convert, self.config.test_fraction, gap=LENGTH - 1)

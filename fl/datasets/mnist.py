@@ -1,13 +1,13 @@
 """MNIST and Fashion-MNIST, from IDX files."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.datasets._idx import locate, read_four
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("fashion_mnist", "mnist")
 
@@ -25,12 +25,12 @@ class MNIST(Dataset):
     holds = "public"
     source = "LeCun et al., Proceedings of the IEEE 1998"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[
-            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
-        ] = None
-        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
+        path: str | None = Field(
+            default=None, description="folder that holds the data set's files; null looks in the cache"
+        )
+        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
 
     def load(self) -> Data:
         paths = locate(
@@ -63,16 +63,15 @@ class FashionMNIST(Dataset):
     holds = "public"
     source = "arXiv:1708.07747"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[
-            str | None, Field(description="folder that holds the data set's files; null looks in the cache")
-        ] = None
-        download: Annotated[bool, Field(description="whether files that are missing may be downloaded")] = False
-        augment: Annotated[
-            Literal["none", "crop_flip"],
-            Field(description="what happens to training batches; GANDALF's clients crop and flip"),
-        ] = "none"
+        path: str | None = Field(
+            default=None, description="folder that holds the data set's files; null looks in the cache"
+        )
+        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
+        augment: Literal["none", "crop_flip"] = Field(
+            default="none", description="what happens to training batches; GANDALF's clients crop and flip"
+        )
 
     def load(self) -> Data:
         paths = locate(

@@ -11,9 +11,8 @@ and `owner_test`, the natural client of each example. Nothing is unpickled.
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from pydantic import Field
 from fedaudit.fl.data.dataset import MOST_CHANNELS, Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 
 _MOST_CLASSES = 10_000  # a larger label without `classes` is a mistake, or not a label
 
@@ -30,13 +30,12 @@ class NPZ(Dataset):
     title = "Arrays of your own"
     source = ""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        path: Annotated[str, Field(description="the file that numpy.savez wrote")]
-        layout: Annotated[
-            Literal["chw", "hwc"] | None,
-            Field(description="where channels stand in images: chw or hwc; null: chw, if that can be"),
-        ] = None
+        path: str = Field(description="the file that numpy.savez wrote")
+        layout: Literal["chw", "hwc"] | None = Field(
+            default=None, description="where channels stand in images: chw or hwc; null: chw, if that can be"
+        )
 
     def load(self) -> Data:
         path = Path(self.config.path).expanduser()

@@ -6,15 +6,13 @@ profile and the count of its own network give. For the times of a device at hand
 rate: measured times would make two runs of one config differ.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 from torch import nn
 
 from fedaudit.fl.clients.time_model import Devices, Workload, training_cost
 from fedaudit.fl.families.layers import layers, multiply_adds
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 
 RATE = 44_329_984 / 1.93564e-4  # FEMNIST CNN: multiply-adds an example, over seconds an example
 SHARES = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)
@@ -24,9 +22,9 @@ class Counted(Devices):
     title = "Devices that take as long as there is to multiply"
     source = "arithmetic; the rate is that of FreezeFL's code"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Devices.Config):
-        rate: Annotated[Positive, Field(description="multiply-adds of training in a second")] = RATE
+        rate: Positive = Field(default=RATE, description="multiply-adds of training in a second")
 
     def workload(self, net: nn.Module, shape: tuple[int, ...]) -> Workload:
         forward = multiply_adds(net, layers(net), shape)

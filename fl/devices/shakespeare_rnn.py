@@ -4,14 +4,12 @@ Chou et al., FreezeFL. The published profile has an entry for each Keras layer (
 dense): the time with all layers before it frozen, so that n = 0..3 frozen layers cost what entries 1 to 4 say.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 from torch import nn
 
 from fedaudit.fl.clients.time_model import Devices, Workload
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 
 PROFILE = (1.39197e-4, 1.27089e-4, 1.03903e-4, 0.76649e-4)
 
@@ -20,12 +18,12 @@ class ShakespeareRNN(Devices):
     title = "Devices of FreezeFL's recurrent network"
     source = "FreezeFL, public code"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Devices.Config):
-        bandwidth: Annotated[Positive, Field(description="bw: megabytes in a unit of time at capability 1")] = 25
-        compute: Annotated[
-            Positive, Field(description="comp: seconds of the profile in a unit of time at capability 1")
-        ] = 3.0
+        bandwidth: Positive = Field(default=25, description="bw: megabytes in a unit of time at capability 1")
+        compute: Positive = Field(
+            default=3.0, description="comp: seconds of the profile in a unit of time at capability 1"
+        )
 
     def workload(self, net: nn.Module, shape: tuple[int, ...]) -> Workload:
         return Workload(bandwidth=self.config.bandwidth, compute=self.config.compute, profile=PROFILE)

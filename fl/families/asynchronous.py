@@ -19,7 +19,7 @@ The simulated clock of an asynchronous round: who is in flight, who answers next
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -32,6 +32,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
@@ -105,28 +106,24 @@ class Asynchronous(RoundMethod):
 
     collects = False
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        weighting: Annotated[
-            Literal["uniform"], Field(description="answers are not weighted by numbers of examples")
-        ] = "uniform"
-        concurrency: Annotated[AtLeastOne, Field(description="clients that train at a time")] = 10
-        speed_spread: Annotated[
-            float,
-            Field(
-                ge=1,
-                allow_inf_nan=False,
-                description="speed of the fastest client over that of the slowest; 1 makes all alike, 6 is "
-                "FreezeFL's",
-            ),
-        ] = 6.0
-        jitter: Annotated[
-            Amount,
-            Field(
-                description="how much tasks of one client differ in time: each takes 1 + jitter * Exp(1) times "
-                "as long"
-            ),
-        ] = 0.2
+        weighting: Literal["uniform"] = Field(
+            default="uniform", description="answers are not weighted by numbers of examples"
+        )
+        concurrency: AtLeastOne = Field(default=10, description="clients that train at a time")
+        speed_spread: float = Field(
+            default=6.0,
+            ge=1,
+            allow_inf_nan=False,
+            description="speed of the fastest client over that of the slowest; 1 makes all alike, 6 is "
+            "FreezeFL's",
+        )
+        jitter: Amount = Field(
+            default=0.2,
+            description="how much tasks of one client differ in time: each takes 1 + jitter * Exp(1) times "
+            "as long",
+        )
 
     def wanted(self) -> int:
         """Answers that make a step."""

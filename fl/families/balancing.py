@@ -10,8 +10,7 @@ phases, and a round belongs to one; only rounds of training are scored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -43,19 +43,15 @@ class Offered(NamedTuple):
 class Balancing(Relaying):
     """Subclasses say what they offer, and add phases in `left` with a function `run_PHASE` each."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Relaying.Config):
-        local_epochs: Annotated[
-            AtLeastZero, Field(description="E: passes of a client over its data in a visit")
-        ] = 3
-        batch_size: Annotated[AtLeastOne, Field(description="B: examples in a batch of local training")] = 128
-        share: Annotated[
-            PositiveShare,
-            Field(
-                description="tau: share of the images that balance asks for which are really added; GANDALF "
-                "takes 0.5 and 0.07"
-            ),
-        ] = 0.5
+        local_epochs: AtLeastZero = Field(default=3, description="E: passes of a client over its data in a visit")
+        batch_size: AtLeastOne = Field(default=128, description="B: examples in a batch of local training")
+        share: PositiveShare = Field(
+            default=0.5,
+            description="tau: share of the images that balance asks for which are really added; GANDALF "
+            "takes 0.5 and 0.07",
+        )
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """Generators that the server can hand out."""

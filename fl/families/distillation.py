@@ -16,8 +16,7 @@ outputs along the round's steps. gamma is not given there; comparisons search {0
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -31,6 +30,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message, Payload
@@ -39,15 +39,13 @@ from fedaudit.fl.wire.protection import Message, Payload
 class Distilling(RoundMethod):
     """FedAvg and, besides, the exchange of tables."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        gamma: Annotated[
-            Amount,
-            Field(
-                description="weight of the distillation; 0 learns from own labels only; comparisons search "
-                "{0.05, 0.1, 0.5, 1}"
-            ),
-        ] = 1.0
+        gamma: Amount = Field(
+            default=1.0,
+            description="weight of the distillation; 0 learns from own labels only; comparisons search "
+            "{0.05, 0.1, 0.5, 1}",
+        )
 
     def start(self, federation: Federation) -> Tree:
         return super().start(federation) | {"tables": {}, "pooled": pooled(self.classes, [])}

@@ -8,8 +8,8 @@ sent or kept, so nobody else sees it and the run's messages are the same to the 
 evaluate nothing.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
@@ -20,6 +20,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
@@ -27,15 +28,13 @@ from fedaudit.fl.training.local import Constants, Handle, Params, Training
 class FineTuning(RoundMethod):
     """A method whose served model may be evaluated so; one that derives from it needs the setting as well."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        fine_tune_epochs: Annotated[
-            AtLeastZero,
-            Field(
-                description="passes of each client over its own examples after which the last model is evaluated "
-                "as its own; 0 does not"
-            ),
-        ] = 0
+        fine_tune_epochs: AtLeastZero = Field(
+            default=0,
+            description="passes of each client over its own examples after which the last model is evaluated "
+            "as its own; 0 does not",
+        )
 
     def prepare_evaluation(self, t: int, state: Tree, memory: dict[int, Tree], on: Federation) -> Owned:
         if not getattr(self.config, "fine_tune_epochs", 0) or t < self.config.rounds - 1:

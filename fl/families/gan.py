@@ -18,7 +18,7 @@ inputs, and as constant planes.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,6 +29,7 @@ from fedaudit.fl.model import State, state_of
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import channels_last
 
 
@@ -76,29 +77,27 @@ class Critic(nn.Module):
         return out
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class GanConfig:
     """Settings of generators and their training; the paper's where it gives them."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    cycles: Annotated[AtLeastOne, Field(description="most visits that a client gets")] = 150
-    least_cycles: Annotated[AtLeastZero, Field(description="visits before convergence is checked")] = 120
-    unit: Annotated[
-        Literal["epoch", "step"], Field(description="what `local` counts; the paper says steps, its code epochs")
-    ] = "epoch"
-    local: Annotated[
-        AtLeastOne, Field(description="T_g: epochs or generator steps of a visit, as `unit` says")
-    ] = 3
-    critic_steps: Annotated[
-        AtLeastOne, Field(description="T_d: steps of the critic for each step of the generator")
-    ] = 2
-    batch_size: Annotated[AtLeastOne, Field(description="images in a batch")] = 256
-    lr_generator: Annotated[Amount, Field(description="Adam's step size for the generator")] = 5e-5
-    lr_critic: Annotated[Amount, Field(description="Adam's step size for the critic")] = 1e-4
-    penalty: Annotated[Amount, Field(description="weight of the gradient penalty (arXiv:1704.00028)")] = 10.0
-    latent: Annotated[AtLeastOne, Field(description="dimension of z, the generator's random input")] = 128
-    width: Annotated[AtLeastOne, Field(description="channels of the critic's first convolution")] = 32
+    cycles: AtLeastOne = Field(default=150, description="most visits that a client gets")
+    least_cycles: AtLeastZero = Field(default=120, description="visits before convergence is checked")
+    unit: Literal["epoch", "step"] = Field(
+        default="epoch", description="what `local` counts; the paper says steps, its code epochs"
+    )
+    local: AtLeastOne = Field(default=3, description="T_g: epochs or generator steps of a visit, as `unit` says")
+    critic_steps: AtLeastOne = Field(
+        default=2, description="T_d: steps of the critic for each step of the generator"
+    )
+    batch_size: AtLeastOne = Field(default=256, description="images in a batch")
+    lr_generator: Amount = Field(default=5e-5, description="Adam's step size for the generator")
+    lr_critic: Amount = Field(default=1e-4, description="Adam's step size for the critic")
+    penalty: Amount = Field(default=10.0, description="weight of the gradient penalty (arXiv:1704.00028)")
+    latent: AtLeastOne = Field(default=128, description="dimension of z, the generator's random input")
+    width: AtLeastOne = Field(default=32, description="channels of the critic's first convolution")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ Bytes and simulated time are those of the part.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -24,6 +23,7 @@ from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
@@ -32,12 +32,13 @@ from fedaudit.fl.wire.protection import Message
 class Narrow(RoundMethod):
     """A method of rounds with the setting `widths`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        widths: Annotated[
-            tuple[PositiveShare, ...],
-            Field(min_length=1, description="shares of each hidden layer's units, ascending; the last is 1"),
-        ] = (0.25, 0.5, 0.75, 1.0)
+        widths: tuple[PositiveShare, ...] = Field(
+            default=(0.25, 0.5, 0.75, 1.0),
+            min_length=1,
+            description="shares of each hidden layer's units, ascending; the last is 1",
+        )
 
         def __post_init__(self) -> None:
             if list(self.widths) != sorted(set(self.widths)) or self.widths[-1] != 1:

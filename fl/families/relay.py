@@ -21,30 +21,31 @@ federation's (fl/clients/failures.py).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from fedaudit.fl.clients.failures import FailureConfig, Faults
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Positive
+from fedaudit.fl.runtime.settings import settings
 
 START = -1  # the source of a task that begins with the round's first model
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ToleranceConfig:
     """How mediators deal with clients that fail, which `federation.failures` says."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    tolerance: Annotated[
-        bool, Field(description="whether mediators go on without late or silent clients (GANDALF, Algorithm 2)")
-    ] = True
-    patience: Annotated[Positive, Field(description="with tolerance the wait is patience * timeout")] = 0.25
-    gap: Annotated[AtLeastZero, Field(description="requests to others between two to the same client")] = 1
-    requests: Annotated[
-        AtLeastOne, Field(description="most requests for one task before the patient one, with tolerance")
-    ] = 3
+    tolerance: bool = Field(
+        default=True, description="whether mediators go on without late or silent clients (GANDALF, Algorithm 2)"
+    )
+    patience: Positive = Field(default=0.25, description="with tolerance the wait is patience * timeout")
+    gap: AtLeastZero = Field(default=1, description="requests to others between two to the same client")
+    requests: AtLeastOne = Field(
+        default=3, description="most requests for one task before the patient one, with tolerance"
+    )
 
     def wait(self, timeout: float) -> float:
         """How long a mediator waits for a result."""

@@ -14,7 +14,6 @@ With as many groups as clients this is FedAvg, bit for bit.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -29,6 +28,7 @@ from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree, finite
 from fedaudit.fl.wire.protection import Message
 
@@ -55,20 +55,18 @@ class Relaying(RoundMethod):
 
     collects = False
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        mediators: Annotated[
-            AtLeastOne, Field(description="M_c: groups that train the model; as many as clients is FedAvg")
-        ] = 2
-        mediator_epochs: Annotated[
-            AtLeastOne, Field(description="E_m: times a group is gone through in a round")
-        ] = 1
-        faults: Annotated[ToleranceConfig, Field(description="how the mediators deal with clients that fail")] = (
-            field(default_factory=ToleranceConfig)
+        mediators: AtLeastOne = Field(
+            default=2, description="M_c: groups that train the model; as many as clients is FedAvg"
         )
-        noise: Annotated[NoiseConfig, Field(description="noise on what a client hands on")] = field(
-            default_factory=NoiseConfig
+        mediator_epochs: AtLeastOne = Field(
+            default=1, description="E_m: times a group is gone through in a round"
         )
+        faults: ToleranceConfig = Field(
+            default_factory=ToleranceConfig, description="how the mediators deal with clients that fail"
+        )
+        noise: NoiseConfig = Field(default_factory=NoiseConfig, description="noise on what a client hands on")
 
     def settled(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Kinds that this method noises or clips itself; the ledger then has its own lines."""

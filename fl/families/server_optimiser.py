@@ -10,8 +10,7 @@ are averaged, because a momentum could make a variance negative.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
@@ -22,6 +21,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount, BelowOne, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 
 
@@ -35,9 +35,9 @@ class Step(NamedTuple):
 class ServerOptimiser(RoundMethod):
     """Subclasses say with which moments they start, and the direction of a step."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        server_lr: Annotated[Amount, Field(description="eta_g: step size of the server; 1 is FedAvg's")] = 1.0
+        server_lr: Amount = Field(default=1.0, description="eta_g: step size of the server; 1 is FedAvg's")
 
     @abstractmethod
     def moments(self, zeros: State) -> dict[str, State]:
@@ -74,13 +74,13 @@ class AdaptiveOptimiser(ServerOptimiser):
     v starts at kappa^2 and there is no bias correction, as in the paper. Subclasses say how v grows.
     """
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ServerOptimiser.Config):
-        server_lr: Annotated[
-            Amount, Field(description="eta_g: step size of the server; the paper tunes it, 0.1 or 0.01 are usual")
-        ] = 0.1
-        beta1: Annotated[BelowOne, Field(description="decay of the first moment; 0 keeps no memory")] = 0.9
-        kappa: Annotated[Positive, Field(description="tau in the paper: degree of adaptivity")] = 1e-3
+        server_lr: Amount = Field(
+            default=0.1, description="eta_g: step size of the server; the paper tunes it, 0.1 or 0.01 are usual"
+        )
+        beta1: BelowOne = Field(default=0.9, description="decay of the first moment; 0 keeps no memory")
+        kappa: Positive = Field(default=1e-3, description="tau in the paper: degree of adaptivity")
 
     @abstractmethod
     def second(self, v: Tensor, squared: Tensor) -> Tensor:

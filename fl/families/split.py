@@ -9,8 +9,7 @@ and what the clients use is scored as `client_accuracy` and `personal_accuracy`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -21,6 +20,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
@@ -29,16 +29,14 @@ from fedaudit.fl.wire.protection import Message
 class SplitMethod(RoundMethod):
     """A method of rounds whose clients keep the parameters named by `config.private`."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
         # "head", "body", or beginnings of parameter names; none: everything is shared
-        private: Annotated[
-            tuple[str, ...],
-            Field(
-                description="parts that stay with the client: head, body, or beginnings of parameter names; "
-                "none is FedAvg"
-            ),
-        ] = ("head",)
+        private: tuple[str, ...] = Field(
+            default=("head",),
+            description="parts that stay with the client: head, body, or beginnings of parameter names; "
+            "none is FedAvg",
+        )
 
     def is_private(self, name: str) -> bool:
         """Whether this parameter (or buffer) stays on the client."""

@@ -14,8 +14,7 @@ Every visit is a release of its own in the ledger, to be composed over visits an
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,40 +26,39 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.model import State
 from fedaudit.fl.recording.noise import NoiseSource, with_origin
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 
 STATED_DELTA = 1e-5
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class NoiseConfig:
     """Noise deviations are `scale` times the sensitivities; the paper states none of the latter."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    mode: Annotated[
-        Literal["printed", "accounted"],
-        Field(description="noise as GANDALF prints it, which bounds nothing, or clipped and accounted for"),
-    ] = "printed"
-    scale: Annotated[
-        Amount,
-        Field(description="sigma_n: standard deviation of the noise over the sensitivity; 0 adds no noise"),
-    ] = 1e-5
-    generator: Annotated[
-        Positive, Field(description="s_g: L2 norm of one visit's change of the generator, declared or clipped to")
-    ] = 1.0
-    critic: Annotated[
-        Positive, Field(description="s_d: L2 norm of one visit's change of the critic, declared or clipped to")
-    ] = 1.0
-    model: Annotated[
-        Positive, Field(description="s_c: L2 norm of one visit's change of the model, declared or clipped to")
-    ] = 1.0
-    labels_scale: Annotated[
-        Amount,
-        Field(description="standard deviation of the noise on the label distribution over its sensitivity"),
-    ] = 1e-5
-    labels: Annotated[
-        Positive, Field(description="L2 norm of the label distribution; at most 1 for any distribution")
-    ] = 1.0
+    mode: Literal["printed", "accounted"] = Field(
+        default="printed",
+        description="noise as GANDALF prints it, which bounds nothing, or clipped and accounted for",
+    )
+    scale: Amount = Field(
+        default=1e-5, description="sigma_n: standard deviation of the noise over the sensitivity; 0 adds no noise"
+    )
+    generator: Positive = Field(
+        default=1.0, description="s_g: L2 norm of one visit's change of the generator, declared or clipped to"
+    )
+    critic: Positive = Field(
+        default=1.0, description="s_d: L2 norm of one visit's change of the critic, declared or clipped to"
+    )
+    model: Positive = Field(
+        default=1.0, description="s_c: L2 norm of one visit's change of the model, declared or clipped to"
+    )
+    labels_scale: Amount = Field(
+        default=1e-5, description="standard deviation of the noise on the label distribution over its sensitivity"
+    )
+    labels: Positive = Field(
+        default=1.0, description="L2 norm of the label distribution; at most 1 for any distribution"
+    )
 
     @property
     def clips(self) -> bool:

@@ -15,8 +15,7 @@ federation whose classes are even, with a mediator for every client, is FedAvg, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -47,27 +47,23 @@ class Astraea(Balancing):
         relay=(Kind.RELAY_MODEL,),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Balancing.Config):
-        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
-            field(default_factory=no_noise)
+        noise: NoiseConfig = Field(
+            default_factory=no_noise, description="noise on what clients hand on; none by default"
         )
-        theta_add: Annotated[
-            float,
-            Field(
-                ge=0,
-                description="standard deviations below the mean count from which a class is filled up; .inf "
-                "fills none",
-            ),
-        ] = 1.0
-        theta_drop: Annotated[
-            float,
-            Field(
-                ge=0,
-                description="standard deviations above the mean count from which a class is thinned out; .inf "
-                "thins none",
-            ),
-        ] = 1.0
+        theta_add: float = Field(
+            default=1.0,
+            ge=0,
+            description="standard deviations below the mean count from which a class is filled up; .inf "
+            "fills none",
+        )
+        theta_drop: float = Field(
+            default=1.0,
+            ge=0,
+            description="standard deviations above the mean count from which a class is thinned out; .inf "
+            "thins none",
+        )
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]

@@ -10,8 +10,6 @@ the server knows who has what; clients here tell it their label counts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
 
 import numpy as np
 import torch
@@ -26,6 +24,7 @@ from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message, Payload
 
@@ -40,17 +39,17 @@ class DataSharing(Balancing):
         relay=(Kind.RELAY_MODEL,),  # between a client and itself: never sent
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Balancing.Config):
-        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
-            field(default_factory=no_noise)
+        noise: NoiseConfig = Field(
+            default_factory=no_noise, description="noise on what clients hand on; none by default"
         )
-        volume: Annotated[
-            Share, Field(description="size of the shared set over that of all data; 0.2 is the paper's")
-        ] = 0.2
-        given: Annotated[
-            Share, Field(description="share of the shared set that each client receives; 0.2 is the paper's")
-        ] = 0.2
+        volume: Share = Field(
+            default=0.2, description="size of the shared set over that of all data; 0.2 is the paper's"
+        )
+        given: Share = Field(
+            default=0.2, description="share of the shared set that each client receives; 0.2 is the paper's"
+        )
 
     def left(self, state: Tree) -> dict[str, int]:
         done = state["done"]

@@ -13,8 +13,7 @@ training alone. Evaluated and released is w; the v_k give `client_accuracy` and 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -24,6 +23,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
 
@@ -37,15 +37,13 @@ class Ditto(FedAvg):
         "the shared one.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        strength: Annotated[
-            Amount,
-            Field(
-                description="lambda: pull of the personal model to the global one; 0 trains alone; the paper "
-                "searches {0.1, 1, 2}"
-            ),
-        ] = 1.0
+        strength: Amount = Field(
+            default=1.0,
+            description="lambda: pull of the personal model to the global one; 0 trains alone; the paper "
+            "searches {0.1, 1, 2}",
+        )
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         own = client.memory.get("own") or client.initial

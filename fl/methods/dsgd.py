@@ -11,8 +11,8 @@ without replacement within it, where the papers' code goes through the examples 
 steps with it.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +21,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastOne, BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class DSGD(RoundMethod):
@@ -32,17 +33,17 @@ class DSGD(RoundMethod):
         "its earlier rounds; the server puts the steps together.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        local_epochs: Annotated[AtLeastOne, Field(description="steps on the batch of a round")] = 1
-        batch_size: Annotated[AtLeastOne, Field(description="B: examples of a client in a round")] = 32
-        weighting: Annotated[
-            Literal["samples", "uniform"],
-            Field(description="how the server weights clients: by their numbers of examples, or all alike"),
-        ] = "uniform"
-        worker_momentum: Annotated[
-            BelowOne, Field(description="beta: momentum that a client keeps between rounds; 0 keeps none")
-        ] = 0.0
+        local_epochs: AtLeastOne = Field(default=1, description="steps on the batch of a round")
+        batch_size: AtLeastOne = Field(default=32, description="B: examples of a client in a round")
+        weighting: Literal["samples", "uniform"] = Field(
+            default="uniform",
+            description="how the server weights clients: by their numbers of examples, or all alike",
+        )
+        worker_momentum: BelowOne = Field(
+            default=0.0, description="beta: momentum that a client keeps between rounds; 0 keeps none"
+        )
 
     def train(self, client: Client) -> Reply:
         drawn = torch.randperm(len(client.y), generator=client.generator("batch"))[: self.config.batch_size]

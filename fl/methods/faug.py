@@ -22,8 +22,7 @@ it has converged. A class that nobody sent cannot be made, and the server says w
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -39,6 +38,7 @@ from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, PositiveShare, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -55,28 +55,26 @@ class FAug(Balancing):
         counts_made=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Balancing.Config):
-        share: Annotated[
-            PositiveShare, Field(description="share of the gap to its largest class that a client fills up")
-        ] = 1.0
-        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
-            field(default_factory=no_noise)
+        share: PositiveShare = Field(
+            default=1.0, description="share of the gap to its largest class that a client fills up"
         )
-        seeds: Annotated[AtLeastZero, Field(description="images of a class that a client sends; 0 is FedAvg")] = 5
-        scarce: Annotated[
-            Share,
-            Field(
-                description="a class below this share of the client's largest is scarce; 0 calls none scarce, 1 "
-                "all others"
-            ),
-        ] = 0.5
-        decoys: Annotated[AtLeastZero, Field(description="classes sent besides that are not scarce")] = 1
-        enlarged: Annotated[
-            AtLeastOne, Field(description="images of each class that the server makes of the seeds")
-        ] = 100
-        gan: Annotated[wgan.GanConfig, Field(description="the generator that the server trains")] = field(
-            default_factory=wgan.GanConfig
+        noise: NoiseConfig = Field(
+            default_factory=no_noise, description="noise on what clients hand on; none by default"
+        )
+        seeds: AtLeastZero = Field(default=5, description="images of a class that a client sends; 0 is FedAvg")
+        scarce: Share = Field(
+            default=0.5,
+            description="a class below this share of the client's largest is scarce; 0 calls none scarce, 1 "
+            "all others",
+        )
+        decoys: AtLeastZero = Field(default=1, description="classes sent besides that are not scarce")
+        enlarged: AtLeastOne = Field(
+            default=100, description="images of each class that the server makes of the seeds"
+        )
+        gan: wgan.GanConfig = Field(
+            default_factory=wgan.GanConfig, description="the generator that the server trains"
         )
 
     # Server ------------------------------------------------------------------------------

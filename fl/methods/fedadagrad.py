@@ -16,8 +16,7 @@ by .4), and at .1 that throws the initial weights away. Digits, 10 clients of tw
 network of 32 units, of 20 clients, does not mind: .87 after 20 rounds at .1, .80 at .03. One seed each.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -25,6 +24,7 @@ from torch import Tensor
 from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount, BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class FedAdagrad(AdaptiveOptimiser):
@@ -36,15 +36,13 @@ class FedAdagrad(AdaptiveOptimiser):
         "from how much that weight changed in all rounds so far.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AdaptiveOptimiser.Config):
-        server_lr: Annotated[
-            Amount,
-            Field(
-                description="eta_g: step size of the server; FedAdam's first steps are shorter, its rate larger"
-            ),
-        ] = 0.03
-        beta1: Annotated[BelowOne, Field(description="decay of the first moment; the paper uses none here")] = 0.0
+        server_lr: Amount = Field(
+            default=0.03,
+            description="eta_g: step size of the server; FedAdam's first steps are shorter, its rate larger",
+        )
+        beta1: BelowOne = Field(default=0.0, description="decay of the first moment; the paper uses none here")
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         return v + squared

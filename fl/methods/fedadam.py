@@ -12,8 +12,7 @@ Differs from FedAvg in the server's step, coordinate by coordinate. With the mea
 v starts at kappa^2; there is no bias correction. Sends what FedAvg sends.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class FedAdam(AdaptiveOptimiser):
@@ -32,9 +32,9 @@ class FedAdam(AdaptiveOptimiser):
         "from how much that weight changed in recent rounds.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AdaptiveOptimiser.Config):
-        beta2: Annotated[BelowOne, Field(description="decay of the second moment; 0 keeps no memory")] = 0.99
+        beta2: BelowOne = Field(default=0.99, description="decay of the second moment; 0 keeps no memory")
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         beta2: float = self.config.beta2

@@ -15,8 +15,7 @@ model is trained by one client after the other.
 no sum for secure aggregation to hide it in.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -25,6 +24,7 @@ from fedaudit.fl.families.asynchronous import Asynchronous
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Params
 
@@ -39,22 +39,20 @@ class FedAsync(Asynchronous):
         uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Asynchronous.Config):
-        alpha: Annotated[PositiveShare, Field(description="weight of a fresh answer; 0.6 is the paper's")] = 0.6
-        decay: Annotated[
-            Literal["constant", "polynomial", "hinge"],
-            Field(description="S: how the weight falls with staleness; constant ignores it"),
-        ] = "polynomial"
-        exponent: Annotated[Amount, Field(description="a of the polynomial decay")] = 0.5
-        hinge_slope: Annotated[Amount, Field(description="a of the hinge decay")] = 10.0
-        hinge_after: Annotated[
-            AtLeastZero,
-            Field(description="b of the hinge decay: staleness, in server steps, from which the weight falls"),
-        ] = 4
-        rho: Annotated[
-            Amount, Field(description="proximal weight: pull of local training towards the received model")
-        ] = 0.005
+        alpha: PositiveShare = Field(default=0.6, description="weight of a fresh answer; 0.6 is the paper's")
+        decay: Literal["constant", "polynomial", "hinge"] = Field(
+            default="polynomial", description="S: how the weight falls with staleness; constant ignores it"
+        )
+        exponent: Amount = Field(default=0.5, description="a of the polynomial decay")
+        hinge_slope: Amount = Field(default=10.0, description="a of the hinge decay")
+        hinge_after: AtLeastZero = Field(
+            default=4, description="b of the hinge decay: staleness, in server steps, from which the weight falls"
+        )
+        rho: Amount = Field(
+            default=0.005, description="proximal weight: pull of local training towards the received model"
+        )
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         rho = self.config.rho

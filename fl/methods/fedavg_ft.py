@@ -6,8 +6,8 @@ images from the test set. Here they come from training examples that no client h
 (`federation.holdout.server`), as many of each class as possible. `server_epochs: 0` is FedAvg.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
@@ -34,19 +35,18 @@ class FedAvgFT(FedAvg):
         "layer on them after each average.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        server_examples: Annotated[
-            AtLeastZero,
-            Field(description="most examples the server trains on, as many of each class; 300 is ReBaFL's code"),
-        ] = 300
-        server_epochs: Annotated[
-            AtLeastZero,
-            Field(description="passes of the server over its examples after each average; 0 is FedAvg"),
-        ] = 5
-        server_lr: Annotated[Amount, Field(description="step size of the server's training")] = 0.01
-        server_momentum: Annotated[BelowOne, Field(description="momentum of the server's training")] = 0.5
-        server_weight_decay: Annotated[Amount, Field(description="weight decay of the server's training")] = 5e-4
+        server_examples: AtLeastZero = Field(
+            default=300,
+            description="most examples the server trains on, as many of each class; 300 is ReBaFL's code",
+        )
+        server_epochs: AtLeastZero = Field(
+            default=5, description="passes of the server over its examples after each average; 0 is FedAvg"
+        )
+        server_lr: Amount = Field(default=0.01, description="step size of the server's training")
+        server_momentum: BelowOne = Field(default=0.5, description="momentum of the server's training")
+        server_weight_decay: Amount = Field(default=5e-4, description="weight decay of the server's training")
 
     def open(self, federation: Federation) -> None:
         super().open(federation)

@@ -10,8 +10,7 @@ Differs from FedAvg in the server's step. With the mean change delta = mean of w
 so server_momentum = 0 and server_lr = 1 is FedAvg, bit for bit. Sends what FedAvg sends.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -19,6 +18,7 @@ from fedaudit.fl.families.server_optimiser import ServerOptimiser, Step
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class FedAvgM(ServerOptimiser):
@@ -30,9 +30,9 @@ class FedAvgM(ServerOptimiser):
         "out rounds with unusual clients.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ServerOptimiser.Config):
-        server_momentum: Annotated[BelowOne, Field(description="rho_s: server momentum; 0 is FedAvg")] = 0.9
+        server_momentum: BelowOne = Field(default=0.9, description="rho_s: server momentum; 0 is FedAvg")
 
     def moments(self, zeros: State) -> dict[str, State]:
         return {"velocity": zeros}

@@ -18,8 +18,7 @@ client's own classes, of unit length; clients minimise mean of max(0, 0.9 - cos(
 not heard yet starts from its rows of the initial model, because the server does not know its classes.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -35,6 +34,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
@@ -51,24 +51,22 @@ class FedAwS(FedAvg):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.PROXIES),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        margin: Annotated[
-            Share,
-            Field(
-                description="nu: distance (1 - cosine) / 2 up to which head rows are pushed apart; 0.8, with 30 "
-                "steps at 0.1, is the other published setting"
-            ),
-        ] = 0.5
-        steps: Annotated[AtLeastZero, Field(description="steps of spreading in a round; 0 is FedAvg")] = 50
-        spread_lr: Annotated[Amount, Field(description="step size of spreading")] = 0.01
-        positive_only: Annotated[
-            bool,
-            Field(description="whether clients see the proxies of their own classes only, as in the original"),
-        ] = False
-        orthogonal_head: Annotated[
-            bool, Field(description="whether to start from orthonormal head rows, as the paper recommends")
-        ] = False
+        margin: Share = Field(
+            default=0.5,
+            description="nu: distance (1 - cosine) / 2 up to which head rows are pushed apart; 0.8, with 30 "
+            "steps at 0.1, is the other published setting",
+        )
+        steps: AtLeastZero = Field(default=50, description="steps of spreading in a round; 0 is FedAvg")
+        spread_lr: Amount = Field(default=0.01, description="step size of spreading")
+        positive_only: bool = Field(
+            default=False,
+            description="whether clients see the proxies of their own classes only, as in the original",
+        )
+        orthogonal_head: bool = Field(
+            default=False, description="whether to start from orthonormal head rows, as the paper recommends"
+        )
 
     def proxy_name(self, state: State) -> str:
         """The head's weight [C, D] in a whole state."""

@@ -7,8 +7,8 @@ either) and send the body alone, so that nothing of the head can tell which clas
 layers, the head too, on its own examples before it is evaluated, as the paper does.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 
@@ -32,12 +33,12 @@ class FedBABU(FedAvg):
         "clients share what images look like, not how classes are told apart.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(FedAvg.Config):
-        head_init: Annotated[
-            Literal["default", "orthogonal"],
-            Field(description="how the head, which is never trained, starts: at random or with orthonormal rows"),
-        ] = "default"
+        head_init: Literal["default", "orthogonal"] = Field(
+            default="default",
+            description="how the head, which is never trained, starts: at random or with orthonormal rows",
+        )
 
     def initialise(self, federation: Federation) -> State:
         model = dict(federation.initial)

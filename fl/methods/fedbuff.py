@@ -15,9 +15,6 @@ aggregation applies to each buffer.
 Clients answer at most once in a buffer. Where fewer than B can answer, the buffer closes with those.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
@@ -26,6 +23,7 @@ from fedaudit.fl.families.asynchronous import Asynchronous
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 
 
@@ -39,13 +37,13 @@ class FedBuff(Asynchronous):
         uplink=(Kind.LOCAL_MODEL, Kind.STALENESS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Asynchronous.Config):
-        buffer: Annotated[
-            AtLeastOne, Field(description="B: answers that make a step of the server; 10 is the paper's")
-        ] = 10
-        concurrency: Annotated[AtLeastOne, Field(description="clients that train at a time")] = 20
-        server_lr: Annotated[Amount, Field(description="eta_g: step size of the server; 1 is FedAvg's")] = 1.0
+        buffer: AtLeastOne = Field(
+            default=10, description="B: answers that make a step of the server; 10 is the paper's"
+        )
+        concurrency: AtLeastOne = Field(default=20, description="clients that train at a time")
+        server_lr: Amount = Field(default=1.0, description="eta_g: step size of the server; 1 is FedAvg's")
 
     def wanted(self) -> int:
         size: int = self.config.buffer

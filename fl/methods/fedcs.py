@@ -12,8 +12,8 @@ their resources first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 
 Values = NDArray[np.float64]
@@ -39,16 +40,15 @@ class FedCS(FedAvg):
         timed=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        deadline: Annotated[
-            float,
-            Field(gt=0, description="longest round that is planned, in simulated time; .inf asks everybody"),
-        ] = 2.0
-        channel: Annotated[
-            Literal["own", "shared"],
-            Field(description="whether clients upload side by side, as on the simulated clock, or one by one"),
-        ] = "own"
+        deadline: float = Field(
+            default=2.0, gt=0, description="longest round that is planned, in simulated time; .inf asks everybody"
+        )
+        channel: Literal["own", "shared"] = Field(
+            default="own",
+            description="whether clients upload side by side, as on the simulated clock, or one by one",
+        )
 
     def choose_candidates(self, state: Tree, round: int, federation: Federation) -> Sequence[int]:
         if np.isinf(self.config.deadline):

@@ -16,8 +16,7 @@ that clients upload training images. `init: real` does that; for studies of atta
 requested with `unsafe_allow_real_init: true`.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -32,6 +31,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
 from fedaudit.fl.wire.protection import Payload
@@ -46,76 +46,60 @@ class FedDCCondense(RoundMethod):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        local_epochs: Annotated[
-            AtLeastZero, Field(description="E: passes of a client over its data in a round")
-        ] = 1
-        batch_size: Annotated[
-            AtLeastOne, Field(description="B: examples in a batch of local training; from the authors' logs")
-        ] = 32
-        weight_decay: Annotated[
-            Amount, Field(description="L2 penalty of local training; from the authors' logs")
-        ] = 1e-3
-        variant: Annotated[
-            Literal["feddc", "feddc_plus"],
-            Field(description="feddc_plus optimises the images with momentum 0.9 and weight decay 4e-5"),
-        ] = "feddc"
-        iterations: Annotated[
-            AtLeastZero, Field(description="iterations of condensation; 0 sends the images as initialised")
-        ] = 500
-        image_lr: Annotated[Amount, Field(description="step size on the condensed images")] = 3.0
-        image_clip: Annotated[
-            Amount,
-            Field(
-                description="nu: largest norm of the images' gradient, hinted at in the authors' code; 0 means "
-                "no clipping"
-            ),
-        ] = 0.25
-        images_per_class: Annotated[
-            AtLeastOne, Field(description="condensed images of each class of a client")
-        ] = 1
-        real_batch: Annotated[
-            AtLeastOne, Field(description="real images of a class in an iteration, drawn without replacement")
-        ] = 50
-        match: Annotated[
-            Literal["dc_rows", "layer"],
-            Field(
-                description="how gradients are compared: one cosine for each output unit, or for each layer as "
-                "printed"
-            ),
-        ] = "dc_rows"
-        init: Annotated[
-            Literal["noise", "real"],
-            Field(description="what condensed images start from; real ones need unsafe_allow_real_init"),
-        ] = "noise"
-        unsafe_allow_real_init: Annotated[
-            bool, Field(description="permits init: real, which uploads images close to training images")
-        ] = False
-        recondense: Annotated[
-            Literal["cache", "every_round"],
-            Field(description="whether a client condenses once or, as printed, in every round"),
-        ] = "cache"
-        balance: Annotated[
-            Literal["none", "reweight"],
-            Field(description="with reweight each class weighs the same in the server's training"),
-        ] = "none"
-        ft_epochs: Annotated[
-            AtLeastZero,
-            Field(description="passes of the server over the condensed images in a round; 0 is FedAvg"),
-        ] = 10
-        ft_lr: Annotated[Amount, Field(description="step size of the server's training; 0 is FedAvg")] = 0.01
-        ft_batch: Annotated[
-            AtLeastOne, Field(description="condensed images in a batch of the server's training")
-        ] = 64
-        ft_weight_decay: Annotated[Amount, Field(description="weight decay of the server's training")] = 1e-3
-        ft_full_batch: Annotated[
-            bool,
-            Field(
-                description="whether the server steps on all condensed images at once, which is the printed "
-                "update"
-            ),
-        ] = False
+        local_epochs: AtLeastZero = Field(default=1, description="E: passes of a client over its data in a round")
+        batch_size: AtLeastOne = Field(
+            default=32, description="B: examples in a batch of local training; from the authors' logs"
+        )
+        weight_decay: Amount = Field(
+            default=1e-3, description="L2 penalty of local training; from the authors' logs"
+        )
+        variant: Literal["feddc", "feddc_plus"] = Field(
+            default="feddc", description="feddc_plus optimises the images with momentum 0.9 and weight decay 4e-5"
+        )
+        iterations: AtLeastZero = Field(
+            default=500, description="iterations of condensation; 0 sends the images as initialised"
+        )
+        image_lr: Amount = Field(default=3.0, description="step size on the condensed images")
+        image_clip: Amount = Field(
+            default=0.25,
+            description="nu: largest norm of the images' gradient, hinted at in the authors' code; 0 means "
+            "no clipping",
+        )
+        images_per_class: AtLeastOne = Field(default=1, description="condensed images of each class of a client")
+        real_batch: AtLeastOne = Field(
+            default=50, description="real images of a class in an iteration, drawn without replacement"
+        )
+        match: Literal["dc_rows", "layer"] = Field(
+            default="dc_rows",
+            description="how gradients are compared: one cosine for each output unit, or for each layer as "
+            "printed",
+        )
+        init: Literal["noise", "real"] = Field(
+            default="noise", description="what condensed images start from; real ones need unsafe_allow_real_init"
+        )
+        unsafe_allow_real_init: bool = Field(
+            default=False, description="permits init: real, which uploads images close to training images"
+        )
+        recondense: Literal["cache", "every_round"] = Field(
+            default="cache", description="whether a client condenses once or, as printed, in every round"
+        )
+        balance: Literal["none", "reweight"] = Field(
+            default="none", description="with reweight each class weighs the same in the server's training"
+        )
+        ft_epochs: AtLeastZero = Field(
+            default=10, description="passes of the server over the condensed images in a round; 0 is FedAvg"
+        )
+        ft_lr: Amount = Field(default=0.01, description="step size of the server's training; 0 is FedAvg")
+        ft_batch: AtLeastOne = Field(
+            default=64, description="condensed images in a batch of the server's training"
+        )
+        ft_weight_decay: Amount = Field(default=1e-3, description="weight decay of the server's training")
+        ft_full_batch: bool = Field(
+            default=False,
+            description="whether the server steps on all condensed images at once, which is the printed update",
+        )
 
         def __post_init__(self) -> None:
             if self.init == "real" and not self.unsafe_allow_real_init:
@@ -146,7 +130,7 @@ class FedDCCondense(RoundMethod):
         if client.x.dim() != 4 or not client.x.is_floating_point():
             raise UserError(
                 f"feddc_condense takes images; one example here has shape {list(client.x.shape[1:])}",
-                hint="choose a data set of images: `fedaudit list datasets`",
+                hint="choose a data set of images: `fedaudit tools list datasets`",
             )
         settings = condensing(self.config)
         # Images made again, because the first ones were lost on the way, are the same images

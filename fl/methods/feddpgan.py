@@ -9,8 +9,8 @@ No client reads another's weights before they are averaged; the server reads eve
 critics as well. Where the averaged pair converges is decided as in GANDALF, of the mean losses.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -22,6 +22,7 @@ from fedaudit.fl.families.relay import Task
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -38,9 +39,9 @@ class FedDPGAN(Gandalf):
         uplink=(*Gandalf.card.uplink, Kind.GAN_D),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Gandalf.Config):
-        groups: Annotated[Literal[1], Field(description="one generator that all clients train")] = 1
+        groups: Literal[1] = Field(default=1, description="one generator that all clients train")
 
     def run_gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every client that answers trains the pair, and the server averages."""

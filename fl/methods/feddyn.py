@@ -12,8 +12,8 @@ correction does not depend on alpha. K counts all clients, uniform weights.
 reports; the default is the model that is really sent.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +27,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Params, Trained
 
@@ -41,25 +42,22 @@ class FedDyn(FedAvg):
         uplink=(Kind.LOCAL_MODEL,),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        weighting: Annotated[
-            Literal["uniform"], Field(description="all clients weigh alike, as in the paper")
-        ] = "uniform"
-        alpha: Annotated[
-            Amount,
-            Field(description="strength of the dynamic regulariser; the paper searches {0.1, 0.01, 0.001}"),
-        ] = 0.01
-        server_correction: Annotated[
-            bool, Field(description="whether the server corrects the mean; without it alpha: 0 is FedAvg")
-        ] = True
-        eval_model: Annotated[
-            Literal["served", "mean_all_latest"],
-            Field(
-                description="the model that is evaluated: what is sent, or the mean of every client's latest as "
-                "in the authors' code"
-            ),
-        ] = "served"
+        weighting: Literal["uniform"] = Field(
+            default="uniform", description="all clients weigh alike, as in the paper"
+        )
+        alpha: Amount = Field(
+            default=0.01, description="strength of the dynamic regulariser; the paper searches {0.1, 0.01, 0.001}"
+        )
+        server_correction: bool = Field(
+            default=True, description="whether the server corrects the mean; without it alpha: 0 is FedAvg"
+        )
+        eval_model: Literal["served", "mean_all_latest"] = Field(
+            default="served",
+            description="the model that is evaluated: what is sent, or the mean of every client's latest as "
+            "in the authors' code",
+        )
 
     def start(self, federation: Federation) -> Tree:
         model = self.initialise(federation)

@@ -8,8 +8,7 @@ FedAvg; with missing classes it is the softmax over the client's own classes. Of
 the same label distribution with more data has smaller margins.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -20,6 +19,7 @@ from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle
 
 
@@ -32,12 +32,12 @@ class FedLC(FedAvg):
         "classes alone that they have none of.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        tau: Annotated[Amount, Field(description="scale of the margins n ** (-1/4); 1 is the paper's")] = 1.0
-        exclude_true_class: Annotated[
-            bool, Field(description="whether the true class is left out of the denominator, as printed")
-        ] = False
+        tau: Amount = Field(default=1.0, description="scale of the margins n ** (-1/4); 1 is the paper's")
+        exclude_true_class: bool = Field(
+            default=False, description="whether the true class is left out of the denominator, as printed"
+        )
 
     def compute_constants(self, client: Client) -> Constants:
         counts = client.counts.double()

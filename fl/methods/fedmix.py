@@ -18,8 +18,8 @@ of what it has. Changed: the n mod M examples left over join the other groups, s
 of one would be that example. Everybody with data answers the exchange.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -33,6 +33,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle
 from fedaudit.fl.wire.protection import Message, Payload
@@ -49,21 +50,18 @@ class FedMix(FedAvg):
         uplink=(*FedAvg.card.uplink, Kind.MASHED_BATCH),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        variant: Annotated[
-            Literal["fedmix", "naivemix"],
-            Field(description="the expanded loss of the paper, or plain mixing with the means"),
-        ] = "fedmix"
-        mix: Annotated[
-            Share,
-            Field(
-                description="lambda: weight of the means in a blend; 0 is FedAvg; the paper looks at 0.05 to 0.2"
-            ),
-        ] = 0.1
-        group_size: Annotated[
-            AtLeastOne, Field(description="M: examples behind one mean; 1 shares the examples themselves")
-        ] = 5
+        variant: Literal["fedmix", "naivemix"] = Field(
+            default="fedmix", description="the expanded loss of the paper, or plain mixing with the means"
+        )
+        mix: Share = Field(
+            default=0.1,
+            description="lambda: weight of the means in a blend; 0 is FedAvg; the paper looks at 0.05 to 0.2",
+        )
+        group_size: AtLeastOne = Field(
+            default=5, description="M: examples behind one mean; 1 shares the examples themselves"
+        )
 
     # Server ------------------------------------------------------------------------------
 
@@ -101,7 +99,7 @@ class FedMix(FedAvg):
         if not client.x.is_floating_point():
             raise UserError(
                 "fedmix averages inputs, and these are whole numbers (tokens)",
-                hint="choose a data set of images: `fedaudit list datasets`",
+                hint="choose a data set of images: `fedaudit tools list datasets`",
             )
         n = len(client.y)
         order = torch.randperm(n, generator=client.generator("mash")).to(client.y.device)

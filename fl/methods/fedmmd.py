@@ -14,8 +14,7 @@ are included (the biased estimator). At the received model the term and its grad
 Costs a second forward pass. Sends what FedAvg sends.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -26,6 +25,7 @@ from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle
 
 
@@ -37,15 +37,12 @@ class FedMMD(FedAvg):
         text="FedAvg whose clients keep the features they learn distributed like those of the received model.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        weight: Annotated[
-            Amount,
-            Field(
-                description="lambda: weight of the discrepancy; 0 is FedAvg; the FedRS paper compares 1e-4 and "
-                "1e-3"
-            ),
-        ] = 1e-3
+        weight: Amount = Field(
+            default=1e-3,
+            description="lambda: weight of the discrepancy; 0 is FedAvg; the FedRS paper compares 1e-4 and 1e-3",
+        )
 
     def compute_constants(self, client: Client) -> Constants:
         return {"received": client.start} if self.config.weight else {}

@@ -11,8 +11,7 @@ the last iterate of v <- v (1 - eta mu) + 1 with a proximal term. Both at once h
 refused. With equal numbers of steps it is FedAvg.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -25,6 +24,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, BelowOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Params, Trained
 
@@ -40,12 +40,12 @@ class FedNova(FedAvg):
         uplink=(Kind.NORMALIZED_DELTA, Kind.NUM_STEPS, Kind.NUM_EXAMPLES),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        mu: Annotated[
-            Amount, Field(description="proximal weight of the local solver; not together with momentum")
-        ] = 0.0
-        server_momentum: Annotated[BelowOne, Field(description="gamma: momentum of the server")] = 0.0
+        mu: Amount = Field(
+            default=0.0, description="proximal weight of the local solver; not together with momentum"
+        )
+        server_momentum: BelowOne = Field(default=0.0, description="gamma: momentum of the server")
 
         def __post_init__(self) -> None:
             if self.mu and self.momentum:

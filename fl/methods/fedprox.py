@@ -10,14 +10,15 @@ name: mu times the mean over tensors of the element-wise mean smooth-L1 distance
 scale. Left out: per-client inexactness (Definition 2); slow clients simply take fewer steps.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Params
 
 
@@ -30,18 +31,16 @@ class FedProx(FedAvg):
         "very different clients drift apart less.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        mu: Annotated[
-            Amount, Field(description="proximal weight; 0 is FedAvg; the paper searches {0.001, 0.01, 0.1, 1}")
-        ] = 0.01
-        prox_form: Annotated[
-            Literal["squared", "smooth_l1_mean"],
-            Field(
-                description="the penalty: the paper's squared norm, or the mean smooth-L1 distance of the FedRS "
-                "authors' code"
-            ),
-        ] = "squared"
+        mu: Amount = Field(
+            default=0.01, description="proximal weight; 0 is FedAvg; the paper searches {0.001, 0.01, 0.1, 1}"
+        )
+        prox_form: Literal["squared", "smooth_l1_mean"] = Field(
+            default="squared",
+            description="the penalty: the paper's squared norm, or the mean smooth-L1 distance of the FedRS "
+            "authors' code",
+        )
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         mu = self.config.mu

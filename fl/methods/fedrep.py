@@ -11,8 +11,8 @@ Both phases use the same rate and start with an empty momentum. The paper's head
 mini-batch steps over the client's data, as here; its analysis assumes an exact solution.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
@@ -21,6 +21,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.families.split import SplitMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
@@ -33,14 +34,12 @@ class FedRep(SplitMethod):
         "then improves the shared ones for it.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(SplitMethod.Config):
-        head_epochs: Annotated[
-            AtLeastZero, Field(description="passes that train the private part in a round; 0 leaves it as it is")
-        ] = 10
-        local_epochs: Annotated[
-            AtLeastZero, Field(description="passes that train the shared part in a round")
-        ] = 1
+        head_epochs: AtLeastZero = Field(
+            default=10, description="passes that train the private part in a round; 0 leaves it as it is"
+        )
+        local_epochs: AtLeastZero = Field(default=1, description="passes that train the shared part in a round")
 
     def train(self, client: Client) -> Reply:
         const, start = self.compute_constants(client), client.start

@@ -18,8 +18,7 @@ and takes five steps at least (`least_steps`). Changed: a client that falls shor
 where the code stops amid one. Heads with a bias have the whole logit scaled.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -30,6 +29,7 @@ from fedaudit.fl.clients.client import Client
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle, Params
 
 
@@ -42,31 +42,27 @@ class FedRS(FedAvg):
         "that their training does not unlearn those classes.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        alpha: Annotated[
-            Share,
-            Field(
-                description="scale of the logits of missing classes; 1 is the plain softmax; the paper searches "
-                "{0, 0.1, 0.5, 0.9, 1}"
-            ),
-        ] = 0.5
-        soft: Annotated[
-            bool, Field(description="whether logits are scaled by class size, as the authors' code does")
-        ] = False
-        missing_below: Annotated[
-            AtLeastOne, Field(description="a class with fewer examples counts as missing; 20 for Shakespeare")
-        ] = 1
-        least_steps: Annotated[
-            AtLeastZero,
-            Field(
-                description="fewest steps of a client in a round, by whole passes more; 5 in the authors' code, "
-                "0 means no such floor"
-            ),
-        ] = 0
-        freeze_missing_wd: Annotated[
-            bool, Field(description="whether head rows of missing classes are spared the weight decay")
-        ] = False
+        alpha: Share = Field(
+            default=0.5,
+            description="scale of the logits of missing classes; 1 is the plain softmax; the paper searches "
+            "{0, 0.1, 0.5, 0.9, 1}",
+        )
+        soft: bool = Field(
+            default=False, description="whether logits are scaled by class size, as the authors' code does"
+        )
+        missing_below: AtLeastOne = Field(
+            default=1, description="a class with fewer examples counts as missing; 20 for Shakespeare"
+        )
+        least_steps: AtLeastZero = Field(
+            default=0,
+            description="fewest steps of a client in a round, by whole passes more; 5 in the authors' code, "
+            "0 means no such floor",
+        )
+        freeze_missing_wd: bool = Field(
+            default=False, description="whether head rows of missing classes are spared the weight decay"
+        )
 
     def count_epochs(self, examples: int) -> int:
         steps = max(1, -(-examples // self.config.batch_size))  # of one pass

@@ -13,8 +13,7 @@ so v changes by a share of delta^2 whatever its own size, where FedAdam forgets 
 v starts at kappa^2; there is no bias correction. Sends what FedAvg sends.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -22,6 +21,7 @@ from torch import Tensor
 from fedaudit.fl.families.server_optimiser import AdaptiveOptimiser
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class FedYogi(AdaptiveOptimiser):
@@ -33,9 +33,9 @@ class FedYogi(AdaptiveOptimiser):
         "from how much that weight changed in recent rounds, forgetting large changes slowly.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(AdaptiveOptimiser.Config):
-        beta2: Annotated[BelowOne, Field(description="decay of the second moment; 0 keeps no memory")] = 0.99
+        beta2: BelowOne = Field(default=0.99, description="decay of the second moment; 0 keeps no memory")
 
     def second(self, v: Tensor, squared: Tensor) -> Tensor:
         beta2: float = self.config.beta2

@@ -11,8 +11,8 @@ weight. `widths: [1]` is FedAvg, bit for bit. Networks with normalisation layers
 statistics for each width.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ from fedaudit.fl.families.widths import Masks
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 
 
@@ -40,14 +41,14 @@ class FjORD(Narrow):
         timed=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Narrow.Config):
-        sampling: Annotated[
-            bool, Field(description="whether each batch draws a width up to the client's, or trains that one")
-        ] = True
-        distillation: Annotated[
-            Amount, Field(description="weight of what the client's widest network says, on narrower batches")
-        ] = 0.0
+        sampling: bool = Field(
+            default=True, description="whether each batch draws a width up to the client's, or trains that one"
+        )
+        distillation: Amount = Field(
+            default=0.0, description="weight of what the client's widest network says, on narrower batches"
+        )
 
     def train(self, client: Client) -> Reply:
         const, tier = self.compute_constants(client), self.tier(client.message)

@@ -23,8 +23,8 @@ Left out: the variant with noise on the gradients of G (a protection on the wire
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -35,6 +35,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle
 
@@ -48,15 +49,12 @@ class FLDA(FedAvg):
         "only the shared model is sent and averaged.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        gate: Annotated[
-            Literal["learned", "one"],
-            Field(
-                description="how shared and private model are mixed; one is the shared model alone, which is "
-                "FedAvg"
-            ),
-        ] = "learned"
+        gate: Literal["learned", "one"] = Field(
+            default="learned",
+            description="how shared and private model are mixed; one is the shared model alone, which is FedAvg",
+        )
 
     def build_network(self, net: Net) -> Net:
         return Mixture(net, gated=self.config.gate == "learned")

@@ -21,9 +21,9 @@ makes them fewer bytes. No utility falls below `utility_floor`, so that everybod
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from fedaudit.fl.model import Net, State
 from fedaudit.fl.recording.coded import size_of
 from fedaudit.fl.recording.sizes import message_bytes
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Training
 from fedaudit.fl.wire.protection import Message
@@ -58,48 +59,44 @@ class FreezeFL(RoundMethod):
         timed=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        local_epochs: Annotated[
-            AtLeastZero, Field(description="E: passes of a client, the first over all layers")
-        ] = 3
-        beta: Annotated[
-            Amount, Field(description="how much being late counts against layers that move; 0 never freezes")
-        ] = 4.0
-        clients_per_round: Annotated[
-            AtLeastOne, Field(description="K: clients drawn a round, with `selection`")
-        ] = 108
-        deadline: Annotated[Positive, Field(description="T_0: time by which clients should answer, at first")] = (
-            1.0
+        local_epochs: AtLeastZero = Field(
+            default=3, description="E: passes of a client, the first over all layers"
         )
-        deadline_weight: Annotated[Share, Field(description="a: weight of a round in the deadline")] = 0.4
-        utility_weight: Annotated[Share, Field(description="b: weight of a round in a client's utility")] = 0.9
-        utility_start: Annotated[Positive, Field(description="u_0: everybody's utility at first")] = 10.0
-        utility_floor: Annotated[Positive, Field(description="the least utility")] = 1e-5
-        restart_every: Annotated[
-            AtLeastZero, Field(description="Phi: rounds between two warm restarts of the utilities; 0 is never")
-        ] = 60
-        freezing: Annotated[bool, Field(description="whether clients freeze layers")] = True
-        selection: Annotated[
-            bool, Field(description="whether clients are drawn by utility, or left to availability as in FedAvg")
-        ] = True
-        layerwise: Annotated[
-            bool, Field(description="whether a layer is averaged over those who trained it, or models as a whole")
-        ] = True
-        importance: Annotated[
-            Literal["l1_mean", "public_code"], Field(description="of a layer: its mean change, or the root of it")
-        ] = "l1_mean"
-        probe: Annotated[
-            Literal["continue", "public_code"],
-            Field(description="go on after the first epoch, or restore all layers and train E more"),
-        ] = "continue"
-        charge: Annotated[
-            Literal["epochs", "probe", "really"],
-            Field(
-                description="what takes time: E epochs with frozen layers (public code), the first with all of "
-                "them (Algorithm 1), or one more (what the public code runs)"
-            ),
-        ] = "probe"
+        beta: Amount = Field(
+            default=4.0, description="how much being late counts against layers that move; 0 never freezes"
+        )
+        clients_per_round: AtLeastOne = Field(
+            default=108, description="K: clients drawn a round, with `selection`"
+        )
+        deadline: Positive = Field(default=1.0, description="T_0: time by which clients should answer, at first")
+        deadline_weight: Share = Field(default=0.4, description="a: weight of a round in the deadline")
+        utility_weight: Share = Field(default=0.9, description="b: weight of a round in a client's utility")
+        utility_start: Positive = Field(default=10.0, description="u_0: everybody's utility at first")
+        utility_floor: Positive = Field(default=1e-5, description="the least utility")
+        restart_every: AtLeastZero = Field(
+            default=60, description="Phi: rounds between two warm restarts of the utilities; 0 is never"
+        )
+        freezing: bool = Field(default=True, description="whether clients freeze layers")
+        selection: bool = Field(
+            default=True, description="whether clients are drawn by utility, or left to availability as in FedAvg"
+        )
+        layerwise: bool = Field(
+            default=True,
+            description="whether a layer is averaged over those who trained it, or models as a whole",
+        )
+        importance: Literal["l1_mean", "public_code"] = Field(
+            default="l1_mean", description="of a layer: its mean change, or the root of it"
+        )
+        probe: Literal["continue", "public_code"] = Field(
+            default="continue", description="go on after the first epoch, or restore all layers and train E more"
+        )
+        charge: Literal["epochs", "probe", "really"] = Field(
+            default="probe",
+            description="what takes time: E epochs with frozen layers (public code), the first with all of "
+            "them (Algorithm 1), or one more (what the public code runs)",
+        )
 
     # Client ---------------------------------------------------------------------------------
 

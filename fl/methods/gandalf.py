@@ -25,8 +25,7 @@ through the server here. Phase 2 has everybody answer. Noise mode `accounted` se
 weighting `uniform`, no sizes, so that nothing spoils its bound.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -46,6 +45,7 @@ from fedaudit.fl.method import Card
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 from fedaudit.fl.wire.watched import Measured
@@ -65,42 +65,32 @@ class Gandalf(Balancing):
         counts_made=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Balancing.Config):
-        augmentation: Annotated[
-            Literal["gan", "real", "static", "none"],
-            Field(
-                description="where additional images come from: generators, other clients as they are, altered "
-                "copies, or none"
-            ),
-        ] = "gan"
-        groups: Annotated[
-            AtLeastZero,
-            Field(
-                description="M_g: groups of similar clients with a generator each; 0 gives every client its own"
-            ),
-        ] = 2
-        gan: Annotated[wgan.GanConfig, Field(description="generators and their training")] = field(
-            default_factory=wgan.GanConfig
+        augmentation: Literal["gan", "real", "static", "none"] = Field(
+            default="gan",
+            description="where additional images come from: generators, other clients as they are, altered "
+            "copies, or none",
         )
-        generators: Annotated[
-            AtLeastZero, Field(description="J: generators that a client is given; 0 means all")
-        ] = 0
-        solver: Annotated[
-            Solver,
-            Field(
-                description="how the numbers of images are solved for: without negative ones, or by the "
-                "pseudo-inverse"
-            ),
-        ] = "nnls"
-        labeler: Annotated[
-            Literal["fedavg", "oracle", "conditional"],
-            Field(
-                description="who labels generated images: a model trained by FedAvg, one trained on everybody's "
-                "data, or the generator"
-            ),
-        ] = "fedavg"
-        labeler_rounds: Annotated[AtLeastOne, Field(description="rounds of FedAvg that train the labeler")] = 10
+        groups: AtLeastZero = Field(
+            default=2,
+            description="M_g: groups of similar clients with a generator each; 0 gives every client its own",
+        )
+        gan: wgan.GanConfig = Field(default_factory=wgan.GanConfig, description="generators and their training")
+        generators: AtLeastZero = Field(
+            default=0, description="J: generators that a client is given; 0 means all"
+        )
+        solver: Solver = Field(
+            default="nnls",
+            description="how the numbers of images are solved for: without negative ones, or by the "
+            "pseudo-inverse",
+        )
+        labeler: Literal["fedavg", "oracle", "conditional"] = Field(
+            default="fedavg",
+            description="who labels generated images: a model trained by FedAvg, one trained on everybody's "
+            "data, or the generator",
+        )
+        labeler_rounds: AtLeastOne = Field(default=10, description="rounds of FedAvg that train the labeler")
 
     # Server and mediators ----------------------------------------------------------------
 

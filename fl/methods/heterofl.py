@@ -13,8 +13,8 @@ networks with normalisation layers are refused. `widths: [1]` with `mask: none` 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +27,7 @@ from fedaudit.fl.families.narrow import Narrow, Region
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle, Trained
 
 
@@ -42,16 +43,17 @@ class HeteroFL(Narrow):
         timed=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Narrow.Config):
-        widths: Annotated[
-            tuple[PositiveShare, ...],
-            Field(min_length=1, description="shares of each hidden layer's units, ascending; the last is 1"),
-        ] = (0.0625, 0.125, 0.25, 0.5, 1.0)
-        mask: Annotated[
-            Literal["infinity", "zero", "none"],
-            Field(description="logits of classes that a client lacks: -inf, 0 (authors' code), or as they are"),
-        ] = "infinity"
+        widths: tuple[PositiveShare, ...] = Field(
+            default=(0.0625, 0.125, 0.25, 0.5, 1.0),
+            min_length=1,
+            description="shares of each hidden layer's units, ascending; the last is 1",
+        )
+        mask: Literal["infinity", "zero", "none"] = Field(
+            default="infinity",
+            description="logits of classes that a client lacks: -inf, 0 (authors' code), or as they are",
+        )
 
     def compute_constants(self, client: Client) -> Constants:
         return {"present": client.counts > 0}

@@ -18,8 +18,7 @@ averages gradients, and restarts.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -33,6 +32,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message, Payload
@@ -48,12 +48,12 @@ class IFCA(FedAvg):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.CLUSTER_ID),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        clusters: Annotated[AtLeastOne, Field(description="number of models; 1 is FedAvg")] = 2
-        shared_extractor: Annotated[
-            bool, Field(description="whether all models share one extractor and differ in their heads only")
-        ] = False
+        clusters: AtLeastOne = Field(default=2, description="number of models; 1 is FedAvg")
+        shared_extractor: bool = Field(
+            default=False, description="whether all models share one extractor and differ in their heads only"
+        )
 
     # Server ------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ since then is sent the whole model, once, in place of the head. Left out: the pa
 and fairness losses on the local representation.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -27,6 +26,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastZero
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
@@ -40,19 +40,17 @@ class LGFedAvg(SplitMethod):
         text="Clients keep their own feature layers and average only the last layer.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(SplitMethod.Config):
-        private: Annotated[
-            tuple[str, ...],
-            Field(
-                description="parts that stay with the client: head, body, or beginnings of parameter names; "
-                "none is FedAvg"
-            ),
-        ] = ("body",)
-        warm_start: Annotated[
-            AtLeastZero,
-            Field(description="rounds of FedAvg before the extractors part ways; 0 splits from the first round"),
-        ] = 0
+        private: tuple[str, ...] = Field(
+            default=("body",),
+            description="parts that stay with the client: head, body, or beginnings of parameter names; "
+            "none is FedAvg",
+        )
+        warm_start: AtLeastZero = Field(
+            default=0,
+            description="rounds of FedAvg before the extractors part ways; 0 splits from the first round",
+        )
 
     # Server ------------------------------------------------------------------------------
 

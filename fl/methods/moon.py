@@ -11,8 +11,7 @@ paper's projection head has it inside its features.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -23,6 +22,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle, Trained
 
 
@@ -35,14 +35,12 @@ class MOON(FedAvg):
         "unlike their own model of the last time.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        mu: Annotated[
-            Amount, Field(description="weight of the contrast; 0 is FedAvg; the paper searches {0.1, 1, 5, 10}")
-        ] = 1.0
-        temperature: Annotated[Positive, Field(description="temperature of the contrast; 0.5 is the paper's")] = (
-            0.5
+        mu: Amount = Field(
+            default=1.0, description="weight of the contrast; 0 is FedAvg; the paper searches {0.1, 1, 5, 10}"
         )
+        temperature: Positive = Field(default=0.5, description="temperature of the contrast; 0.5 is the paper's")
 
     def compute_constants(self, client: Client) -> Constants:
         if not self.config.mu:

@@ -15,8 +15,8 @@ mini-batch (cpow-d) or from the last round (rpow-d).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,6 +29,7 @@ from fedaudit.fl.method import Chosen, LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -43,23 +44,19 @@ class PowerOfChoice(FedAvg):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_LOSS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        candidates: Annotated[
-            AtLeastOne,
-            Field(
-                description="d: clients that report their loss; as many as `chosen` is FedAvg, 2 to 10 times as "
-                "many is usual"
-            ),
-        ] = 6
-        chosen: Annotated[AtLeastOne, Field(description="m: candidates with the largest loss that train")] = 3
-        weighting: Annotated[
-            Literal["samples", "uniform"],
-            Field(
-                description="how the server weights clients: all alike as in the paper, or by their numbers of "
-                "examples"
-            ),
-        ] = "uniform"
+        candidates: AtLeastOne = Field(
+            default=6,
+            description="d: clients that report their loss; as many as `chosen` is FedAvg, 2 to 10 times as "
+            "many is usual",
+        )
+        chosen: AtLeastOne = Field(default=3, description="m: candidates with the largest loss that train")
+        weighting: Literal["samples", "uniform"] = Field(
+            default="uniform",
+            description="how the server weights clients: all alike as in the paper, or by their numbers of "
+            "examples",
+        )
 
         def __post_init__(self) -> None:
             if self.chosen > self.candidates:

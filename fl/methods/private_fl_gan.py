@@ -7,12 +7,13 @@ phases 2 and 3 unchanged, so it is GANDALF with `groups: 1`.
 Left out: the original's noise within each training step (its DP-SGD on the critic).
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.settings import settings
 
 
 class PrivateFLGAN(Gandalf):
@@ -24,6 +25,6 @@ class PrivateFLGAN(Gandalf):
         "and then train the model one after the other.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Gandalf.Config):
-        groups: Annotated[Literal[1], Field(description="one generator that all clients train")] = 1
+        groups: Literal[1] = Field(default=1, description="one generator that all clients train")

@@ -12,8 +12,8 @@ so q = 0 is FedAvg with uniform weighting, bit for bit; larger q evens out the l
 to F_k, as in the authors' code. The method has its own weights, so `weighting` must be uniform.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 
@@ -40,19 +41,17 @@ class QFFL(FedAvg):
         uplink=(Kind.LOCAL_MODEL, Kind.LOCAL_LOSS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        weighting: Annotated[Literal["uniform"], Field(description="the method has its own weights")] = "uniform"
-        lr: Annotated[
-            Positive, Field(description="eta: step size of local training in round 0; the server divides by it")
-        ] = 0.01
-        q: Annotated[
-            Amount,
-            Field(
-                description="how much clients with a large loss count more; 0 is uniform FedAvg; the paper "
-                "searches 0.001 to 5"
-            ),
-        ] = 1.0
+        weighting: Literal["uniform"] = Field(default="uniform", description="the method has its own weights")
+        lr: Positive = Field(
+            default=0.01, description="eta: step size of local training in round 0; the server divides by it"
+        )
+        q: Amount = Field(
+            default=1.0,
+            description="how much clients with a large loss count more; 0 is uniform FedAvg; the paper "
+            "searches 0.001 to 5",
+        )
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         loss = cross_entropy(client.run("forward", client.start).double(), client.y)

@@ -15,8 +15,7 @@ alone and adds a stray client, and prints rounds twice as long as this optimum.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 
 Values = NDArray[np.float64]
@@ -43,13 +43,13 @@ class RBCSF(FedAvg):
         timed=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        clients_per_round: Annotated[AtLeastOne, Field(description="s: clients that are asked")] = 3
-        penalty: Annotated[Amount, Field(description="V: what a unit of time costs, in turns owed")] = 3.0
-        share: Annotated[
-            Share | None, Field(description="beta: turns owed to each client a round; null is s over all clients")
-        ] = None
+        clients_per_round: AtLeastOne = Field(default=3, description="s: clients that are asked")
+        penalty: Amount = Field(default=3.0, description="V: what a unit of time costs, in turns owed")
+        share: Share | None = Field(
+            default=None, description="beta: turns owed to each client a round; null is s over all clients"
+        )
 
     def start(self, federation: Federation) -> Tree:
         owed = torch.zeros(len(federation.parts), dtype=torch.float64)

@@ -20,8 +20,7 @@ negative control, is `label_smoothing`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -36,6 +35,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message, Payload
@@ -51,54 +51,47 @@ class ReBaFL(RoundMethod):
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        momentum: Annotated[
-            BelowOne,
-            Field(description="rho: momentum of local SGD; from the authors' code, the paper does not say"),
-        ] = 0.5
-        weight_decay: Annotated[Amount, Field(description="L2 penalty of local training")] = 5e-4
-        epsilon: Annotated[
-            Share,
-            Field(
-                description="share of the uniform prior in the re-balanced softmax; 1 switches re-balancing "
-                "(R-BSM) off"
-            ),
-        ] = 0.01
-        mu: Annotated[
-            Amount,
-            Field(description="weight of the augmented loss; 0 switches the feature augmentation (F-Aug) off"),
-        ] = 0.1
-        strength: Annotated[
-            float,
-            Field(allow_inf_nan=False, description="lambda: how much of the residual h - Q[y] is carried over"),
-        ] = 1.0
-        proto_source: Annotated[
-            Literal["local_override", "global_only"],
-            Field(description="whose prototypes owned classes use: the client's own, or the federation's"),
-        ] = "local_override"
-        proto_memory: Annotated[
-            bool, Field(description="whether the last prototype of a class that nobody reported is kept")
-        ] = False
-        cycle: Annotated[
-            Literal["all", "available"],
-            Field(description="which classes the targets run over: all, or those that have a prototype"),
-        ] = "all"
-        cycle_offset: Annotated[
-            bool,
-            Field(
-                description="whether each client and round starts at another class where a batch is smaller "
-                "than the number of classes"
-            ),
-        ] = True
-        aug_min_classes: Annotated[AtLeastZero, Field(description="clients with fewer classes do no F-Aug")] = 2
-        proto_min_classes: Annotated[
-            AtLeastZero, Field(description="with fewer classes no prototypes are sent")
-        ] = 1
-        label_smoothing: Annotated[
-            Share,
-            Field(description="share of plain label smoothing, the paper's negative control; 0 switches it off"),
-        ] = 0.0
+        momentum: BelowOne = Field(
+            default=0.5, description="rho: momentum of local SGD; from the authors' code, the paper does not say"
+        )
+        weight_decay: Amount = Field(default=5e-4, description="L2 penalty of local training")
+        epsilon: Share = Field(
+            default=0.01,
+            description="share of the uniform prior in the re-balanced softmax; 1 switches re-balancing "
+            "(R-BSM) off",
+        )
+        mu: Amount = Field(
+            default=0.1,
+            description="weight of the augmented loss; 0 switches the feature augmentation (F-Aug) off",
+        )
+        strength: float = Field(
+            default=1.0,
+            allow_inf_nan=False,
+            description="lambda: how much of the residual h - Q[y] is carried over",
+        )
+        proto_source: Literal["local_override", "global_only"] = Field(
+            default="local_override",
+            description="whose prototypes owned classes use: the client's own, or the federation's",
+        )
+        proto_memory: bool = Field(
+            default=False, description="whether the last prototype of a class that nobody reported is kept"
+        )
+        cycle: Literal["all", "available"] = Field(
+            default="all", description="which classes the targets run over: all, or those that have a prototype"
+        )
+        cycle_offset: bool = Field(
+            default=True,
+            description="whether each client and round starts at another class where a batch is smaller "
+            "than the number of classes",
+        )
+        aug_min_classes: AtLeastZero = Field(default=2, description="clients with fewer classes do no F-Aug")
+        proto_min_classes: AtLeastZero = Field(default=1, description="with fewer classes no prototypes are sent")
+        label_smoothing: Share = Field(
+            default=0.0,
+            description="share of plain label smoothing, the paper's negative control; 0 switches it off",
+        )
 
         def __post_init__(self) -> None:
             if self.label_smoothing and not self.epsilon:

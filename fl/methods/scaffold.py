@@ -13,8 +13,7 @@ tau eta all the same and leave out the factor |S| / K.
 A client's c_k lives in its memory and advances only when its answer was received.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -28,6 +27,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod
 from fedaudit.fl.methods.fednova import step_weight
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, bind
 from fedaudit.fl.wire.protection import Message
@@ -44,22 +44,20 @@ class Scaffold(RoundMethod):
         uplink=(Kind.MODEL_DELTA, Kind.CONTROL_DELTA),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        weighting: Annotated[
-            Literal["uniform"], Field(description="all clients weigh alike, as in the theory")
-        ] = "uniform"
-        option: Annotated[
-            Literal["I", "II"],
-            Field(
-                description="new control variates: the full local gradient (I), or from the distance trained (II)"
-            ),
-        ] = "II"
-        server_lr: Annotated[Positive, Field(description="eta_g: step size of the server; 1 is usual")] = 1.0
-        literal_public_code: Annotated[
-            bool,
-            Field(description="whether to do as the ReBaFL and FedRS repositories, without the factor |S| / K"),
-        ] = False
+        weighting: Literal["uniform"] = Field(
+            default="uniform", description="all clients weigh alike, as in the theory"
+        )
+        option: Literal["I", "II"] = Field(
+            default="II",
+            description="new control variates: the full local gradient (I), or from the distance trained (II)",
+        )
+        server_lr: Positive = Field(default=1.0, description="eta_g: step size of the server; 1 is usual")
+        literal_public_code: bool = Field(
+            default=False,
+            description="whether to do as the ReBaFL and FedRS repositories, without the factor |S| / K",
+        )
 
     def start(self, federation: Federation) -> Tree:
         model = self.initialise(federation)

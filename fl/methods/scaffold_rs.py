@@ -9,8 +9,7 @@ control variates are zero, is FedRS with uniform weighting. The authors' code le
 |S| / K of the server's control variate (`literal_public_code`) and takes server rates of 0.1 to 0.5.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -20,6 +19,7 @@ from fedaudit.fl.clients.client import Client
 from fedaudit.fl.methods.fedrs import logit_scale
 from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.runtime.ranges import AtLeastOne, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Constants, Handle
 
 
@@ -31,15 +31,13 @@ class ScaffoldRS(Scaffold):
         text="SCAFFOLD whose clients also scale down the scores of classes they have no examples of.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Scaffold.Config):
-        alpha: Annotated[Share, Field(description="scale of the logits of missing classes; 1 is SCAFFOLD")] = 0.5
-        soft: Annotated[
-            bool, Field(description="whether logits are scaled by class size, as the authors' code does")
-        ] = False
-        missing_below: Annotated[
-            AtLeastOne, Field(description="a class with fewer examples counts as missing")
-        ] = 1
+        alpha: Share = Field(default=0.5, description="scale of the logits of missing classes; 1 is SCAFFOLD")
+        soft: bool = Field(
+            default=False, description="whether logits are scaled by class size, as the authors' code does"
+        )
+        missing_below: AtLeastOne = Field(default=1, description="a class with fewer examples counts as missing")
 
     def compute_constants(self, client: Client) -> Constants:
         c = self.config

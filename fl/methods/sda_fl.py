@@ -8,12 +8,13 @@ on the images of a single client, and everybody gets it.
 Left out: the original's pseudo-labels by the server.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from fedaudit.fl.methods.gandalf import Gandalf
+from fedaudit.fl.runtime.settings import settings
 
 
 class SDAFL(Gandalf):
@@ -25,6 +26,6 @@ class SDAFL(Gandalf):
         "who fill their rare classes with what it makes.",
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Gandalf.Config):
-        groups: Annotated[Literal[0], Field(description="every client trains a generator of its own")] = 0
+        groups: Literal[0] = Field(default=0, description="every client trains a generator of its own")

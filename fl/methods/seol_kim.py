@@ -24,8 +24,8 @@ those selected; have availability ask everybody.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, Chosen, LocalConfig, RoundMethod
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
 
@@ -55,72 +56,61 @@ class SeolKim(RoundMethod):
         counts_made=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        batch_size: Annotated[
-            AtLeastOne,
-            Field(description="B: examples in a batch; of the paper's baselines, used without dynamic_batch"),
-        ] = 64
-        lr: Annotated[
-            Amount,
-            Field(
-                description="eta: step size of local training; of the paper's baselines, used without "
-                "dynamic_batch"
-            ),
-        ] = 0.1
-        data_sampling: Annotated[
-            bool, Field(description="whether clients duplicate examples of their small classes")
-        ] = True
-        client_selection: Annotated[
-            bool, Field(description="whether the server selects clients whose classes together are even")
-        ] = True
-        dynamic_batch: Annotated[
-            bool, Field(description="whether batch and step size follow from the client's allocation")
-        ] = True
-        decay: Annotated[
-            Literal["target", "amount"],
-            Field(
-                description="what shrinks over the rounds: the size classes are brought to, or the number added "
-                "as printed"
-            ),
-        ] = "target"
-        decay_start: Annotated[
-            Amount, Field(description="delta in round 0: rate at which oversampling decays")
-        ] = 0.01
-        decay_step: Annotated[
-            Amount, Field(description="how much the server raises delta while clients add too much")
-        ] = 0.1
-        theta_over: Annotated[
-            Amount, Field(description="share of their data that clients may add before delta is raised")
-        ] = 0.1
-        chosen: Annotated[AtLeastOne, Field(description="h: most clients that train in a round")] = 10
-        theta_kld: Annotated[
-            Amount, Field(description="Kullback-Leibler divergence from uniform at which selection ends")
-        ] = 0.1
-        allocation: Annotated[
-            Literal["corrected", "printed"],
-            Field(description="whether the allocation is used as given, or counted first as printed"),
-        ] = "corrected"
-        pool_fraction: Annotated[
-            PositiveShare,
-            Field(description="share of the clients that are candidates in a round; 0.5 lets others win"),
-        ] = 1.0
-        updates: Annotated[
-            AtLeastOne,
-            Field(description="beta: steps of a client in a local epoch; 3 where clients have one class"),
-        ] = 25
-        eta_max: Annotated[Amount, Field(description="largest step size, with dynamic_batch")] = 0.1
-        lr_rule: Annotated[
-            Literal["bounded", "printed"],
-            Field(description="the step size never exceeds eta_max, or follows the printed formula"),
-        ] = "bounded"
-        weights: Annotated[
-            Literal["used", "printed"],
-            Field(
-                description="averages are weighted by the examples used, or by the printed weights, which "
-                "shrink the model"
-            ),
-        ] = "used"
+        batch_size: AtLeastOne = Field(
+            default=64, description="B: examples in a batch; of the paper's baselines, used without dynamic_batch"
+        )
+        lr: Amount = Field(
+            default=0.1,
+            description="eta: step size of local training; of the paper's baselines, used without dynamic_batch",
+        )
+        data_sampling: bool = Field(
+            default=True, description="whether clients duplicate examples of their small classes"
+        )
+        client_selection: bool = Field(
+            default=True, description="whether the server selects clients whose classes together are even"
+        )
+        dynamic_batch: bool = Field(
+            default=True, description="whether batch and step size follow from the client's allocation"
+        )
+        decay: Literal["target", "amount"] = Field(
+            default="target",
+            description="what shrinks over the rounds: the size classes are brought to, or the number added "
+            "as printed",
+        )
+        decay_start: Amount = Field(
+            default=0.01, description="delta in round 0: rate at which oversampling decays"
+        )
+        decay_step: Amount = Field(
+            default=0.1, description="how much the server raises delta while clients add too much"
+        )
+        theta_over: Amount = Field(
+            default=0.1, description="share of their data that clients may add before delta is raised"
+        )
+        chosen: AtLeastOne = Field(default=10, description="h: most clients that train in a round")
+        theta_kld: Amount = Field(
+            default=0.1, description="Kullback-Leibler divergence from uniform at which selection ends"
+        )
+        allocation: Literal["corrected", "printed"] = Field(
+            default="corrected",
+            description="whether the allocation is used as given, or counted first as printed",
+        )
+        pool_fraction: PositiveShare = Field(
+            default=1.0, description="share of the clients that are candidates in a round; 0.5 lets others win"
+        )
+        updates: AtLeastOne = Field(
+            default=25, description="beta: steps of a client in a local epoch; 3 where clients have one class"
+        )
+        eta_max: Amount = Field(default=0.1, description="largest step size, with dynamic_batch")
+        lr_rule: Literal["bounded", "printed"] = Field(
+            default="bounded", description="the step size never exceeds eta_max, or follows the printed formula"
+        )
+        weights: Literal["used", "printed"] = Field(
+            default="used",
+            description="averages are weighted by the examples used, or by the printed weights, which "
+            "shrink the model",
+        )
 
     @property
     def asks(self) -> bool:

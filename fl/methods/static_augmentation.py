@@ -5,9 +5,6 @@ largest gets altered copies of its own (fl/families/augmentation_plan.py), at mo
 GANDALF's. `share` is 1: as near to balance as doubling gets. It sends no image and no generator.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated
-
 from pydantic import Field
 
 from fedaudit.fl.families.balancing import Balancing
@@ -15,6 +12,7 @@ from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 
 
 class StaticAugmentation(Balancing):
@@ -28,11 +26,11 @@ class StaticAugmentation(Balancing):
         counts_made=True,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Balancing.Config):
-        noise: Annotated[NoiseConfig, Field(description="noise on what clients hand on; none by default")] = (
-            field(default_factory=no_noise)
+        noise: NoiseConfig = Field(
+            default_factory=no_noise, description="noise on what clients hand on; none by default"
         )
-        share: Annotated[
-            PositiveShare, Field(description="share of the images that balance asks for which are really added")
-        ] = 1.0
+        share: PositiveShare = Field(
+            default=1.0, description="share of the images that balance asks for which are really added"
+        )

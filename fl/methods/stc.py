@@ -13,8 +13,8 @@ first time; the paper joins those updates into one sum. A residual advances when
 arrays of a model stay as they were in the beginning.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +27,7 @@ from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.recording.coded import Coded, largest, size_of
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
@@ -42,14 +43,13 @@ class STC(RoundMethod):
         uplink=(Kind.MODEL_DELTA, Kind.NUM_EXAMPLES),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
-        share_up: Annotated[PositiveShare, Field(description="p: of the numbers that a client sends")] = 0.01
-        share_down: Annotated[PositiveShare, Field(description="q: of the numbers that the server sends")] = 0.01
-        values: Annotated[
-            Literal["ternary", "exact"],
-            Field(description="signs and one magnitude for all, or the numbers themselves"),
-        ] = "ternary"
+        share_up: PositiveShare = Field(default=0.01, description="p: of the numbers that a client sends")
+        share_down: PositiveShare = Field(default=0.01, description="q: of the numbers that the server sends")
+        values: Literal["ternary", "exact"] = Field(
+            default="ternary", description="signs and one magnitude for all, or the numbers themselves"
+        )
 
     def start(self, federation: Federation) -> Tree:
         model = self.initialise(federation)

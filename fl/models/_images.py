@@ -14,7 +14,7 @@ def channels(model: str, shape: tuple[int, ...]) -> int:
     if len(shape) != 3:
         raise UserError(
             f"{model} takes images [C, H, W]; one example of this data set has shape {list(shape)}",
-            hint="choose a model for this kind of data: `fedaudit list models`",
+            hint="choose a model for this kind of data: `fedaudit tools list models`",
         )
     return shape[0]
 

@@ -7,7 +7,7 @@ network without dense layers the convolutions are `convs`.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from fedaudit.fl.models._fedrs import he_normal
 from fedaudit.fl.models._images import channels, flat_size, pool_then
 from fedaudit.fl.runtime.plugin import name_of
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = (
     "cnn3",
@@ -178,16 +179,14 @@ class CnnW(_CNN):
     source = "ours"
     layers = Layers(convs=(Conv(16, 5), Conv(32, 5)), dense=(128,))
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        padding: Annotated[
-            int,
-            Field(
-                ge=0,
-                le=2,
-                description="zeros around the image before each convolution, in pixels; 2 keeps its size",
-            ),
-        ] = 0
+        padding: int = Field(
+            default=0,
+            ge=0,
+            le=2,
+            description="zeros around the image before each convolution, in pixels; 2 keeps its size",
+        )
 
     def configure(self, config: Config) -> Layers:
         return replace(self.layers, convs=tuple(c._replace(padding=config.padding) for c in self.layers.convs))
@@ -229,11 +228,11 @@ class LeNetC(_CNN):
         bias=False,
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        activation: Annotated[
-            bool, Field(description="whether a leaky ReLU follows the fully connected layer")
-        ] = False
+        activation: bool = Field(
+            default=False, description="whether a leaky ReLU follows the fully connected layer"
+        )
 
     def configure(self, config: Config) -> Layers:
         return replace(self.layers, activation=leaky_relu) if config.activation else self.layers
@@ -274,9 +273,9 @@ class SmallCNN(_CNN):
     source = "ours"
     layers = Layers(convs=(Conv(16, 3, 1), Conv(32, 3, 1)), dense=(64,))
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        features: Annotated[AtLeastOne, Field(description="width of the layer before the head")] = 64
+        features: AtLeastOne = Field(default=64, description="width of the layer before the head")
 
     def configure(self, config: Config) -> Layers:
         return replace(self.layers, dense=(config.features,))

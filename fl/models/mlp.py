@@ -1,9 +1,8 @@
 """MLP: fully connected layers with ReLU. Two of 200 units are McMahan et al.'s "2NN"."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch.nn.functional import relu
 from fedaudit.fl.model import Net
 from fedaudit.fl.models._images import channels
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class MLP(Net):
@@ -19,12 +19,13 @@ class MLP(Net):
 
     source = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        hidden: Annotated[
-            tuple[AtLeastOne, ...],
-            Field(min_length=1, description="widths of the hidden layers; a model without any is `logreg`"),
-        ] = (200, 200)
+        hidden: tuple[AtLeastOne, ...] = Field(
+            default=(200, 200),
+            min_length=1,
+            description="widths of the hidden layers; a model without any is `logreg`",
+        )
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)

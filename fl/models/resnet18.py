@@ -5,15 +5,15 @@ He, Zhang, Ren, Sun, CVPR 2016, arXiv:1512.03385. Normalised by groups of channe
 GANDALF paper does not say which it used, nor the stem.)
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from fedaudit.fl.model import Net
 from fedaudit.fl.models._images import channels
+from fedaudit.fl.runtime.settings import settings
 
 
 class ResNet18(Net):
@@ -21,16 +21,14 @@ class ResNet18(Net):
 
     source = "GANDALF; arXiv:1512.03385"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        norm: Annotated[
-            Literal["group", "batch"],
-            Field(description="normalisation; batch statistics do not average and reveal data"),
-        ] = "group"
-        groups: Annotated[
-            Literal[1, 2, 4, 8, 16, 32, 64],
-            Field(description="groups of channels that are normalised together, with norm: group"),
-        ] = 32
+        norm: Literal["group", "batch"] = Field(
+            default="group", description="normalisation; batch statistics do not average and reveal data"
+        )
+        groups: Literal[1, 2, 4, 8, 16, 32, 64] = Field(
+            default=32, description="groups of channels that are normalised together, with norm: group"
+        )
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         from fedaudit.fl.runtime.vision import torchvision

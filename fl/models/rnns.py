@@ -1,8 +1,5 @@
 """Recurrent networks of the papers for Shakespeare: from 80 characters to the next one."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -11,6 +8,7 @@ from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import name_of
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("char_lstm", "shakespeare_rnn")
 
@@ -18,12 +16,11 @@ PLUGINS = ("char_lstm", "shakespeare_rnn")
 class _RNN(Net):
     """What both share: an embedding of 8 numbers a token, of one vocabulary."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        vocabulary: Annotated[
-            AtLeastOne | None,
-            Field(description="number of tokens the model knows; null is as many as there are classes"),
-        ] = None
+        vocabulary: AtLeastOne | None = Field(
+            default=None, description="number of tokens the model knows; null is as many as there are classes"
+        )
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Config | None = None) -> None:
         super().__init__(shape, classes)
@@ -80,7 +77,7 @@ def check_sequence(model: str, shape: tuple[int, ...]) -> None:
     if len(shape) != 1:
         raise UserError(
             f"{model} takes token sequences [T]; one example of this data set has shape {list(shape)}",
-            hint="choose a model for images: `fedaudit list models`",
+            hint="choose a model for images: `fedaudit tools list models`",
         )
 
 

@@ -6,9 +6,6 @@ in fl/partitions/n_class.py. Its companion is fl/availability/clustered.py, wher
 answer more or less often.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -17,28 +14,24 @@ from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.partitions._shares import sizes
 from fedaudit.fl.partitions.n_class import draw_classes
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class Clustered(Partition):
     title = "Clustered N-class"
     source = "ReBaFL"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_cluster: Annotated[
-            tuple[AtLeastOne, ...],
-            Field(
-                min_length=1,
-                description="classes that a client of each cluster holds; the default is the paper's",
-            ),
-        ] = (2, 2, 3, 3, 5)
-        examples_per_client: Annotated[
-            AtLeastOne | tuple[AtLeastOne, ...] | None,
-            Field(
-                description="examples of each client; a list is repeated over the clients, null splits all "
-                "equally"
-            ),
-        ] = None
+        classes_per_cluster: tuple[AtLeastOne, ...] = Field(
+            default=(2, 2, 3, 3, 5),
+            min_length=1,
+            description="classes that a client of each cluster holds; the default is the paper's",
+        )
+        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
+            default=None,
+            description="examples of each client; a list is repeated over the clients, null splits all equally",
+        )
 
     def split(
         self,

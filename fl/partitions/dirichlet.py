@@ -1,6 +1,5 @@
 """Dirichlet partitions: proportions of classes are drawn, by class or by client."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -11,6 +10,7 @@ from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.partitions._shares import by_shares, collect, largest_remainder, pools, sizes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("dirichlet", "dirichlet_client", "dirichlet_column", "dirichlet_hsu")
 
@@ -37,22 +37,20 @@ class Dirichlet(Partition):
     title = "Dirichlet over clients"
     source = "Li, He, Song, CVPR 2021, arXiv:2103.16257; after arXiv:1909.06335"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        alpha: Annotated[
-            Positive,
-            Field(description="concentration over the clients, the same for every class; small is more skewed"),
-        ] = 0.5
-        balance: Annotated[
-            bool,
-            Field(
-                description="whether a client that already holds |D| / K examples gets no more, as in the "
-                "papers' code"
-            ),
-        ] = False
-        min_examples: Annotated[
-            AtLeastZero, Field(description="draw everything again until each client has this many examples")
-        ] = 0
+        alpha: Positive = Field(
+            default=0.5,
+            description="concentration over the clients, the same for every class; small is more skewed",
+        )
+        balance: bool = Field(
+            default=False,
+            description="whether a client that already holds |D| / K examples gets no more, as in the "
+            "papers' code",
+        )
+        min_examples: AtLeastZero = Field(
+            default=0, description="draw everything again until each client has this many examples"
+        )
 
     def split(
         self,
@@ -124,22 +122,17 @@ class DirichletClient(Partition):
     title = "Dirichlet over classes"
     source = "Seol and Kim; FedDyn, arXiv:2111.04263"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        alpha: Annotated[
-            Amount | Annotated[tuple[Amount, ...], Field(min_length=1)],
-            Field(
-                description="concentration of each class; small is more skewed, 0 gives each client one class; "
-                "a list is repeated over the clients"
-            ),
-        ] = 0.5
-        examples_per_client: Annotated[
-            AtLeastOne | tuple[AtLeastOne, ...] | None,
-            Field(
-                description="examples of each client; a list is repeated over the clients, null splits all "
-                "equally"
-            ),
-        ] = None
+        alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)] = Field(
+            default=0.5,
+            description="concentration of each class; small is more skewed, 0 gives each client one class; "
+            "a list is repeated over the clients",
+        )
+        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
+            default=None,
+            description="examples of each client; a list is repeated over the clients, null splits all equally",
+        )
 
     def split(
         self,
@@ -212,9 +205,9 @@ class DirichletColumn(Partition):
     title = "Dirichlet over classes, column-normalised"
     source = "FedRS, KDD 2021, public code"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        alpha: Annotated[Positive, Field(description="concentration of each class; small is more skewed")] = 0.5
+        alpha: Positive = Field(default=0.5, description="concentration of each class; small is more skewed")
 
     def split(
         self,
@@ -250,22 +243,17 @@ class DirichletHsu(DirichletClient):
     title = "Dirichlet over classes, Hsu's parametrisation"
     source = "Hsu, Qi, Brown 2019, arXiv:1909.06335"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        alpha: Annotated[
-            Amount,
-            Field(
-                description="sum of the concentrations of all classes; small is more skewed, 0 gives each "
-                "client one class"
-            ),
-        ] = 0.5
-        examples_per_client: Annotated[
-            AtLeastOne | tuple[AtLeastOne, ...] | None,
-            Field(
-                description="examples of each client; a list is repeated over the clients, null splits all "
-                "equally"
-            ),
-        ] = None
+        alpha: Amount = Field(
+            default=0.5,
+            description="sum of the concentrations of all classes; small is more skewed, 0 gives each "
+            "client one class",
+        )
+        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
+            default=None,
+            description="examples of each client; a list is repeated over the clients, null splits all equally",
+        )
 
     def concentrations(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
         """[1, classes] alpha times the share of each class."""

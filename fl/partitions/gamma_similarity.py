@@ -7,9 +7,6 @@ clients hold as many examples as the others, drawn at random. There those client
 here nobody shares any.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -17,18 +14,17 @@ from pydantic import Field
 from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 
 
 class GammaSimilarity(Partition):
     title = "Gamma-similarity"
     source = "arXiv:1910.06378, sec. 7"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        gamma: Annotated[Share, Field(description="share of the examples that is dealt out at random")] = 0.0
-        mixed: Annotated[
-            AtLeastZero, Field(description="the last clients, so many, hold random examples alone")
-        ] = 0
+        gamma: Share = Field(default=0.0, description="share of the examples that is dealt out at random")
+        mixed: AtLeastZero = Field(default=0, description="the last clients, so many, hold random examples alone")
 
     def split(
         self,

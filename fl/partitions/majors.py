@@ -9,8 +9,7 @@ for whom class c is major, a client gets of that class
 On CINIC-10 (kappa = 8) the additive mode gives 0.11 and 0.01, that is 11 times, not 10.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,33 +20,30 @@ from fedaudit.fl.partitions._shares import by_shares
 from fedaudit.fl.partitions.n_class import windows
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, BelowOne
+from fedaudit.fl.runtime.settings import settings
 
 
 class Majors(Partition):
     title = "Major and minor classes"
     source = "GANDALF"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        mode: Annotated[
-            Literal["ratio", "additive"],
-            Field(
-                description="how much more of its major classes a client gets: by the paper's ratio, or by the "
-                "public code's sum"
-            ),
-        ] = "ratio"
-        majors: Annotated[AtLeastOne, Field(description="major classes of a client; 4 is the paper's")] = 4
-        ratio: Annotated[
-            float,
-            Field(
-                ge=1,
-                allow_inf_nan=False,
-                description="rho: examples of a major class over those of a minor one, with mode: ratio",
-            ),
-        ] = 10.0
-        minor: Annotated[
-            BelowOne, Field(description="m: share of a minor class that each client gets, with mode: additive")
-        ] = 0.01
+        mode: Literal["ratio", "additive"] = Field(
+            default="ratio",
+            description="how much more of its major classes a client gets: by the paper's ratio, or by the "
+            "public code's sum",
+        )
+        majors: AtLeastOne = Field(default=4, description="major classes of a client; 4 is the paper's")
+        ratio: float = Field(
+            default=10.0,
+            ge=1,
+            allow_inf_nan=False,
+            description="rho: examples of a major class over those of a minor one, with mode: ratio",
+        )
+        minor: BelowOne = Field(
+            default=0.01, description="m: share of a minor class that each client gets, with mode: additive"
+        )
 
     def split(
         self,

@@ -1,8 +1,6 @@
 """N-class partitions: every client holds examples of a few classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +11,7 @@ from fedaudit.fl.partitions._shares import by_shares, collect, pools, sizes
 from fedaudit.fl.partitions.shards import assign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("n_class", "n_class_exhaustive", "n_class_extreme")
 
@@ -31,16 +30,13 @@ class NClass(Partition):
     title = "N-class"
     source = "ReBaFL; McMahan et al., arXiv:1602.05629"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
-        examples_per_client: Annotated[
-            AtLeastOne | tuple[AtLeastOne, ...] | None,
-            Field(
-                description="examples of each client; a list is repeated over the clients, null splits all "
-                "equally"
-            ),
-        ] = None
+        classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
+        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
+            default=None,
+            description="examples of each client; a list is repeated over the clients, null splits all equally",
+        )
 
     def split(
         self,
@@ -108,9 +104,9 @@ class NClassExhaustive(Partition):
     title = "N-class, exhaustive"
     source = "ReBaFL"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
+        classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
 
     def split(
         self,
@@ -146,11 +142,11 @@ class NClassExtreme(Partition):
     title = "N-class, extreme"
     source = "GANDALF"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_client: Annotated[
-            AtLeastOne, Field(description="n: consecutive classes that every client holds")
-        ] = 2
+        classes_per_client: AtLeastOne = Field(
+            default=2, description="n: consecutive classes that every client holds"
+        )
 
     def split(
         self,

@@ -4,8 +4,7 @@ Sizes are proportional to draws from a log-normal distribution, as in FedDyn's c
 (arXiv:2111.04263), or are a Dirichlet draw, as in NIID-Bench (arXiv:2102.02079); labels are IID.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,29 +13,28 @@ from pydantic import Field
 from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.partitions._shares import largest_remainder
 from fedaudit.fl.runtime.ranges import Positive
+from fedaudit.fl.runtime.settings import settings
 
 
 class Quantity(Partition):
     title = "Unequal sizes"
     source = "FedDyn, arXiv:2111.04263; NIID-Bench, arXiv:2102.02079"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        law: Annotated[
-            Literal["lognormal", "dirichlet"], Field(description="the distribution of the clients' sizes")
-        ] = "lognormal"
-        sigma: Annotated[
-            float,
-            Field(
-                ge=0,
-                le=10,
-                description="standard deviation of the logarithm of the sizes, with law: lognormal; 0 makes "
-                "them equal",
-            ),
-        ] = 1.0
-        alpha: Annotated[
-            Positive, Field(description="concentration of the sizes, with law: dirichlet; small is more unequal")
-        ] = 0.5
+        law: Literal["lognormal", "dirichlet"] = Field(
+            default="lognormal", description="the distribution of the clients' sizes"
+        )
+        sigma: float = Field(
+            default=1.0,
+            ge=0,
+            le=10,
+            description="standard deviation of the logarithm of the sizes, with law: lognormal; 0 makes "
+            "them equal",
+        )
+        alpha: Positive = Field(
+            default=0.5, description="concentration of the sizes, with law: dirichlet; small is more unequal"
+        )
 
     def split(
         self,

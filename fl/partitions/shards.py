@@ -1,8 +1,5 @@
 """Shards: classes are cut into pieces, and every client gets a few."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -11,6 +8,7 @@ from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.partitions._shares import by_shares, collect, pools
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("balanced_shards", "shards")
 
@@ -26,11 +24,11 @@ class Shards(Partition):
     title = "Shards"
     source = "FedRS, KDD 2021; after arXiv:1602.05629"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        shards_per_client: Annotated[
-            AtLeastOne, Field(description="N: pieces of one class that every client draws")
-        ] = 2
+        shards_per_client: AtLeastOne = Field(
+            default=2, description="N: pieces of one class that every client draws"
+        )
 
     def split(
         self,
@@ -70,9 +68,9 @@ class BalancedShards(Partition):
     title = "Balanced shards"
     source = "FedRS, KDD 2021, public code"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes_per_client: Annotated[AtLeastOne, Field(description="N: classes that every client holds")] = 2
+        classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
 
     def split(
         self,

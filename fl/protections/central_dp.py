@@ -27,8 +27,6 @@ the model and are clipped and noised with it. K, C, z and m are taken to be publ
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
@@ -37,6 +35,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, Positive
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, clip
 from fedaudit.fl.wire.protection import Averaging, Protection, Sending
 
@@ -50,20 +49,19 @@ class CentralDP(Protection):
     central = True
     enforced_by = "server"  # its clip is done again on arrival
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        clip_norm: Annotated[
-            float,
-            Field(
-                gt=0, description="C: largest L2 norm of one client's change of the model; .inf means no clipping"
-            ),
-        ] = 1.0
-        noise_multiplier: Annotated[
-            Amount, Field(description="z: standard deviation of the noise on the sum over C; 0 adds no noise")
-        ] = 1.0
-        expected: Annotated[
-            Positive | None, Field(description="m: clients in a round; null is as many as availability says")
-        ] = None
+        clip_norm: float = Field(
+            default=1.0,
+            gt=0,
+            description="C: largest L2 norm of one client's change of the model; .inf means no clipping",
+        )
+        noise_multiplier: Amount = Field(
+            default=1.0, description="z: standard deviation of the noise on the sum over C; 0 adds no noise"
+        )
+        expected: Positive | None = Field(
+            default=None, description="m: clients in a round; null is as many as availability says"
+        )
 
         def __post_init__(self) -> None:
             if self.noise_multiplier and math.isinf(self.clip_norm):

@@ -17,15 +17,13 @@ and for its number of examples: post-processing, which costs nothing and keeps w
 and the ledger says so. scale 0 changes nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
@@ -39,16 +37,14 @@ class DiscreteLaplace(Protection):
     kinds = COUNTS
     answers = frozenset({Aim.ATTRIBUTE})
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="counts that get noise")] = COUNTS
-        scale: Annotated[
-            Amount, Field(description="b: scale of the noise on each count; epsilon is 1 / b; 0 adds no noise")
-        ] = 1.0
-        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
-            "add_or_remove_one"
+        kinds: tuple[Kind, ...] = Field(default=COUNTS, description="counts that get noise")
+        scale: Amount = Field(
+            default=1.0, description="b: scale of the noise on each count; epsilon is 1 / b; 0 adds no noise"
         )
-        floor: Annotated[bool, Field(description="whether counts are raised to the least that can be")] = True
+        adjacency: Adjacency = Field(default="add_or_remove_one", description="how neighbouring data sets differ")
+        floor: bool = Field(default=True, description="whether counts are raised to the least that can be")
 
         def __post_init__(self) -> None:
             if wrong := [k for k in self.kinds if not k.counted]:

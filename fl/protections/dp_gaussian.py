@@ -24,8 +24,7 @@ not noised, and the ledger says so. noise_multiplier 0 with clip_norm inf change
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -34,6 +33,7 @@ from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.noising import base_of, in_clear, perturb
 from fedaudit.fl.wire.protection import Payload, Protection, Sending, Uploads
@@ -46,46 +46,37 @@ class DPGaussian(Protection):
     source = "arXiv:1710.06963, sec. 2"
     answers = frozenset({Aim.EXFILTRATION, Aim.INVERSION, Aim.MEMBERSHIP, Aim.RECONSTRUCTION})
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[
-            tuple[Kind, ...], Field(description="kinds of messages that are clipped and get noise")
-        ] = UPDATES
-        clip_norm: Annotated[
-            float, Field(gt=0, description="C: largest L2 norm of what one client sends; .inf means no clipping")
-        ] = 1.0
-        noise_multiplier: Annotated[
-            Amount, Field(description="z: standard deviation of the noise over C; 0 adds no noise")
-        ] = 1.0
-        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
-            "add_or_remove_one"
+        kinds: tuple[Kind, ...] = Field(
+            default=UPDATES, description="kinds of messages that are clipped and get noise"
         )
-        clip: Annotated[
-            Literal["message", "row"],
-            Field(description="what has a norm of at most C: the whole message, or each of its rows"),
-        ] = "message"
-        most_rows: Annotated[
-            AtLeastOne,
-            Field(
-                description="rows that a message may have, with clip: row; more are refused; use the number of "
-                "classes"
-            ),
-        ] = 10
+        clip_norm: float = Field(
+            default=1.0, gt=0, description="C: largest L2 norm of what one client sends; .inf means no clipping"
+        )
+        noise_multiplier: Amount = Field(
+            default=1.0, description="z: standard deviation of the noise over C; 0 adds no noise"
+        )
+        adjacency: Adjacency = Field(default="add_or_remove_one", description="how neighbouring data sets differ")
+        clip: Literal["message", "row"] = Field(
+            default="message", description="what has a norm of at most C: the whole message, or each of its rows"
+        )
+        most_rows: AtLeastOne = Field(
+            default=10,
+            description="rows that a message may have, with clip: row; more are refused; use the number of "
+            "classes",
+        )
 
-        contributors: Annotated[
-            AtLeastOne,
-            Field(
-                description="honest clients of a round that make the noise together, each 1 / contributors of "
-                "its variance; above 1 it takes secure_aggregation, and fewer answers make less noise"
-            ),
-        ] = 1
-        colluders: Annotated[
-            AtLeastOne,
-            Field(
-                description="clients that put together what they know, the observing one among them: their "
-                "parts of noise made together are not counted towards clients"
-            ),
-        ] = 1
+        contributors: AtLeastOne = Field(
+            default=1,
+            description="honest clients of a round that make the noise together, each 1 / contributors of "
+            "its variance; above 1 it takes secure_aggregation, and fewer answers make less noise",
+        )
+        colluders: AtLeastOne = Field(
+            default=1,
+            description="clients that put together what they know, the observing one among them: their "
+            "parts of noise made together are not counted towards clients",
+        )
 
         def __post_init__(self) -> None:
             if self.noise_multiplier and math.isinf(self.clip_norm):

@@ -6,13 +6,11 @@ with disjoint data are not added up. Which records a step used is seen by nobody
 sends beside its model (counts, prototypes) is not covered, and the ledger lists it.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 
 from fedaudit.fl.kinds import UPDATES
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Positive, PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection, Sending
 
@@ -22,18 +20,18 @@ class DPSGD(Protection):
     source = "arXiv:1607.00133, Alg. 1"
     kinds = UPDATES
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        clip_norm: Annotated[Positive, Field(description="C: largest L2 norm of one example's gradient")] = 1.0
-        noise_multiplier: Annotated[
-            Amount, Field(description="z: standard deviation of the noise on a step's sum of gradients over C")
-        ] = 1.0
-        sample_rate: Annotated[
-            PositiveShare, Field(description="q: probability that an example enters a step")
-        ] = 0.05
-        steps: Annotated[
-            AtLeastOne, Field(description="steps of one local training, in the place of local_epochs")
-        ] = 20
+        clip_norm: Positive = Field(default=1.0, description="C: largest L2 norm of one example's gradient")
+        noise_multiplier: Amount = Field(
+            default=1.0, description="z: standard deviation of the noise on a step's sum of gradients over C"
+        )
+        sample_rate: PositiveShare = Field(
+            default=0.05, description="q: probability that an example enters a step"
+        )
+        steps: AtLeastOne = Field(
+            default=20, description="steps of one local training, in the place of local_epochs"
+        )
 
     def training(self) -> PrivateTraining:
         c = self.config

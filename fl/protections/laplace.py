@@ -12,8 +12,6 @@ nothing. Counts, which must stay whole numbers, have discrete_laplace.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
@@ -21,6 +19,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, in_clear, perturb
 from fedaudit.fl.wire.protection import Protection, Sending
 
@@ -29,22 +28,18 @@ class Laplace(Protection):
     title = "Clipping and Laplace noise"
     source = "Dwork et al., TCC 2006, Prop. 1"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages that are clipped and get noise")]
-        clip_norm: Annotated[
-            float, Field(gt=0, description="largest L1 norm of what one client sends; .inf means no clipping")
-        ] = 1.0
-        scale: Annotated[
-            Amount,
-            Field(
-                description="b: scale of the noise on each number, whose standard deviation is sqrt(2) b; 0 "
-                "adds no noise"
-            ),
-        ] = 1.0
-        adjacency: Annotated[Adjacency, Field(description="how neighbouring data sets differ")] = (
-            "add_or_remove_one"
+        kinds: tuple[Kind, ...] = Field(description="kinds of messages that are clipped and get noise")
+        clip_norm: float = Field(
+            default=1.0, gt=0, description="largest L1 norm of what one client sends; .inf means no clipping"
         )
+        scale: Amount = Field(
+            default=1.0,
+            description="b: scale of the noise on each number, whose standard deviation is sqrt(2) b; 0 "
+            "adds no noise",
+        )
+        adjacency: Adjacency = Field(default="add_or_remove_one", description="how neighbouring data sets differ")
 
         def __post_init__(self) -> None:
             if self.scale and math.isinf(self.clip_norm):

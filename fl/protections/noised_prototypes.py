@@ -19,8 +19,6 @@ the wire; so a single record is protected as part of its client only.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -29,6 +27,7 @@ from torch import Tensor
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.protection import Protection, Sending
 
 PAIR = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
@@ -40,18 +39,18 @@ class NoisedPrototypes(Protection):
     kinds = PAIR
     after_noise = "noised sums are divided by noised counts, and these are rounded"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        classes: Annotated[int, Field(ge=1, description="of the whole federation; all are always sent")] = 10
-        norm: Annotated[
-            float, Field(gt=0, allow_inf_nan=False, description="R, largest L2 norm of a prototype")
-        ] = 1.0
-        examples: Annotated[
-            float, Field(gt=0, allow_inf_nan=False, description="N, examples that a client counts as at most")
-        ] = 100.0
-        noise_multiplier: Annotated[
-            float, Field(gt=0, allow_inf_nan=False, description="z, of sums and counts together")
-        ] = 1.0
+        classes: int = Field(default=10, ge=1, description="of the whole federation; all are always sent")
+        norm: float = Field(
+            default=1.0, gt=0, allow_inf_nan=False, description="R, largest L2 norm of a prototype"
+        )
+        examples: float = Field(
+            default=100.0, gt=0, allow_inf_nan=False, description="N, examples that a client counts as at most"
+        )
+        noise_multiplier: float = Field(
+            default=1.0, gt=0, allow_inf_nan=False, description="z, of sums and counts together"
+        )
 
     def describe(self) -> str:
         c = self.config

@@ -14,14 +14,12 @@ left. What it buys is what the attacks of the report lose, none of which tries t
 nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import torch
 from pydantic import Field
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
 
@@ -30,11 +28,11 @@ class PrototypeMixing(Protection):
     source = "after arXiv:1710.09412"
     kinds = (Kind.LOCAL_PROTOTYPES,)
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        most: Annotated[
-            Share, Field(description="largest share of the other prototype in what is sent; 0 changes nothing")
-        ] = 0.5
+        most: Share = Field(
+            default=0.5, description="largest share of the other prototype in what is sent; 0 changes nothing"
+        )
 
     def describe(self) -> str:
         return (

@@ -9,15 +9,13 @@ known to be small. Other counts that a method sends (num_examples, label_counts)
 nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
@@ -28,11 +26,11 @@ class PrototypeThreshold(Protection):
     kinds = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
     answers = frozenset({Aim.INVERSION, Aim.MEMBERSHIP, Aim.ATTRIBUTE})
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        least: Annotated[
-            AtLeastOne, Field(description="k: examples that a class needs for its prototype to be sent")
-        ] = 20
+        least: AtLeastOne = Field(
+            default=20, description="k: examples that a class needs for its prototype to be sent"
+        )
 
     def describe(self) -> str:
         return (

@@ -14,8 +14,8 @@ nothing.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.coded import Coded, levels
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, change, rebuilt
 from fedaudit.fl.wire.protection import Protection, Sending
 
@@ -33,18 +34,17 @@ class Quantise(Protection):
     title = "Quantisation"
     source = "arXiv:1611.00429, sec. 2.2"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages to quantise")] = (
-            Kind.LOCAL_MODEL,
-            Kind.MODEL_DELTA,
-            Kind.LOCAL_PROTOTYPES,
+        kinds: tuple[Kind, ...] = Field(
+            default=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.LOCAL_PROTOTYPES),
+            description="kinds of messages to quantise",
         )
-        bits: Annotated[int, Field(ge=1, le=OFF, description="bits of each number sent; 32 changes nothing")] = 8
-        rounding: Annotated[
-            Literal["stochastic", "nearest"],
-            Field(description="up with the probability of the remainder (unbiased), or to the nearer step"),
-        ] = "stochastic"
+        bits: int = Field(default=8, ge=1, le=OFF, description="bits of each number sent; 32 changes nothing")
+        rounding: Literal["stochastic", "nearest"] = Field(
+            default="stochastic",
+            description="up with the probability of the remainder (unbiased), or to the nearer step",
+        )
 
     def describe(self) -> str:
         c = self.config

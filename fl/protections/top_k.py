@@ -16,14 +16,14 @@ clear; which numbers are left tells of the data as well. After a protection that
 its promise. share 1 with exact values changes nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.coded import Coded, largest, rice, size_of
 from fedaudit.fl.runtime.ranges import PositiveShare
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, change, rebuilt
 from fedaudit.fl.wire.protection import Protection, Sending
 
@@ -33,20 +33,18 @@ class TopK(Protection):
     source = "arXiv:1903.02891, Alg. 1"
     after_noise = "all but the largest of the noised numbers are left out"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages of which little is sent")] = (
-            Kind.LOCAL_MODEL,
-            Kind.UNFROZEN_LAYERS,
-            Kind.MODEL_DELTA,
+        kinds: tuple[Kind, ...] = Field(
+            default=(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA),
+            description="kinds of messages of which little is sent",
         )
-        share: Annotated[
-            PositiveShare, Field(description="of the numbers that is sent; STC takes 0.0025 to 0.04")
-        ] = 0.01
-        values: Annotated[
-            Literal["exact", "ternary"],
-            Field(description="the numbers themselves, or their signs and one magnitude for all (STC)"),
-        ] = "exact"
+        share: PositiveShare = Field(
+            default=0.01, description="of the numbers that is sent; STC takes 0.0025 to 0.04"
+        )
+        values: Literal["exact", "ternary"] = Field(
+            default="exact", description="the numbers themselves, or their signs and one magnitude for all (STC)"
+        )
 
     def describe(self) -> str:
         c = self.config

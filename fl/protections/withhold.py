@@ -7,12 +7,11 @@ are, and may tell the same. Without kinds nothing changes.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.protection import Protection, Sending
 
 
@@ -20,9 +19,9 @@ class Withhold(Protection):
     title = "Kinds of messages withheld"
     source = "Regulation (EU) 2016/679, Article 5(1)(c) (data minimisation)"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        kinds: Annotated[tuple[Kind, ...], Field(description="kinds of messages that are not sent")] = ()
+        kinds: tuple[Kind, ...] = Field(default=(), description="kinds of messages that are not sent")
 
     def describe(self) -> str:
         return f"clients send all but {', '.join(self.config.kinds) or 'nothing'}, which they keep to themselves"

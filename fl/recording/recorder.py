@@ -165,7 +165,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / MANIFEST
     if not path.is_file():
         raise UserError(
-            f"no {MANIFEST} in {folder}", hint="run `fedaudit simulate`, or see docs/artifact-format.md"
+            f"no {MANIFEST} in {folder}", hint="run `fedaudit phase simulate`, or see docs/artifact-format.md"
         )
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), start=1):
@@ -185,7 +185,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
                 raise UserError(
                     f"{path} is of format {record['format']!r:.40}, version {record['version']!r:.20}; this "
                     f"fedaudit reads {FORMAT}, version {VERSION}",
-                    hint="use the fedaudit that fits it, or record again with `fedaudit recorder`",
+                    hint="use the fedaudit that fits it, or record again with `fedaudit tools recorder`",
                 )
             yield record
 

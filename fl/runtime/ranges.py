@@ -1,8 +1,8 @@
 """Ranges that many settings share, by name, for the fields of a plugin's Config.
 
-A setting is one annotated line; the schema, `fedaudit show` and the errors come from it:
+A setting is one line; the schema, `fedaudit show` and the errors come from it:
 
-    share: Annotated[Share, Field(description="share of the examples that is held out")] = 0.2
+    share: Share = Field(default=0.2, description="share of the examples that is held out")
 
 A Config has a __post_init__ only for what settings forbid one another. NaN is refused by every bound. Infinity
 is refused but where a field gives its own lower bound alone; its description then says what .inf means.

@@ -1,9 +1,9 @@
 """Settings: values checked against what was declared, and what is wrong with one, as a sentence and a hint.
 
-A setting is one annotated line of a frozen dataclass or of a pydantic model; it gives the type, the bounds, the
+A setting is one line of a class under `@settings`, or of a pydantic model; it gives the type, the bounds, the
 default and the words of `fedaudit show`, of the JSON Schema and of the errors:
 
-    mu: Annotated[float, Field(ge=0, description="proximal weight; the paper searches 0.001 to 1")] = 0.01
+    mu: float = Field(default=0.01, ge=0, description="proximal weight; the paper searches 0.001 to 1")
 """
 
 import dataclasses
@@ -11,10 +11,11 @@ import difflib
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from fedaudit.fl.runtime.errors import UserError
 
@@ -54,6 +55,22 @@ _BOUNDS = {
 SHOW = "`fedaudit show CONFIG` prints every key with its value"
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def settings(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass of a class whose lines are settings: `x: float = Field(default=0.1, ge=0)`."""
+    for name, value in list(vars(cls).items()):
+        if not isinstance(value, FieldInfo):
+            continue
+        cls.__annotations__[name] = Annotated[cls.__annotations__[name], value]
+        if value.default_factory is not None:
+            setattr(cls, name, dataclasses.field(default_factory=cast(Any, value.default_factory)))
+        elif value.default is PydanticUndefined:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, value.default)
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
 def checked(declared: type[T], given: Mapping[Any, Any], where: str = "") -> T:
     """`given` as a `declared` (a dataclass or a model), converted by declared type: "1e-5" is a number.
 
@@ -81,6 +98,11 @@ def fields(declared: Any) -> dict[str, FieldInfo]:
     """The settings of a dataclass or a model: name -> type, default, bounds, description."""
     if issubclass(declared, BaseModel):
         return dict(declared.model_fields)
+    if any(isinstance(value, FieldInfo) for value in vars(declared).values()):
+        raise UserError(
+            f"{declared.__module__}.{declared.__qualname__} has settings and no @settings above it",
+            hint="from fedaudit.fl.runtime.settings import settings",
+        )
     hints = typing.get_type_hints(declared, include_extras=True)
     return {f.name: FieldInfo.from_annotation(hints[f.name]) for f in dataclasses.fields(declared)}
 

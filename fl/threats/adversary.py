@@ -10,7 +10,7 @@ themselves do not bind it (fl/wire/wire.py), and neither does DP-SGD.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -21,6 +21,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Share
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
@@ -48,7 +49,7 @@ MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What an adversary is, for `fedaudit list adversaries` and for every finding about it."""
+    """What an adversary is, for `fedaudit tools list adversaries` and for every finding about it."""
 
     title: str
     source: str  # paper and algorithm number
@@ -90,21 +91,18 @@ class Adversary(Plugin):
     card: Card
     remembers = False  # wants client.before, the shared model of the round before
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        clients: Annotated[
-            AtLeastZero | tuple[AtLeastZero, ...] | None,
-            Field(
-                description="how many clients are compromised, or which; null is one, unless `share` says more"
-            ),
-        ] = None
-        share: Annotated[
-            Share | None, Field(description="share of the clients that are compromised, in place of `clients`")
-        ] = None
-        leaves: Annotated[
-            AtLeastOne | None,
-            Field(description="round from which compromised clients follow the protocol again; null: none"),
-        ] = None
+        clients: AtLeastZero | tuple[AtLeastZero, ...] | None = Field(
+            default=None,
+            description="how many clients are compromised, or which; null is one, unless `share` says more",
+        )
+        share: Share | None = Field(
+            default=None, description="share of the clients that are compromised, in place of `clients`"
+        )
+        leaves: AtLeastOne | None = Field(
+            default=None, description="round from which compromised clients follow the protocol again; null: none"
+        )
 
         def __post_init__(self) -> None:
             if self.clients is not None and self.share is not None:

@@ -16,7 +16,7 @@ class Galleries(Section):
             blocks.append(
                 Paragraph(
                     f"{plural(count, 'picture')} of people's data, and of what attacks drew of it, are withheld. "
-                    "The run folder keeps them; `fedaudit report RUN --annex` writes them to a file of their own."
+                    "The run folder keeps them; `fedaudit phase report RUN --annex` writes them to a file."
                 )
             )
             rows = [[w.title, str(w.pictures), w.sha256[:16]] for w in result.withheld]

@@ -41,7 +41,7 @@ class Reproduction(Section):
 
 def _seal(seal: SealRecord | None) -> list[Block]:
     if seal is None:
-        text = "Nobody signed this report. `fedaudit seal RUN --key KEY.pem` signs model, audit and report."
+        text = "Nobody signed this report. `fedaudit tools seal RUN --key KEY.pem` signs model, audit and report."
         return [Heading("Seal"), Paragraph(text)]
     return [
         Heading("Seal"),

@@ -181,17 +181,17 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
 
 
 FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
-    "phases that are no JSON": ({"phases_json": "{"}, "account", "phases.json is damaged"),
-    "phases of another shape": ({"phases_json": "[1]"}, "account", "damaged: Input should be an object"),
-    "unknown phase": ({"phases_json": '{"x": {}}'}, "account", "damaged: x.started: Field required"),
-    "simulation unfinished": ({"phases_json": "{}"}, "account", "needs a finished simulate"),
-    "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "account", "line 1 is not a release"),
+    "phases that are no JSON": ({"phases_json": "{"}, "phase account", "phases.json is damaged"),
+    "phases of another shape": ({"phases_json": "[1]"}, "phase account", "damaged: Input should be an object"),
+    "unknown phase": ({"phases_json": '{"x": {}}'}, "phase account", "damaged: x.started: Field required"),
+    "simulation unfinished": ({"phases_json": "{}"}, "phase account", "needs a finished simulate"),
+    "ledger that is no JSON": ({"ledger_jsonl": "nonsense\n"}, "phase account", "line 1 is not a release"),
     "ledger with a NaN": (
         {
             "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
             '"mechanism": "gaussian", "noise_std": NaN, "sensitivity": 1.0}\n'
         },
-        "account",
+        "phase account",
         "noise_std must be a finite number",
     ),
     "ledger with an unknown mechanism": (
@@ -199,11 +199,11 @@ FOLDERS = {  # what is wrong: (files of the run folder, command, phrase)
             "ledger_jsonl": '{"round": 0, "kind": "x", "sender": "client/0", "observers": ["server"], '
             '"mechanism": "magic", "noise_std": 1.0, "sensitivity": 1.0}\n'
         },
-        "account",
+        "phase account",
         "mechanism must be one of none, gaussian",
     ),
     "no attack yet": ({}, "check", "is not a finished run: its attack phase did not end"),
-    "config without a method": ({"config_yaml": "seed: 1"}, "account", "federation is missing"),
+    "config without a method": ({"config_yaml": "seed: 1"}, "phase account", "federation is missing"),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_damaged_run_folder_is_refused(name: str, tmp_path: Path) -> None:
     record = (".lock", "phases.json", "chain.json")  # the others say that a phase was begun
     files = [p for p in folder.rglob("*") if p.is_file() and p.name not in record]
     before = {p: p.read_bytes() for p in files}
-    refused([command, str(folder), "--trust-plugins"], phrase)
+    refused([*command.split(), str(folder), "--trust-plugins"], phrase)
     assert before == {p: p.read_bytes() for p in before}
 
 
@@ -224,8 +224,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("x")
     (tmp_path / "c.yaml").write_text(TEXT)
-    refused(["attack", str(tmp_path / "absent")], "no run folder")
-    refused(["attack", str(tmp_path / "other")], "is not a run folder")
+    refused(["phase", "attack", str(tmp_path / "absent")], "no run folder")
+    refused(["phase", "attack", str(tmp_path / "other")], "is not a run folder")
     config = str(tmp_path / "c.yaml")
     refused(["run", config, "--out", str(tmp_path / "file")], "is a file, not a run folder")
     refused(["run", config, "--out", str(tmp_path / "other")], "holds 'thesis.txt'")
@@ -239,13 +239,13 @@ def test_a_received_folder_does_not_decide_what_code_runs(tmp_path: Path) -> Non
     config.write_text(config.read_text().replace("sections: []", "sections: ['owned:X']"))
     assert "owned:X" in config.read_text()
     for command in ("attack", "account", "score", "report"):
-        refused([command, str(folder)], "names code of its own", "--trust-plugins")
+        refused(["phase", command, str(folder)], "names code of its own", "--trust-plugins")
     assert "owned" not in sys.modules and not Path("owned").exists()
 
 
 def test_trusting_a_folder_runs_its_phases(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
-    result = RUNNER.invoke(app, ["account", str(folder), "--trust-plugins"])
+    result = RUNNER.invoke(app, ["phase", "account", str(folder), "--trust-plugins"])
     assert result.exit_code == 0, result.output
     budgets = json.loads((folder / "evidence" / "budgets.json").read_text())
     assert [b["epsilon_upper"] for b in budgets] == [float("inf")] * 3  # nothing accounted is no bound
@@ -256,7 +256,7 @@ def test_other_settings_are_refused_by_key_and_both_values(tmp_path: Path) -> No
     other = tmp_path / "other.yaml"
     other.write_text(TEXT.replace("clients: 4", "clients: 5"))
     phrase = "was made with federation.clients: 4, the config says 5"
-    refused(["account", str(folder), "--config", str(other)], phrase, "--out")
+    refused(["phase", "account", str(folder), "--config", str(other)], phrase, "--out")
     refused(["run", str(other), "--out", str(folder)], phrase)
 
 

@@ -53,8 +53,8 @@ def show(folder: Path, name: str, play: bool) -> Shown:
     config.write_text(plain + RUN.replace("NAME", name).replace("PLAY", str(play).lower()))
     out = folder / "out"
     texts = {"run": invoke("run", str(config), "--out", str(out))}
-    for command, folders in (("check", 1), ("verify", 1), ("budget", 1), ("compare", 2)):
-        texts[command] = invoke(command, *[str(out)] * folders, *trusting(command))
+    for command, folders in (("check", 1), ("verify", 1), ("dp budget", 1), ("compare", 2)):
+        texts[command] = invoke(*command.split(), *[str(out)] * folders, *trusting(command))
     result = json.loads((out / "audit.json").read_text())
     for finding in result["findings"]:
         texts[f"explain {finding['id']}"] = invoke(
@@ -69,7 +69,7 @@ def show(folder: Path, name: str, play: bool) -> Shown:
 
 def trusting(command: str) -> tuple[str, ...]:
     """The option that lets a command run the code that a folder names, where it has one."""
-    return ("--trust-plugins",) if "--trust-plugins" in invoke(command, "--help") else ()
+    return ("--trust-plugins",) if "--trust-plugins" in invoke(*command.split(), "--help") else ()
 
 
 def invoke(*arguments: str) -> str:
@@ -128,9 +128,7 @@ def test_an_epsilon_that_is_refuted_stands_only_where_it_is_refuted(refuted: Sho
             for mention in mentions(text, epsilon, 200):
                 assert any(words in mention for words in REFUTING), f"{where}: {mention}"
     said = [where for where, text in refuted.texts.items() if "refuted" in text]
-    assert {"budget", "compare", "check", "report.pdf", "report.html", "report.sarif"} <= {
-        w.split()[0] for w in said
-    }
+    assert {"dp", "compare", "check", "report.pdf", "report.html", "report.sarif"} <= {w.split()[0] for w in said}
 
 
 def test_beside_an_epsilon_that_is_declared_stands_that_word(declared: Shown) -> None:
@@ -141,4 +139,4 @@ def test_beside_an_epsilon_that_is_declared_stands_that_word(declared: Shown) ->
             for mention in mentions(text, epsilon, 60):
                 assert "declared" in mention, f"{where}: {mention}"
                 seen.add(where.split()[0])
-    assert {"budget", "compare", "report.pdf", "report.html", "report.sarif", "report.md"} <= seen
+    assert {"dp", "compare", "report.pdf", "report.html", "report.sarif", "report.md"} <= seen

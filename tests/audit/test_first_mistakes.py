@@ -164,7 +164,7 @@ def a_table_as_archive(tmp_path: Path) -> list[str]:
 
 
 def a_kind_misspelled(tmp_path: Path) -> list[str]:
-    return ["list", "atacks"]
+    return ["tools", "list", "atacks"]
 
 
 OTHERS: dict[Callable[[Path], list[str]], tuple[str, str]] = {

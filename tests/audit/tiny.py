@@ -1,7 +1,5 @@
 """Plugins of a user's own, as a config names them by dotted path; small, and independent of fl/'s."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from torch import Tensor, nn
 
@@ -9,6 +7,7 @@ from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.data.partition import Index, Partition
 from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.settings import settings
 
 HERE = "tests.audit.tiny"
 VERDICTS = (0, 1, 3)  # exit codes of a run that came to its end
@@ -27,7 +26,7 @@ class TinyImages(Dataset):
     title = "Tiny images"
     holds = "invented"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         examples: int = 60
 
@@ -60,7 +59,7 @@ class Everyone(Availability):
 
 
 class Linear(Net):
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         width: int = 3
 

@@ -4,9 +4,9 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
 from pydantic import Field
@@ -17,6 +17,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.settings import settings
 
 _fresh = itertools.count()
 Write = Callable[..., str]
@@ -190,7 +191,7 @@ def test_a_file_and_a_listed_plugin_of_one_name_are_an_error_that_names_both(pac
 
 
 class Example(Plugin):
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         rate: float = 0.1
         count: int = 3
@@ -251,18 +252,18 @@ def test_a_plugins_own_check_is_heard() -> None:
 
 
 class Inner(Plugin):
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
-        steps: Annotated[int, Field(ge=1, le=9, description="of descent; the paper takes 5")] = 5
-        share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, description="of the data")] = 0.5
+        steps: int = Field(default=5, ge=1, le=9, description="of descent; the paper takes 5")
+        share: float = Field(default=0.5, gt=0, lt=1, allow_inf_nan=False, description="of the data")
 
 
 class Bounded(Plugin):
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Inner.Config):
-        mu: Annotated[float, Field(ge=0, description="proximal weight")] = 0.01
+        mu: float = Field(default=0.01, ge=0, description="proximal weight")
         gan: Inner.Config = field(default_factory=Inner.Config)
-        limit: Annotated[int | None, Field(ge=1, description="at most so many")] = None
+        limit: int | None = Field(default=None, ge=1, description="at most so many")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,21 @@ def test_bounds_and_words_come_from_the_settings_own_line(
     assert error.value.args[0] == expected
     assert error.value.hint.startswith(hint) and error.value.hint
     assert error.value.key in expected
+
+
+def test_settings_without_their_decorator_are_refused() -> None:
+    class Plain(Plugin):
+        @dataclasses.dataclass(frozen=True, kw_only=True)
+        class Config:
+            steps: int = Field(default=5, ge=1)
+
+    class Bare(Inner):
+        class Config(Inner.Config):
+            more: int = Field(default=5, ge=1)
+
+    for forgetful in (Plain, Bare):
+        with pytest.raises(UserError, match=r"Config has settings and no @settings above it"):
+            plugin.configure(forgetful, {}, "method")
 
 
 def test_a_plugin_made_in_python_refuses_what_a_config_would() -> None:

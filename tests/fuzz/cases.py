@@ -34,6 +34,7 @@ record: {rounds: all}
 attacks: [example_numbers]
 noise_audit: {play: false}
 """
+GROUPS = dict.fromkeys(("simulate", "attack", "account", "score", "report"), ("phase",)) | {"budget": ("dp",)}
 COMMANDS = ("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate")
 CHANGES = (
     *("value", "value", "value", "drop", "twice", "cut", "insert", "flip", "whole"),
@@ -217,14 +218,14 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
             with suppress(Exception):
                 survey(target)  # of plain files only
                 sealed_again(target)
-        command(*arguments)()
+        command(*GROUPS.get(name, ()), *arguments)()
 
     return act
 
 
 def _act_on_inbox(name: str) -> Callable[[], None]:
     if name == "doctor":
-        return command("doctor", "target/inbox")
+        return command("tools", "doctor", "target/inbox")
     if name == "init":
         return command("init", "target/new.yaml", "--from", "target/inbox", "--truth", "target/truth")
     more = ("--config", "target/own.yaml", "--out", "target/run", "--trust-plugins")

@@ -4,8 +4,6 @@ The policy is audit/accounting/accountants/_engines.py; the report names the acc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
@@ -13,6 +11,7 @@ from fedaudit.audit.accounting.accountant import Accountant, Bound, Card, Numeri
 from fedaudit.audit.accounting.accountants._engines import cross_check, tightest
 from fedaudit.audit.accounting.terms import terms
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.settings import settings
 
 
 class Auto(Accountant):
@@ -22,11 +21,11 @@ class Auto(Accountant):
         adjacency=("add_or_remove_one", "replace_one"),
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(Numerical.Config):
-        cross_check: Annotated[
-            bool, Field(description="whether RDP and PRV are computed as well, to compare")
-        ] = True
+        cross_check: bool = Field(
+            default=True, description="whether RDP and PRV are computed as well, to compare"
+        )
 
     def refuses(self, release: Release) -> str | None:
         return None  # what no engine can credit with sampling is counted in full

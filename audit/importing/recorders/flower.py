@@ -153,8 +153,8 @@ class GridTap(Grid):  # type: ignore[misc]
 class ClientTap:
     """A mod that records what leaves this client; on one machine all clients may write to one folder.
 
-    With a `guard`, a command such as ("fedaudit", "guard", "--truth", "own.npz", "--key", "key.pem"), a reply
-    that it stops does not leave; the server gets an error. Give each client a folder of its own then.
+    With a `guard`, a command such as ("fedaudit", "tools", "guard", "--truth", "own.npz", "--key", "key.pem"), a
+    reply that it stops does not leave; the server gets an error. Give each client a folder of its own then.
     """
 
     def __init__(self, folder: str, *, uploads: str = "local_model", guard: Sequence[str] = ()) -> None:

@@ -8,8 +8,8 @@
 Record what the server received, after all filters of the clients. A message is a file written aside and renamed,
 then its line in manifest.jsonl: whatever kills the process, a line stands for a whole file. Nothing is raised
 into the training: what cannot be recorded is logged and counted in the manifest. Several processes of one
-machine may write to one folder. At a site, `approve` asks a command such as `fedaudit guard` before anything
-leaves, and is the one thing that raises. The format is docs/artifact-format.md of fedaudit.
+machine may write to one folder. At a site, `approve` asks a command such as `fedaudit tools guard` before
+anything leaves, and is the one thing that raises. The format is docs/artifact-format.md of fedaudit.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Inbox:
             return None
 
     def approve(self, command: Sequence[str]) -> None:
-        """Run a command on the folder before a message leaves, such as ("fedaudit", "guard", "--truth", ...).
+        """Run a command on the folder before a message leaves, such as ("fedaudit", "tools", "guard", ...).
 
         Raises PermissionError unless it ends with 0; then nothing may leave.
         """

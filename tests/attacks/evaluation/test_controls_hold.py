@@ -4,8 +4,6 @@ Found by null audits of prototypes of noise, whose controls fired in every secon
 client or model depend on each other, and their levels differ; a control has to allow for both.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from fedaudit.attacks.attack import Claim, Floats
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes.prototype_linkage import PrototypeLinkage
+from fedaudit.fl.runtime.settings import settings
 from tests.attacks.world import World
 
 AUDITS = 20
@@ -21,7 +20,7 @@ AUDITS = 20
 class Levels(PrototypeLinkage):
     """Prototypes of noise far from any image: which is likeliest, it is for every image, by a draw."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(PrototypeLinkage.Config):
         seed: int = 0
 

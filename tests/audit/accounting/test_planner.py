@@ -229,13 +229,11 @@ def folder(tmp_path: Path, releases: list[Release]) -> Path:
 
 def test_the_command_prints_a_run_and_a_plan_and_draws(tmp_path: Path) -> None:
     run, svg = folder(tmp_path, ledger()), tmp_path / "curve.svg"
-    done = CliRunner().invoke(app, ["budget", str(run), "--figure", str(svg)])
+    done = CliRunner().invoke(app, ["dp", "budget", str(run), "--figure", str(svg)])
     assert done.exit_code == 0, done.output
     assert "at delta 1e-6" in done.output and svg.read_bytes().startswith(b"<?xml")
-    planned = CliRunner().invoke(app, ["budget", "--epsilon", "1", "--rounds", "40"])
+    planned = CliRunner().invoke(app, ["dp", "calibrate", "--epsilon", "1", "--rounds", "40"])
     assert planned.exit_code == 0 and "23.6" in planned.output
-    neither = CliRunner().invoke(app, ["budget"])
-    assert neither.exit_code == 2 and "--epsilon, one of them" in neither.output
 
 
 def test_beside_what_is_in_clear_the_noised_releases_are_shown_alone(tmp_path: Path) -> None:

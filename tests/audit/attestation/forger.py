@@ -84,7 +84,7 @@ def fedaudit(*words: object) -> Result:
 
 
 def seal(folder: Path, key: Path, *more: str) -> None:
-    done = fedaudit("seal", folder, "--key", key.with_name(key.name.replace(".pub", "")), *more)
+    done = fedaudit("tools", "seal", folder, "--key", key.with_name(key.name.replace(".pub", "")), *more)
     assert done.exit_code == 0, done.output
 
 

@@ -75,7 +75,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def once(original: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     folder = tmp_path_factory.mktemp("sealed") / "run"
     shutil.copytree(original, folder)
-    done = RUNNER.invoke(app, ["seal", str(folder), "--key", str(keys / "mine.pem"), "--trust-plugins"])
+    done = RUNNER.invoke(app, ["tools", "seal", str(folder), "--key", str(keys / "mine.pem"), "--trust-plugins"])
     assert done.exit_code == 0 and "signer: SHA-256 " in done.stdout, done.output
     return folder
 
@@ -182,7 +182,7 @@ def test_a_chain_made_anew_does_not_fit_the_seal(sealed: Path, keys: Path) -> No
 
 def test_a_run_that_does_not_verify_is_not_sealed(sealed: Path, keys: Path) -> None:
     (sealed / "audit.json").write_text("{")
-    done = RUNNER.invoke(app, ["seal", str(sealed), "--key", str(keys / "mine.pem"), "--trust-plugins"])
+    done = RUNNER.invoke(app, ["tools", "seal", str(sealed), "--key", str(keys / "mine.pem"), "--trust-plugins"])
     assert done.exit_code == 2 and "audit.json" in done.stderr
 
 

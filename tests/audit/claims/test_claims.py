@@ -178,11 +178,11 @@ def test_the_pdf_has_an_overview_with_verdicts_and_a_page_a_claim() -> None:
 
 def test_the_command_writes_a_pdf_and_a_table(tmp_path: Path) -> None:
     out = tmp_path / "made" / "claims.pdf"
-    done = CliRunner().invoke(app, ["claims", str(FOLDER / "class_counts.yaml"), "--out", str(out)])
+    done = CliRunner().invoke(app, ["dp", "claims", str(FOLDER / "class_counts.yaml"), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert out.read_bytes().startswith(b"%PDF") and "class-counts: Cannot be decided" in done.output
     assert "1 verdict: 0 holds under its assumptions, 0 refuted, 1 cannot be decided" in done.output
-    missing = CliRunner().invoke(app, ["claims", str(tmp_path / "none.yaml")])
+    missing = CliRunner().invoke(app, ["dp", "claims", str(tmp_path / "none.yaml")])
     assert missing.exit_code == 2 and "no file" in missing.output
 
 

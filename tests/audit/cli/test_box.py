@@ -180,7 +180,7 @@ def test_temporary_files_are_gone_and_a_folder_that_stayed_empty_too(tmp_path: P
 
 def test_libraries_do_not_complain_of_the_box(audited: Path) -> None:
     """joblib wants semaphores that lie outside."""
-    command = [sys.executable, "-m", "fedaudit", "budget", str(audited)]
+    command = [sys.executable, "-m", "fedaudit", "dp", "budget", str(audited)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from fedaudit.audit.cli.main import Kind, app
+from fedaudit.audit.cli.app import RENAMED
+from fedaudit.audit.cli.main import app
+from fedaudit.audit.cli.tools import Kind
 from fedaudit.audit.settings.catalog import SHELVES
 from tests.audit.tiny import TEXT
 
@@ -24,7 +27,33 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
-    assert "simulate" in done.stdout
+    assert "explain" in done.stdout
+
+
+def list_commands() -> list[str]:
+    """Every command, those of groups with the group's name before."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return [
+        " ".join(names)
+        for name, one in commands.items()
+        for names in ([(name, n) for n in one.commands] if hasattr(one, "commands") else [(name,)])
+    ]
+
+
+@pytest.mark.parametrize("group", ["", "dp", "phase", "tools"])
+def test_help_fits_on_one_screen_and_cuts_no_sentence(group: str) -> None:
+    done = RUNNER.invoke(app, [*group.split(), "--help"], terminal_width=80)
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert "..." not in done.stdout.replace("[ARGS]...", ""), done.stdout
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_command_that_was_renamed_ends_in_one_sentence_with_its_new_name(name: str) -> None:
+    done = RUNNER.invoke(app, [name, "runs/x", "--help"])
+    assert done.exit_code == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    new = [" ".join(words.split()[1:3]) for words in done.stderr.split("`")[3::2]]
+    assert new and set(new) <= set(list_commands()), done.stderr
 
 
 def test_checking_the_names_in_a_config_does_not_import_torch(tmp_path: Path) -> None:
@@ -48,7 +77,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
-    done = RUNNER.invoke(app, ["list", kind.value])
+    done = RUNNER.invoke(app, ["tools", "list", kind.value])
     assert done.exit_code == 0, done.output
     assert "cannot be loaded" not in done.stdout
     for line in done.stdout.splitlines():
@@ -61,10 +90,10 @@ def test_each_kind_that_can_be_listed_has_a_shelf() -> None:
 
 
 def test_cards_are_printed() -> None:
-    methods = RUNNER.invoke(app, ["list", "methods"]).stdout
+    methods = RUNNER.invoke(app, ["tools", "list", "methods"]).stdout
     assert "fedavg\tFedAvg\t" in methods and "arXiv:1602.05629" in methods
     assert "\tmodel_delta, control_delta\tglobal_model, control_global\t" in methods  # SCAFFOLD
-    attacks = RUNNER.invoke(app, ["list", "attacks"]).stdout
+    attacks = RUNNER.invoke(app, ["tools", "list", "attacks"]).stdout
     assert "\tserver, honest but curious; knows architecture, auxiliary data\tlocal_prototypes\t" in attacks
 
 
@@ -77,7 +106,7 @@ def test_show_prints_every_default(tmp_path: Path) -> None:
 
 
 def test_the_doctor_names_versions_device_and_cores() -> None:
-    done = RUNNER.invoke(app, ["doctor"])
+    done = RUNNER.invoke(app, ["tools", "doctor"])
     assert done.exit_code == 0, done.output
     rows = dict(line.split("\t", 1) for line in done.stdout.splitlines())
     assert rows["python"].startswith("3.") and rows["device"] and int(rows["cores"]) >= 1

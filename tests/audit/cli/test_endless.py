@@ -27,10 +27,10 @@ def write(folder: Path, rounds: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["run", "simulate"])
+@pytest.mark.parametrize("command", ["run", "phase simulate"])
 def test_a_training_of_weeks_is_not_started_unasked(command: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = RUNNER.invoke(app, [command, str(write(tmp_path, 900_000)), "--out", str(out)])
+    done = RUNNER.invoke(app, [*command.split(), str(write(tmp_path, 900_000)), "--out", str(out)])
     assert done.exit_code == 2 and "at most 24 h are allowed" in done.stderr, done.output
     assert "--hours " in done.stderr and not out.exists()
 

@@ -1,4 +1,4 @@
-"""`fedaudit list`: little imported, the same from the index as from importing, and readable."""
+"""`fedaudit tools list`: little imported, the same from the index as from importing, and readable."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def helping(kept: Path) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["models", "methods", "attacks"])  # the dearest to import
 def test_a_list_imports_little_more_than_help_and_nothing_heavy(kind: str, kept: Path, helping: set[str]) -> None:
-    listed = imported(["list", kind], kept)
+    listed = imported(["tools", "list", kind], kept)
     assert not {"torch", "torchvision", "numpy", "yaml", "rich.console"} & listed
     assert len(helping) < 250 and len(listed - helping) < 150
 

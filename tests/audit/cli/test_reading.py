@@ -93,9 +93,9 @@ def test_the_last_words_have_each_option_with_its_own_verdict(tmp_path: Path) ->
 
 
 def test_list_of_one_name_prints_its_whole_card_and_a_slip_gets_the_nearest() -> None:
-    code, said = invoke("list", "fedavg")
+    code, said = invoke("tools", "list", "fedavg")
     assert code == 0 and "kind: method" in said and "arXiv:1602.05629" in said and "\t" not in said
-    code, said = invoke("list", "fedagv")
+    code, said = invoke("tools", "list", "fedagv")
     assert code == 2 and "did you mean 'fedavg'?" in said
 
 

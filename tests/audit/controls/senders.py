@@ -1,7 +1,5 @@
 """Methods whose clients send other things under the name of prototypes than means of features."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -9,13 +7,14 @@ from torch.nn.functional import normalize
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.training.local import Trained
 
 
 class Sender(ReBaFL):
     """As ReBaFL; what each image adds and what is made of a class's rows [n, D] are the subclass's."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(ReBaFL.Config):
         mu: float = 0.0  # odd prototypes are sent and not trained with
 

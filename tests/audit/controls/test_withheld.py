@@ -1,7 +1,5 @@
 """A plant that a protection withholds counts as one that was not found: its reader saw nothing of it."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from fedaudit.attacks.people import Arrivals, People, Share, count_withheld
@@ -12,6 +10,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.people import bound_left
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.protection import Protection, Sending
 from tests.audit.controls.test_controls import ran
 
@@ -28,7 +27,7 @@ class Silent(Protection):
 
     title, source = "Silence", ""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         every: int = 1
 

@@ -17,7 +17,7 @@ Hook = SimpleNamespace
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Hook:
-    """What `fedaudit recorder flower` writes, executed where `flwr` is a stand-in."""
+    """What `fedaudit tools recorder flower` writes, executed where `flwr` is a stand-in."""
     flwr, serverapp = ModuleType("flwr"), ModuleType("flwr.serverapp")
     serverapp.Grid = object  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flwr", flwr)

@@ -210,7 +210,17 @@ def test_the_command_stops_warns_or_passes_and_signs_a_line(tmp_path: Path, key:
     np.savez(tmp_path / "own.npz", x=PART[0], y=PART[1])
     before, upload = trained()
     outbox, log = tmp_path / "outbox", tmp_path / "guard.jsonl"
-    given = ["guard", str(outbox), "--truth", str(tmp_path / "own.npz"), "--key", str(key), "--log", str(log)]
+    given = [
+        "tools",
+        "guard",
+        str(outbox),
+        "--truth",
+        str(tmp_path / "own.npz"),
+        "--key",
+        str(key),
+        "--log",
+        str(log),
+    ]
     write_message(outbox, "d", 0, "downlink", "server", ["client"], {"global_model": before})
     write_message(outbox, "a", 0, "uplink", "client/0", ["server"], counted(upload.state, upload.examples))
     assert CliRunner().invoke(app, given).exit_code == 0

@@ -6,7 +6,7 @@ what is wrong, or why nothing is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -31,6 +31,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedavgm import FedAvgM
 from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
@@ -62,7 +63,7 @@ class Rounds(RoundMethod):
 
     card = replace(FedAvg.card, title="Rounds", source="read from the documentation", uplink=(Kind.LOCAL_MODEL,))
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
         pass
 
@@ -745,7 +746,7 @@ class Counting(RoundMethod):
         FedAvg.card, title="Counting", source="read from the documentation", uplink=(Kind.LABEL_COUNTS,)
     )
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(LocalConfig):
         pass
 

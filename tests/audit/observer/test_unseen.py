@@ -1,6 +1,6 @@
 """A client's style is no membership: members are compared with examples of its own that it did not train on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,6 +22,7 @@ from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.data.population import populate
 from fedaudit.fl.partitions.iid import IID
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from tests.fl.worlds import data
 
@@ -33,7 +34,7 @@ class Handwriting(Dataset):
 
     title = "Handwriting"
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         pass
 

@@ -92,7 +92,8 @@ def attempt(path: Path, out: Path, seconds: float = PATIENCE, *, group: bool = F
             os.dup2(log.fileno(), 2)
             try:
                 if ranks:
-                    command = [*TORCHRUN, str(ranks), "-m", "fedaudit", "simulate", str(path), "--out", str(out)]
+                    simulate = ["-m", "fedaudit", "phase", "simulate", str(path), "--out", str(out)]
+                    command = [*TORCHRUN, str(ranks), *simulate]
                     if subprocess.run([*command, "--workers", "torchrun"]).returncode:
                         os._exit(9)
                 app(["run", str(path), "--out", str(out)])

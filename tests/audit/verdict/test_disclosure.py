@@ -115,11 +115,11 @@ def test_names_are_replaced_wherever_they_stand(whole: AuditResult) -> None:
 def test_what_is_withheld_goes_into_a_file_of_its_own(private: Made, tmp_path: Path) -> None:
     run, data = private
     annex, before = tmp_path / "annex.html", (run.path / "report.html").read_bytes()
-    done = RUNNER.invoke(app, ["report", str(run.path), "--annex", str(annex), "--data", f"npz={data}"])
+    done = RUNNER.invoke(app, ["phase", "report", str(run.path), "--annex", str(annex), "--data", f"npz={data}"])
     assert done.exit_code == 0, done.output
     assert annex.read_text().count("data:image/png") > 10
     assert (run.path / "report.html").read_bytes() == before
-    done = RUNNER.invoke(app, ["report", str(run.path), "--annex", str(tmp_path / "annex.pdf")])
+    done = RUNNER.invoke(app, ["phase", "report", str(run.path), "--annex", str(tmp_path / "annex.pdf")])
     assert done.exit_code == 2 and "hint: " in done.stderr
 
 
@@ -139,11 +139,11 @@ def test_shred_removes_what_is_of_people_and_leaves_the_audit(private: Made, tmp
     import shutil
 
     run = RunDir(Path(shutil.copytree(private[0].path, tmp_path / "run")))
-    done = RUNNER.invoke(app, ["shred", str(run.path)])
+    done = RUNNER.invoke(app, ["tools", "shred", str(run.path)])
     assert done.exit_code == 0 and "--yes" in done.output and run.artifacts.exists()
     files = run.files_of_people()
     kept = [path for path in run.path.rglob("*") if path.is_file() and path not in files]
-    done = RUNNER.invoke(app, ["shred", str(run.path), "--yes"])
+    done = RUNNER.invoke(app, ["tools", "shred", str(run.path), "--yes"])
     assert done.exit_code == 0, done.output
     assert not list(run.path.rglob("*.safetensors")) and not list(run.evidence.glob("*.json"))
     assert all(path.exists() for path in kept) and run.audit in kept and run.chain in kept

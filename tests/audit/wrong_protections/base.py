@@ -3,13 +3,12 @@
 One client's change of the model is one vector v: v <- v min(1, C / ||v||) + N(0, (z C)^2) per coordinate.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
 from fedaudit.fl.wire.protection import Payload, Protection, Sending
 
@@ -19,7 +18,7 @@ class Noising(Protection):
     source = "a test of the audit"
     kinds = (Kind.LOCAL_MODEL,)
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config:
         clip_norm: float = 1.0
         noise_multiplier: float = 1.0

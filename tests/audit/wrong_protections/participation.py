@@ -1,12 +1,12 @@
 """Wrong: who takes part, or when it ends, is not drawn as the ledger is told."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
+from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 
@@ -56,7 +56,7 @@ class LargestFirst(FedAvg):
 class StopsWhenGood(FedAvg):
     """Training ends once the clients' own loss, which never had noise, is low: the end tells of it."""
 
-    @dataclass(frozen=True, kw_only=True)
+    @settings
     class Config(FedAvg.Config):
         enough: float = 10.0
 

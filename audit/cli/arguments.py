@@ -1,0 +1,36 @@
+"""Arguments and options that several commands take."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from fedaudit.audit.settings.origin import is_received
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or quickstart")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
+Out = Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the config")]  # noqa: UP045
+Hours = Annotated[float, typer.Option(min=0, help="do not start a training that takes longer here")]
+Workers = Annotated[Optional[str], typer.Option(help="auto, or how many processes; 0: none")]  # noqa: UP045
+OtherConfig = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--config", help="use this config's settings for the phase"),
+]
+Data = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--data", metavar="NAME=PATH", help="your copy of what the folder's config reads elsewhere"),
+]
+Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the folder's own config names")]
+
+
+def is_of_others(given: Mapping[str, Any]) -> bool:
+    """Whether `run` was given a run folder, or a config that lies in one."""
+    config: Path = given["config"]
+    return config.is_dir() or is_received(config)
+
+
+def locate_run(given: Mapping[str, Any]) -> Path:
+    """Where `run` and `phase simulate` write."""
+    config: Path = given["config"]
+    return config if config.is_dir() else given.get("out") or Path("runs") / config.stem

@@ -1,0 +1,109 @@
+"""Commands that run one phase alone, with the run's own config or another."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fedaudit.audit.cli.app import phase, reader, say
+from fedaudit.audit.cli.arguments import (
+    ConfigFile,
+    Data,
+    Hours,
+    OtherConfig,
+    Out,
+    RunFolder,
+    Trust,
+    Workers,
+    is_of_others,
+    locate_run,
+)
+from fedaudit.fl.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.settings.config import Config
+
+
+@reader(phase, writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+def simulate(
+    config: ConfigFile,
+    out: Out = None,
+    workers: Workers = None,
+    hours: Hours = 24,
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
+    """Train the federation and record what crosses the wire."""
+    from fedaudit.audit.cli.audit import run_phases
+    from fedaudit.audit.cli.ending import describe_accuracy
+
+    folder = run_phases(config, out, workers, ["simulate"], hours, trust, data)
+    say(describe_accuracy(folder.history()))
+    say(f"run folder: {folder.path}")
+
+
+@reader(phase, writes=["run"], own=["config"], works=True)
+def attack(run: RunFolder, config: OtherConfig = None, data: Data = None, trust: Trust = False) -> None:
+    """Run the attacks on what was recorded."""
+    _repeat(run, "attack", config, data, trust)
+
+
+@reader(phase, writes=["run"], own=["config"], works=True)
+def account(run: RunFolder, config: OtherConfig = None, data: Data = None, trust: Trust = False) -> None:
+    """Add up the differential-privacy losses in the ledger."""
+    _repeat(run, "account", config, data, trust)
+
+
+@reader(phase, writes=["run"], own=["config"])
+def score(run: RunFolder, config: OtherConfig = None, data: Data = None, trust: Trust = False) -> None:
+    """Judge the evidence by the policy and write audit.json."""
+    _repeat(run, "score", config, data, trust)
+
+
+@reader(phase, writes=["run", "annex"], own=["config"])
+def report(
+    run: RunFolder,
+    config: OtherConfig = None,
+    annex: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="write what the report withholds into this HTML file, and nothing else"),
+    ] = None,
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
+    """Render audit.json, or with --annex what the report withholds."""
+    if annex is None:
+        _repeat(run, "report", config, data, trust)
+        return
+    from fedaudit.audit.phases.annex import render_annex
+    from fedaudit.fl.runtime import durable
+
+    if annex.suffix != ".html":
+        raise UserError(f"an annex is one page of HTML, got {annex}", hint="--annex annex.html")
+    folder, settings = _open_run(run, config, data, trust)
+    durable.write(annex, render_annex(folder, settings))
+    say(f"{annex}: pictures of people's data; keep it apart from the report")
+
+
+def _open_run(path: Path, other: Path | None, data: list[str] | None, trust: bool) -> "tuple[RunDir, Config]":
+    """Open a run folder with its own config or another."""
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.settings.received import parse_data
+
+    folder = RunDir.open(path)
+    if other is not None:
+        return folder, load_config(other)
+    return folder, folder.load_config(trust_plugins=trust, data=parse_data(data))
+
+
+def _repeat(path: Path, name: str, other: Path | None, data: list[str] | None, trust: bool) -> None:
+    """Run one phase of a folder once more, with its own config or another."""
+    from fedaudit.audit.cli.show import progress
+    from fedaudit.audit.phases.plan import execute
+
+    folder, config = _open_run(path, other, data, trust)
+    with progress() as report_progress:
+        execute(folder, config, [name], report_progress, skip_finished=False)
+    say(f"{name}: done, {folder.path}")

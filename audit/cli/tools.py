@@ -1,0 +1,86 @@
+"""Tools: what can be named in a config, what is installed, and recorders for federations elsewhere."""
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedaudit.audit.cli.app import command, reader, say, tools
+from fedaudit.fl.runtime.errors import UserError
+
+
+class Kind(StrEnum):
+    """What `tools list` can list."""
+
+    METHODS = "methods"
+    ATTACKS = "attacks"
+    DATASETS = "datasets"
+    PARTITIONS = "partitions"
+    AVAILABILITY = "availability"
+    MODELS = "models"
+    DEVICES = "devices"
+    ADVERSARIES = "adversaries"
+    AGGREGATORS = "aggregators"
+    PROTECTIONS = "protections"
+    CHECKS = "checks"
+    ACCOUNTANTS = "accountants"
+    SECTIONS = "sections"
+    RENDERERS = "renderers"
+
+
+class Hook(StrEnum):
+    """What a recorder hooks into."""
+
+    PLAIN = "plain"
+    FLOWER = "flower"
+    NVFLARE = "nvflare"
+    CHECKPOINTS = "checkpoints"
+
+
+@partial(command, tools)
+def list_(
+    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(Kind)}), or the name of one plugin")],
+) -> None:
+    """Print the plugins of a kind, or one of them."""
+    from fedaudit.audit.cli.cards import cards_of, show
+
+    show(*cards_of(what, list(Kind)))
+
+
+@reader(tools, when=lambda given: given.get("inbox") is not None)
+def doctor(
+    inbox: Annotated[Optional[Path], typer.Argument(metavar="INBOX", help="a recorded inbox")] = None,  # noqa: UP045
+) -> None:
+    """Say what is installed, or what can be audited of an inbox."""
+    if inbox is not None:
+        from fedaudit.audit.importing.summary import summary
+
+        for line in summary(inbox):
+            say(line)
+        return
+    from fedaudit.audit.cli.show import doctor as examine
+    from fedaudit.audit.cli.show import print_table
+
+    print_table(["what", "found"], examine())
+
+
+@partial(command, tools)
+def recorder(
+    hook: Annotated[Hook, typer.Argument(help="what it hooks into")],
+    out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")],
+) -> None:
+    """Write a recorder for your federation.
+
+    It is one file that needs numpy and safetensors, and nothing of fedaudit.
+    """
+    from fedaudit.audit.importing.recorders.files import source
+    from fedaudit.fl.runtime import durable
+
+    if out.exists():
+        raise UserError(f"{out} is there already", hint="choose another --out, or remove it")
+    if not out.parent.is_dir():
+        raise UserError(f"no folder {out.parent}", hint="name a file beside your app")
+    durable.write(out, source(hook.value).encode())
+    say(f"{out}: its first lines say what to add to your app")
