@@ -18,7 +18,8 @@ from tests.audit.tiny import TEXT
 RUNNER = CliRunner()
 PLAIN = "federation: {dataset: digits, clients: 4}\nmethod: {name: fedavg, rounds: 2}\nworkers: 0\n"
 EVIL = "open('owned', 'w').close()\nclass Evil: pass\n"
-COMMANDS = ("attack", "account", "score", "report", "check", "compare", "budget")
+PHASES = ("phase attack", "phase account", "phase score", "phase report")
+COMMANDS = (*PHASES, "check", "compare", "dp budget")
 
 
 @pytest.fixture
@@ -122,9 +123,9 @@ def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, he
     for beside in (here, folder):
         (beside / "evil.py").write_text(EVIL)
     for command in COMMANDS:
-        arguments = [command, str(folder)] if command != "compare" else [command, str(folder), str(folder)]
+        arguments = [*command.split(), *[str(folder)] * (2 if command == "compare" else 1)]
         result = RUNNER.invoke(app, arguments)
-        if command in ("attack", "account", "score", "report"):
+        if command in PHASES:
             assert result.exit_code == 2 and "names code of its own, 'evil:Evil'" in result.stderr, result.stderr
             assert "config.yaml:" in result.stderr and "--trust-plugins" in result.stderr
         assert not (here / "owned").exists() and "evil" not in sys.modules, command
