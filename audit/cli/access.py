@@ -70,5 +70,5 @@ def _data() -> Path:
 
 def _to_write(path: Path) -> Path:
     """The folder itself, or the one in which a file is put together and renamed."""
-    is_file = path.suffix in (".yaml", ".yml", ".pdf", ".svg", ".html") and not path.is_dir()
+    is_file = path.suffix in (".yaml", ".yml", ".pdf", ".svg", ".html", ".json", ".jsonl") and not path.is_dir()
     return path.absolute().parent if is_file else path.absolute()

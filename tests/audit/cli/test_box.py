@@ -156,8 +156,9 @@ def test_a_config_of_the_user_names_data_and_one_of_a_run_folder_does_not(tmp_pa
     assert data not in derive_access({"config": config}, writes=[], own=["config"]).reads
 
 
-def test_a_file_of_results_is_written_beside_others_of_its_folder(tmp_path: Path) -> None:
-    access = derive_access({"out": tmp_path / "claims.pdf"}, writes=["out"], own=[])
+@pytest.mark.parametrize("name", ["claims.pdf", "guard.jsonl", "vsa.json"])
+def test_a_file_of_results_is_written_beside_others_of_its_folder(name: str, tmp_path: Path) -> None:
+    access = derive_access({"out": tmp_path / name}, writes=["out"], own=[])
     assert access.writes == [tmp_path]
 
 
