@@ -14,24 +14,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedaudit.audits import Audit, Verdict, load, run
-    from fedaudit.fl.runtime.errors import UserError
-    from fedaudit.privacy import account, calibrate
-    from fedaudit.tables import Chart, Table
-
-__all__ = ["Audit", "Chart", "Table", "UserError", "Verdict", "account", "calibrate", "load", "run"]
+    from fedaudit.audits import Audit as Audit
+    from fedaudit.audits import Verdict as Verdict
+    from fedaudit.audits import load as load
+    from fedaudit.audits import run as run
+    from fedaudit.fl.runtime.errors import UserError as UserError
+    from fedaudit.privacy import account as account
+    from fedaudit.privacy import calibrate as calibrate
+    from fedaudit.single_attacks import AttackResult as AttackResult
+    from fedaudit.single_attacks import Reconstruction as Reconstruction
+    from fedaudit.single_attacks import attack as attack
+    from fedaudit.single_attacks import invert as invert
+    from fedaudit.sweeps import HardeningResult as HardeningResult
+    from fedaudit.sweeps import RobustnessResult as RobustnessResult
+    from fedaudit.sweeps import Sweep as Sweep
+    from fedaudit.sweeps import harden as harden
+    from fedaudit.sweeps import robustness as robustness
+    from fedaudit.sweeps import sweep as sweep
+    from fedaudit.tables import Chart as Chart
+    from fedaudit.tables import Table as Table
 
 _MODULES = {
-    "Audit": "fedaudit.audits",
-    "Chart": "fedaudit.tables",
-    "Table": "fedaudit.tables",
-    "UserError": "fedaudit.fl.runtime.errors",
-    "Verdict": "fedaudit.audits",
-    "account": "fedaudit.privacy",
-    "calibrate": "fedaudit.privacy",
-    "load": "fedaudit.audits",
-    "run": "fedaudit.audits",
+    "fedaudit.audits": ("Audit", "Verdict", "load", "run"),
+    "fedaudit.fl.runtime.errors": ("UserError",),
+    "fedaudit.privacy": ("account", "calibrate"),
+    "fedaudit.single_attacks": ("AttackResult", "Reconstruction", "attack", "invert"),
+    "fedaudit.sweeps": ("HardeningResult", "RobustnessResult", "Sweep", "harden", "robustness", "sweep"),
+    "fedaudit.tables": ("Chart", "Table"),
 }
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
@@ -39,8 +51,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("fedaudit")
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'fedaudit' has no attribute {name!r}")
 
 

@@ -24,7 +24,7 @@ from fedaudit.reports.questions import Question
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.result import Alternative, AuditResult, Figure, Finding, History
 from fedaudit.reports.section import Section
-from fedaudit.tables import Chart, Row, Table
+from fedaudit.tables import Chart, Row, Table, describe_evidence
 
 PAGE_HEIGHT = 900  # pixels of the decision page in a notebook
 
@@ -64,7 +64,7 @@ class Audit:
     def evidence(self) -> Table[tuple[str, Evidence]]:
         """One row a measurement: (id of its finding, the measurement)."""
         pairs = [(f.id, e) for f in self.result.findings for e in f.evidence]
-        return Table(pairs, _describe_evidence)
+        return Table(pairs, _describe_pair)
 
     @property
     def questions(self) -> Table[Question]:
@@ -136,7 +136,7 @@ def run(
     Raises:
         UserError: With what was found, what was expected and what to do next.
     """
-    made, name = _read_config(config)
+    made, name = read_config(config)
     if workers is not None:
         made = with_workers(made, str(workers))
     folder = RunDir.create(Path(out) if out is not None else Path("runs") / name)
@@ -156,7 +156,7 @@ def load(folder: str | Path, *, trust_plugins: bool = False) -> Audit:
     return Audit(folder)
 
 
-def _read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config, str]:
+def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config, str]:
     """The config and the name of its run folder."""
     if isinstance(given, str | Path):
         path = find_config(Path(given))
@@ -185,22 +185,9 @@ def _describe_finding(f: Finding) -> Row:
     }
 
 
-def _describe_evidence(pair: tuple[str, Evidence]) -> Row:
+def _describe_pair(pair: tuple[str, Evidence]) -> Row:
     finding, e = pair
-    low, high = e.interval or (None, None)
-    return {
-        "finding": finding,
-        "measure": e.measure,
-        "place": e.place,
-        "control": e.control,
-        "value": e.value,
-        "low": low,
-        "high": high,
-        "unit": e.unit,
-        "trials": e.trials,
-        "baseline": e.strongest.value if e.strongest else None,
-        "baseline_name": e.strongest.name if e.strongest else "",
-    }
+    return {"finding": finding, **describe_evidence(e)}
 
 
 def _describe_bound(b: PrivacyBound) -> Row:

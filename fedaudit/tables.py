@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.charts import svg
 from fedaudit.reports.format import plural
@@ -112,6 +113,23 @@ class Table(Sequence[R], Generic[R]):
             ", ".join(f"{k}={v!r}" for k, v in row.items() if v not in (None, "")) for row in self.to_dicts()
         ]
         return "\n".join([f"<{plural(len(lines), 'row')}>", *lines[:MOST_ROWS]])
+
+
+def describe_evidence(e: Evidence) -> Row:
+    """One measurement as a row."""
+    low, high = e.interval or (None, None)
+    return {
+        "measure": e.measure,
+        "place": e.place,
+        "control": e.control,
+        "value": e.value,
+        "low": low,
+        "high": high,
+        "unit": e.unit,
+        "trials": e.trials,
+        "baseline": e.strongest.value if e.strongest else None,
+        "baseline_name": e.strongest.name if e.strongest else "",
+    }
 
 
 def make_html(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -64,7 +64,7 @@ def plan(config: ConfigFile, data: Data = None) -> None:
 
 
 # Each adds its commands; `--help` lists them in this order.
-for _module in ("bring", "review", "read", "privacy", "phases", "tools", "seal", "shred", "guard"):
+for _module in ("bring", "review", "read", "search", "privacy", "phases", "tools", "seal", "shred", "guard"):
     importlib.import_module(f"fedaudit.audit.cli.{_module}")
 for _group in (dp, phase, tools):
     app.add_typer(_group)

@@ -39,6 +39,14 @@ from fedaudit.reports.result import Outcome
 MOST = 3  # variants
 
 
+class Proposal(NamedTuple):
+    """A protection that answers what was demonstrated."""
+
+    name: str
+    weight: int  # the ranks of the severities that it answers, added up
+    specs: tuple[PluginSpec, ...]  # the protection, after what has to be withheld for it
+
+
 class Leak(NamedTuple):
     """What one attack was seen to do."""
 
@@ -49,10 +57,19 @@ class Leak(NamedTuple):
 
 def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
     """Variants of a run that was attacked, those first that answer most; none where nothing was demonstrated."""
+    variants = [
+        Variant(name=p.name.replace("_", "-"), protections=(*p.specs, *list_own(config)))
+        for p in list_proposals(run, config)
+    ]
+    return tuple(_fit_budget(run, config, variants))
+
+
+def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
+    """Protections against what a run's attacks demonstrated, those first that answer most."""
     case = open_case(run, config)
     leaks = _list_leaks(run, config, case)
     norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
-    ranked = []
+    ranked = list[Proposal]()
     for name in catalog.names("protections"):
         cls: type[Protection] = catalog.load("protections", name)
         answered = [
@@ -65,12 +82,8 @@ def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
         if settings is None or any(p.name == name for p in config.protections):
             continue
         if specs := _make_act(PluginSpec(name=name, settings=settings), case):
-            ranked.append((-sum(leak.weight for leak in answered), name, specs))
-    variants = [
-        Variant(name=name.replace("_", "-"), protections=(*specs, *_own_protections(config)))
-        for _, name, specs in sorted(ranked, key=lambda r: r[:2])
-    ]
-    return tuple(_fit_budget(run, config, variants))
+            ranked.append(Proposal(name, sum(leak.weight for leak in answered), specs))
+    return sorted(ranked, key=lambda p: (-p.weight, p.name))
 
 
 def _propose(
@@ -79,7 +92,7 @@ def _propose(
     return cls.propose(Uploads(kinds=kinds, classes=len(data.classes), norms=norms))
 
 
-def _own_protections(config: Config) -> tuple[PluginSpec, ...]:
+def list_own(config: Config) -> tuple[PluginSpec, ...]:
     """What a variant keeps of the audit's own; recorded messages have been through theirs."""
     return config.protections if config.case == "simulated" else ()
 

@@ -64,7 +64,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
         Cell(name=v.name, folder=folder_of(run, v).path, config=config_of(run, config, v), phases=wanted)
         for v in variants
     ]
-    failures = _copy_messages(run, cells) if config.case == "recorded" else []
+    failures = copy_messages(run, cells, config)
     able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
     failures += run_cells(able, progress) if able else []
     # A verdict older than one of its variants is made again
@@ -74,10 +74,10 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
         raise complaint(failures, len(cells))
 
 
-def _copy_messages(run: RunDir, cells: Sequence[Cell]) -> list[Failure]:
-    """Pass the recorded messages through each variant's protections; those that they cannot pass have failed."""
+def copy_messages(run: RunDir, cells: Sequence[Cell], config: Config) -> list[Failure]:
+    """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
     failures = []
-    for cell in cells:
+    for cell in cells if config.case == "recorded" else ():
         try:
             folder = RunDir.create(cell.folder)
             folder.adopt(cell.config, phases(cell.config)[0].keys)

@@ -46,6 +46,7 @@ class CentralDP(Protection):
     title = "Central differential privacy (DP-FedAvg)"
     source = "arXiv:1710.06963, Alg. 1"
     kinds = (Kind.LOCAL_MODEL,)
+    strength = "noise_multiplier"
     central = True
     enforced_by = "server"  # its clip is done again on arrival
 

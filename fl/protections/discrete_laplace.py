@@ -36,6 +36,7 @@ class DiscreteLaplace(Protection):
     source = "Ghosh et al., STOC 2009"
     kinds = COUNTS
     answers = frozenset({Aim.ATTRIBUTE})
+    strength = "scale"
 
     @settings
     class Config:

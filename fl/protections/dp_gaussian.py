@@ -45,6 +45,7 @@ class DPGaussian(Protection):
     title = "Clipping and Gaussian noise"
     source = "arXiv:1710.06963, sec. 2"
     answers = frozenset({Aim.EXFILTRATION, Aim.INVERSION, Aim.MEMBERSHIP, Aim.RECONSTRUCTION})
+    strength = "noise_multiplier"
 
     @settings
     class Config:

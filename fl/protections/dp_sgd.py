@@ -19,6 +19,7 @@ class DPSGD(Protection):
     title = "DP-SGD in local training"
     source = "arXiv:1607.00133, Alg. 1"
     kinds = UPDATES
+    strength = "noise_multiplier"
 
     @settings
     class Config:

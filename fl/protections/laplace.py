@@ -27,6 +27,7 @@ from fedaudit.fl.wire.protection import Protection, Sending
 class Laplace(Protection):
     title = "Clipping and Laplace noise"
     source = "Dwork et al., TCC 2006, Prop. 1"
+    strength = "scale"
 
     @settings
     class Config:

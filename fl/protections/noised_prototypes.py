@@ -37,6 +37,7 @@ class NoisedPrototypes(Protection):
     title = "Noised prototypes of all classes"
     source = "Dwork et al., TCC 2006; arXiv:1710.06963, sec. 2"
     kinds = PAIR
+    strength = "noise_multiplier"
     after_noise = "noised sums are divided by noised counts, and these are rounded"
 
     @settings

@@ -25,6 +25,7 @@ class PrototypeThreshold(Protection):
     source = "Hundepool et al., Statistical Disclosure Control, 2012 (minimum frequency)"
     kinds = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
     answers = frozenset({Aim.INVERSION, Aim.MEMBERSHIP, Aim.ATTRIBUTE})
+    strength = "least"
 
     @settings
     class Config:

@@ -81,6 +81,8 @@ class Protection(Plugin):
     # who applies it: a compromised client leaves out what is the client's
     enforced_by: Literal["client", "server"] = "client"
     central: bool = False  # average() does something: only methods that take plain means will do
+    # the setting that is raised to protect more, where there is one
+    strength: str = ""
     # what it does to noised numbers afterwards, where that cannot be undone: no canary then sees the noise
     after_noise: str = ""
 

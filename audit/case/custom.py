@@ -1,0 +1,202 @@
+"""A case that a caller puts together of a network, messages and examples, to attack it without a federation.
+
+It is a recorded case (audit/case/recorded.py) whose network is a module in memory and whose examples are told
+apart by the caller, so attacks, controls and measures work on it as they do on any other.
+"""
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.population import content
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import Net, State, adapt, state_of
+from fedaudit.fl.recording.recorder import Recorder
+from fedaudit.fl.runtime.errors import UserError
+
+Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> what it sends, by kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdings:
+    """Examples, and who has them. No example may be a member and something else besides."""
+
+    members: Mapping[int, Arrays]  # of clients; without an entry where nobody said
+    nonmembers: Arrays  # nobody trained on them
+    auxiliary: Arrays  # an adversary has these
+
+    def join(self) -> tuple[Arrays, Examples]:
+        """All of them, one group after the other, and whose rows they are. Raises UserError for a copy."""
+        groups: list[tuple[str, Arrays]] = [(f"members of client {k}", part) for k, part in self.members.items()]
+        groups += [("nonmembers", self.nonmembers), ("auxiliary", self.auxiliary)]
+        ends = np.cumsum([0, *(len(part) for _, part in groups)])
+        rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+        _refuse_copies(groups[: len(self.members)], groups[len(self.members) :])
+        every = Arrays(
+            x=np.concatenate([part.x for _, part in groups]), y=np.concatenate([part.y for _, part in groups])
+        )
+        parts = dict(zip(self.members, rows, strict=False))
+        return every, Examples(parts=parts, reference=rows[-2], auxiliary=rows[-1])
+
+
+def _refuse_copies(members: Sequence[tuple[str, Arrays]], others: Sequence[tuple[str, Arrays]]) -> None:
+    trained = {content(x) for _, part in members for x in part.x}
+    for name, part in others:
+        if copies := sum(content(x) in trained for x in part.x):
+            raise UserError(
+                f"{copies:,} of {len(part):,} {name} are members too",
+                hint=f"leave them out of {name}: a measure of membership needs examples that nobody trained on",
+            )
+
+
+@dataclass(frozen=True)
+class CustomCase(RecordedCase):
+    """`net` has the weights that were sent; `joined` are its examples."""
+
+    net: nn.Module | None = None
+    joined: tuple[Arrays, Examples] | None = None
+
+    @cached_property
+    def make_net(self) -> "partial[Net]":
+        assert self.net is not None
+        return partial(redraw, self.net)
+
+    @cached_property
+    def data(self) -> Data:
+        assert self.joined is not None
+        stated, every = self.subject.examples, self.joined[0]
+        return Data(
+            train=every,
+            test=every.take(np.zeros(0, np.int64)),
+            classes=tuple(stated.classes),
+            mean=tuple(stated.mean),
+            std=tuple(stated.std),
+        )
+
+    @cached_property
+    def examples(self) -> Examples:
+        assert self.joined is not None
+        return self.joined[1]
+
+    def initial(self) -> State | None:
+        return None if self.net is None else state_of(adapt(self.net))
+
+
+def redraw(net: nn.Module) -> Net:
+    """A copy with weights drawn anew, by each layer's own `reset_parameters`.
+
+    Raises UserError for a layer that has weights of its own and no such method.
+    """
+    made = copy.deepcopy(net)
+    for name, layer in made.named_modules():
+        if next(layer.parameters(recurse=False), None) is not None and not hasattr(layer, "reset_parameters"):
+            raise UserError(
+                f"layer {name or 'the network'!r} ({type(layer).__name__}) has weights and no reset_parameters()",
+                hint="give it that method: shadow models begin with weights drawn anew",
+            )
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    return adapt(made)
+
+
+def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messages: Messages) -> None:
+    """Write what crossed the wire: the network to everybody, then what clients sent, in one round.
+
+    Where nobody sends anything the network is what was released of a training on the members' examples.
+    """
+    recorder, model = Recorder(folder), {Kind.GLOBAL_MODEL: state_of(adapt(net))}
+    if messages:
+        recorder.message(
+            round=0,
+            channel=Channel.DOWNLINK,
+            sender=SERVER,
+            receivers=("client",),
+            seen_by=("client", "server"),
+            payloads=model,
+            copies=len(messages),
+        )
+    for client, payloads in messages.items():
+        recorder.message(
+            round=0,
+            channel=Channel.UPLINK,
+            sender=Party.client(client),
+            receivers=("server",),
+            seen_by=("server",),
+            payloads=payloads,
+        )
+    if not messages:
+        recorder.provenance.pooled(members)
+        recorder.message(
+            round=0,
+            channel=Channel.RELEASE,
+            sender=SERVER,
+            receivers=("public",),
+            seen_by=("server", "public"),
+            payloads=model,
+        )
+    recorder.end_round(0)
+    recorder.manifest.close()
+
+
+def make_examples(name: str, given: Any, shape: tuple[int, ...] | None = None) -> Arrays:
+    """Examples given as (x, y), arrays or tensors. Raises UserError that names what is wrong.
+
+    Images are [N, C, H, W] from 0 to 1; labels are whole numbers [N] from 0. None: no examples of `shape`.
+    """
+    if given is None:
+        return Arrays(x=np.zeros((0, *(shape or (1, 1, 1))), np.float32), y=np.zeros(0, np.int64))
+    try:
+        x, y = (to_array(values) for values in given)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} are no pair of images and labels", hint=f"{name}=(x, y)") from error
+    if x.dtype == np.uint8:
+        x = x / np.float32(255)
+    if (
+        x.ndim != 4
+        or x.dtype.kind != "f"
+        or not np.isfinite(x).all()
+        or (x.size and (x.min() < 0 or x.max() > 1))
+    ):
+        raise UserError(
+            f"{name}: examples are {x.dtype} {list(x.shape)}, or leave 0 to 1",
+            hint="give images [N, channels, height, width] from 0 to 1; mean= and std= say what the model sees",
+        )
+    if shape is not None and x.shape[1:] != shape:
+        raise UserError(
+            f"{name}: examples are {list(x.shape[1:])}, and members {list(shape)}", hint="give them alike"
+        )
+    if y.shape != (len(x),) or y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
+        raise UserError(f"{name}: labels are {y.dtype} {list(y.shape)}", hint=f"{len(x):,} whole numbers from 0")
+    return Arrays(x=x.astype(np.float32), y=y.astype(np.int64))
+
+
+def to_array(values: Any) -> NDArray[Any]:
+    """An array of an array or a tensor."""
+    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+
+
+def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
+    """How many logits the network gives for an example of this shape. Raises UserError where it refuses one."""
+    try:
+        with torch.no_grad():
+            logits = copy.deepcopy(net).eval()(torch.zeros((1, *shape)))
+        return int(logits.shape[1])
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"the model refuses a batch of shape {[1, *shape]}: {reason}",
+            hint="it takes images [N, channels, height, width] and gives logits [N, classes]",
+        ) from error

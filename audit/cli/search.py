@@ -1,0 +1,88 @@
+"""Commands that run a config many times: protections that would be enough, and methods beside methods."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedaudit.audit.cli.app import app, reader, say
+from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_of_others, locate_run
+from fedaudit.fl.runtime.errors import UserError
+
+
+@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+def harden(
+    config: ConfigFile,
+    out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-hardened")] = None,  # noqa: UP045
+    workers: Workers = None,
+    data: Data = None,
+    trust: Trust = False,
+) -> None:
+    """Find protections that bring every finding below the policy.
+
+    Tries what answers the findings, alone and together, at several strengths; runs the best again whole, with
+    another seed; writes the config to run instead. An imported RUN is searched by its recorded messages.
+    Exit code 0 where a set was sufficient, 1 where none was.
+    """
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.audit.phases.harden import harden as search
+    from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.settings.config import with_workers
+    from fedaudit.audit.settings.received import parse_data
+
+    if config.is_dir() and out is not None:
+        raise UserError("a run folder is searched inside itself", hint="leave out --out")
+    if config.is_dir():
+        run = RunDir.open(config)
+        chosen = run.load_config(trust_plugins=trust, data=parse_data(data))
+    else:
+        chosen = load_config(config, data, trust_plugins=trust)
+        run = RunDir.create(out or Path("runs") / f"{config.stem}-hardened")
+    if workers is not None:
+        chosen = with_workers(chosen, workers)
+    with progress() as report_progress:
+        found = search(run, chosen, report_progress)
+    rows = [
+        [c.name, how, "" if c.accuracy is None else f"{c.accuracy:.1%}", ", ".join(c.above) or "none"]
+        for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))
+        for c in group
+    ]
+    print_table(["protections", "how", "accuracy", f"{found.bar} or worse"], rows)
+    say(found.sentence)
+    if found.config is not None:
+        say(f"run instead: fedaudit run {found.config}")
+    raise typer.Exit(1 if found.base.above and found.sufficient is None else 0)
+
+
+@reader(app, writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+def sweep(
+    config: ConfigFile,
+    methods: Annotated[list[str], typer.Option("--method", help="several; the first is compared with")],
+    seeds: Annotated[int, typer.Option(min=1, help="how many seeds, from 0")] = 3,
+    out: Annotated[Optional[Path], typer.Option(help="folder; default runs/NAME-sweep")] = None,  # noqa: UP045
+    figure: Annotated[Optional[Path], typer.Option(help="write the curves as SVG")] = None,  # noqa: UP045
+    workers: Workers = None,
+) -> None:
+    """Train methods over seeds and print their paired differences.
+
+    Everything but the method and the seed is the config's. Runs that ended are not made again.
+    """
+    from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.audit.phases.load import find_config, load_config
+    from fedaudit.audit.phases.sweep import compare_methods, draw_accuracies, run_sweep
+    from fedaudit.fl.runtime import durable
+    from fedaudit.reports.charts import svg
+
+    base = load_config(find_config(config)).model_dump(exclude_unset=True) | {"attacks": [], "variants": []}
+    folder = out or Path("runs") / f"{config.stem}-sweep"
+    with progress() as report_progress:
+        runs = run_sweep(
+            base, {m: {"name": m} for m in methods}, range(seeds), folder, report_progress, workers=workers
+        )
+    print_table(["method", "seed", "accuracy"], [[r.method, str(r.seed), f"{r.accuracy:.2%}"] for r in runs])
+    for d in compare_methods(runs):
+        between = "" if d.interval is None else f" ({d.interval[0]:+.2%} to {d.interval[1]:+.2%})"
+        say(f"{d.method} beyond {d.compared_with}: {d.mean:+.2%}{between}")
+    if figure is not None:
+        durable.write(figure, svg(draw_accuracies(runs)))

@@ -1,0 +1,287 @@
+"""Hardening: which protections, at which strength, bring every finding below the policy's bar at the least cost.
+
+What answers the findings of an audited run is tried alone and together, at several strengths
+(Protection.strength). The search is successive halving (Jamieson, Talwalkar, AISTATS 2016): each stage attacks
+what is left with more of the attacks that graded a finding, cheapest first, and keeps the better half. Candidates
+share what an earlier stage trained. Screening proves nothing: the best candidate is run again whole, with another
+seed and all attacks, and only that run may be called sufficient; where it is not, the next best is. Of a recorded
+federation there is one seed, and its messages pass through the protections.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedaudit.attacks.evidence import Series
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.cells import Cell, run_cells
+from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.options import list_own, list_proposals
+from fedaudit.audit.phases.plan import Progress, finished, phases
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.variants import config_of, copy_messages, execute_all
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.resolve import dump, resolve
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity
+
+FACTORS = (1, 4, 16)  # strengths that are tried, as multiples of what is proposed
+TOGETHER = 3  # protections in a candidate, at most
+MOST = 12  # candidates
+VERIFIED = 2  # candidates that are run again whole, at most
+SCREENED = ("import", "simulate", "attack", "account", "score")
+HARDENED = "hardened.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Protections that were tried, and what an audit of them came to."""
+
+    name: str
+    protections: tuple[PluginSpec, ...]
+    accuracy: float | None  # of the last model; None: there is none
+    above: tuple[str, ...]  # ids of findings at or above the bar
+    worst: Severity
+    stage: int  # how many stages of the search it lived through
+    screened: tuple[str, ...] = ()  # ids of the attacks' findings that it was asked about
+    epsilon: float | None = None  # the least that is verified towards the server
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The better the smaller: fewer findings, milder ones, less accuracy lost, fewer protections."""
+        return len(self.above), self.worst.rank, -(self.accuracy or 0.0), len(self.protections)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardening:
+    """What a search came to."""
+
+    base: Candidate
+    tried: tuple[Candidate, ...]
+    verified: tuple[Candidate, ...]  # run again whole, in the order in which they were
+    sufficient: Candidate | None  # the one of these that leaves nothing at or above the bar
+    unmended: tuple[str, ...]  # ids of the findings that every candidate leaves
+    bar: Severity
+    seed: int | None  # of the verifying runs; None: a recorded federation has no other
+    config: Path | None  # what to run instead
+
+    @property
+    def sentence(self) -> str:
+        """What was found, for a reader."""
+        if not self.base.above:
+            return f"Nothing is {self.bar} or worse as it is: there is nothing to mend."
+        if self.sufficient is None:
+            left = f" Nothing that was tried ends {', '.join(self.unmended)}." if self.unmended else ""
+            return f"None of {len(self.tried)} sets of protections was sufficient.{left}"
+        lost = ""
+        if self.base.accuracy is not None and self.sufficient.accuracy is not None:
+            lost = f", at an accuracy of {self.sufficient.accuracy:.1%} where it was {self.base.accuracy:.1%}"
+        how = "with all attacks" if self.seed is None else f"with seed {self.seed} and all attacks"
+        return f"{self.sufficient.name} leaves nothing that is {self.bar} or worse{lost}: run again {how}."
+
+
+def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
+    """Audit the config where that was not done, search, verify, and write the config to run instead.
+
+    Folders tried/NAME and verified/NAME lie in `run`; a search that was killed goes on where it was.
+    Raises UserError where the audit cannot run.
+    """
+    if not finished(run, config):
+        config = overridden(config, {"variants": [], "matrix": None, "absence": None}, where="harden")
+        execute_all(run, config, [p.name for p in phases(config)], progress)
+    bar = load_policy(config.locate_policy()).bar
+    first = read_result(run)
+    base = summarise("as audited", config.protections, first, bar)
+    if not base.above:
+        return _end(run, config, base, (), (), bar)
+    tried = search(run, config, first, bar, progress)
+    last = max((c.stage for c in tried), default=0)
+    able = [c for c in tried if c.stage == last and not c.above]
+    verified = list[Candidate]()
+    for candidate in sorted(able, key=lambda c: c.rank)[:VERIFIED]:
+        verified.append(_verify(run, config, candidate, bar, progress))
+        if not verified[-1].above:
+            break
+    return _end(run, config, base, tried, verified, bar)
+
+
+def search(
+    run: RunDir, config: Config, first: AuditResult, bar: Severity, progress: Progress
+) -> tuple[Candidate, ...]:
+    """Every candidate, as far as it came; the best half of each stage goes on to the next."""
+    graded = [f.id for f in list_above(first, bar) if f.source == "attack"]
+    seconds = choose(config, open_case(run, config)).seconds
+    attacks = sorted((label for label in graded if label in seconds), key=lambda label: seconds[label])
+    left = [Variant(name=name, protections=specs) for name, specs in list_candidates(run, config)]
+    ended = dict[str, Candidate]()
+    for stage, names in enumerate(list_stages(attacks), start=1):
+        cells = [_make_cell(run, config, v, names) for v in left]
+        failures = {f.name for f in (*copy_messages(run, cells, config), *run_cells(cells, progress))}
+        for variant, cell in zip(left, cells, strict=True):
+            if variant.name not in failures:
+                result = read_result(RunDir(cell.folder))
+                ended[variant.name] = summarise(variant.name, variant.protections, result, bar, stage, names)
+        kept = sorted((v for v in left if v.name not in failures), key=lambda v: ended[v.name].rank)
+        left = kept[: max(VERIFIED, math.ceil(len(kept) / 2))]
+    return tuple(ended.values())
+
+
+def list_candidates(run: RunDir, config: Config) -> list[tuple[str, tuple[PluginSpec, ...]]]:
+    """Sets of protections by name, each at every strength; those first that answer most."""
+    proposals = list_proposals(run, config)
+    sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
+    sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
+    found = list[tuple[str, tuple[PluginSpec, ...]]]()
+    for chosen in sets:
+        for factor in FACTORS:
+            specs = [strengthen(spec, factor) for p in chosen for spec in p.specs]
+            unlike = {spec.name: spec for spec in specs}  # two may withhold the same
+            name = "-".join(p.name.replace("_", "-") for p in chosen)[:36] + (f"-x{factor}" if factor > 1 else "")
+            entry = name, (*unlike.values(), *list_own(config))
+            if all(entry[1] != other for _, other in found) and not _clashes(config, run, entry[1]):
+                found.append(entry)
+    alone = [e for e in found if e[0].count("-x") == 0]
+    return (alone + [e for e in found if e not in alone])[:MOST]
+
+
+def strengthen(spec: PluginSpec, factor: int) -> PluginSpec:
+    """The same protection, so many times as strong; as it is where it has no strength."""
+    cls = catalog.load("protections", spec.name)
+    if not cls.strength:
+        return spec
+    value = spec.settings.get(cls.strength, getattr(cls.Config, cls.strength, 1))
+    return PluginSpec(name=spec.name, settings={**spec.settings, cls.strength: value * factor})
+
+
+def list_stages(attacks: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Labels of the attacks of each stage: one, twice as many each time, all."""
+    number = 1
+    while number < len(attacks):
+        yield tuple(attacks[:number])
+        number *= 2
+    yield tuple(attacks)
+
+
+def list_above(result: AuditResult, bar: Severity) -> list[Finding]:
+    """Findings that are demonstrated at or above the bar."""
+    return [f for f in result.findings if f.outcome is Outcome.DEMONSTRATED and f.severity.rank >= bar.rank]
+
+
+def summarise(
+    name: str,
+    protections: Sequence[PluginSpec],
+    result: AuditResult,
+    bar: Severity,
+    stage: int = 0,
+    screened: Sequence[str] = (),
+) -> Candidate:
+    """What an audit came to, in the numbers that candidates are ranked by."""
+    above = list_above(result, bar)
+    shown = [f.severity for f in result.findings if f.outcome is Outcome.DEMONSTRATED]
+    accuracies = [h.accuracy for h in result.history if h.accuracy is not None]
+    bounds = [b.epsilon for b in result.bounds if b.observer == "server" and str(b.status) == "verified"]
+    return Candidate(
+        name=name,
+        protections=tuple(protections),
+        accuracy=accuracies[-1] if accuracies else None,
+        above=tuple(f.id for f in above),
+        worst=max(shown, key=lambda s: s.rank, default=Severity.NONE),
+        stage=stage,
+        screened=tuple(screened),
+        epsilon=min((b for b in bounds if b is not None), default=None),
+    )
+
+
+def draw_candidates(hardening: Hardening) -> Figure:
+    """Accuracy and findings of every candidate: those at the lower right are the ones to take."""
+    groups = {"as audited": [hardening.base], "screened": hardening.tried, "run again whole": hardening.verified}
+    series = [
+        Series(name=name, x=[float(c.accuracy or 0) for c in group], y=[float(c.worst.rank) for c in group])
+        for name, group in groups.items()
+        if group
+    ]
+    ladder = ", ".join(f"{s.rank} {s}" for s in reversed(Severity))
+    return Figure(
+        id="hardening",
+        kind="points",
+        title="What protections leave and cost",
+        caption=f"Worst severity that was demonstrated ({ladder}) beside the accuracy of the last model.",
+        alt="; ".join(f"{c.name}: accuracy {c.accuracy or 0:.3f}, {c.worst}" for g in groups.values() for c in g),
+        x_label="accuracy",
+        y_label="worst severity",
+        series=series,
+    )
+
+
+def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collection[str]) -> Cell:
+    """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
+    screened = config_of(run, config, variant.model_copy(update={"attacks": tuple(attacks)}))
+    changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
+    changed = overridden(screened, changes, where=f"candidate {variant.name}")
+    wanted = tuple(p.name for p in phases(changed) if p.name in SCREENED)
+    return Cell(name=variant.name, folder=run.inside(f"tried/{variant.name}"), config=changed, phases=wanted)
+
+
+def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, progress: Progress) -> Candidate:
+    """The whole audit of a candidate, with another seed where there can be one."""
+    changed = config_of(run, config, Variant(name=candidate.name, protections=candidate.protections))
+    if config.case == "simulated":
+        changed = overridden(changed, {"seed": config.seed + 1}, where="harden")
+    folder = RunDir.create(run.inside(f"verified/{candidate.name}"))
+    cell = Cell(
+        name=candidate.name, folder=folder.path, config=changed, phases=tuple(p.name for p in phases(changed))
+    )
+    if failures := [*copy_messages(run, [cell], config), *run_cells([cell], progress)]:
+        raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
+    return summarise(candidate.name, candidate.protections, read_result(folder), bar)
+
+
+def _end(
+    run: RunDir,
+    config: Config,
+    base: Candidate,
+    tried: Sequence[Candidate],
+    verified: Sequence[Candidate],
+    bar: Severity,
+) -> Hardening:
+    sufficient = next((c for c in verified if not c.above), None)
+    written = None
+    if sufficient is not None:
+        specs = [p.model_dump() for p in sufficient.protections]
+        written = run.path / HARDENED
+        run.write(written, dump(resolve(overridden(config, {"protections": specs}, where="harden"))).encode())
+    return Hardening(
+        base=base,
+        tried=tuple(tried),
+        verified=tuple(verified),
+        sufficient=sufficient,
+        unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
+        bar=bar,
+        seed=config.seed + 1 if config.case == "simulated" else None,
+        config=written,
+    )
+
+
+def _is_left_by_all(finding: str, tried: Sequence[Candidate]) -> bool:
+    """Whether every candidate that was asked about a finding leaves it; no attack asks about a disclosure."""
+    by_attack = {id for c in tried for id in c.screened}
+    asked = [c for c in tried if finding in c.screened or finding not in by_attack]
+    return bool(asked) and all(finding in c.above for c in asked)
+
+
+def _clashes(config: Config, run: RunDir, specs: Sequence[PluginSpec]) -> bool:
+    """Whether the federation refuses to run with these protections together."""
+    try:
+        changed = config_of(run, config, Variant(name="x", protections=tuple(specs)))
+        case = open_case(run, changed)
+        return any(p.refuses(case.card.uplink) for p in case.protections) and config.case == "simulated"
+    except UserError:
+        return True

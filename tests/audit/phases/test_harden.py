@@ -1,0 +1,128 @@
+"""The search for protections: what it tries, what it believes, and what it says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import harden as phases_harden
+from fedaudit.audit.phases.harden import (
+    Candidate,
+    Hardening,
+    draw_candidates,
+    harden,
+    list_above,
+    list_stages,
+    strengthen,
+)
+from fedaudit.audit.phases.load import load_config, make_config
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.reports.result import Severity
+
+SETTINGS: dict[str, Any] = {
+    "federation": {
+        "dataset": "digits",
+        "clients": 5,
+        "partition": {"name": "dirichlet", "alpha": 0.5},
+        "model": {"name": "mlp", "hidden": [16]},
+        "holdout": {"auxiliary": 0.3, "reference": 0.3},
+    },
+    "method": {"name": "rebafl", "rounds": 1, "lr": 0.05, "local_epochs": 1},
+    "replay": {"groups": 10, "sizes": [1, 2]},
+    "attacks": ["count_recovery"],
+    "noise_audit": {"play": False},
+    "report": {"formats": ["json"]},
+    "device": "cpu",
+    "workers": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("harden") / "run"
+
+
+@pytest.fixture(scope="module")
+def hardened(folder: Path) -> Iterator[Hardening]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phases_harden, "MOST", 4)
+        yield harden(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None)
+
+
+def test_exact_counts_are_mended_and_the_proof_is_a_run_of_its_own(hardened: Hardening, folder: Path) -> None:
+    assert "count_recovery" in hardened.base.above and hardened.tried
+    assert hardened.sufficient is not None and not hardened.sufficient.above
+    verifying = RunDir.open(folder / "verified" / hardened.sufficient.name)
+    assert verifying.load_config().seed == hardened.seed == SETTINGS.get("seed", 7) + 1
+    assert not list_above(read_result(verifying), hardened.bar)
+    assert list_above(read_result(RunDir.open(folder)), hardened.bar)
+    assert "run again with seed 8 and all attacks" in hardened.sentence
+
+
+def test_the_config_to_run_is_the_one_that_was_proved(hardened: Hardening) -> None:
+    assert hardened.config is not None and hardened.sufficient is not None
+    written = load_config(hardened.config)
+    proved = {p.name: p.settings for p in hardened.sufficient.protections}
+    stated = {p.name: p.settings for p in written.protections}
+    assert stated.keys() == proved.keys()
+    assert all(stated[name].items() >= settings.items() for name, settings in proved.items())
+    assert written.seed == 7 and written.method.name == "rebafl"
+
+
+def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -> None:
+    trained = {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.jsonl")}
+    again = harden(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None)
+    assert again == hardened
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.jsonl")} == trained
+
+
+def test_every_candidate_is_drawn(hardened: Hardening) -> None:
+    drawn = draw_candidates(hardened)
+    points = sum(len(s.x) for s in drawn.series)
+    assert points == 1 + len(hardened.tried) + len(hardened.verified)
+
+
+def candidate(name: str, *above: str, screened: tuple[str, ...] = ()) -> Candidate:
+    return Candidate(
+        name=name,
+        protections=(),
+        accuracy=0.5,
+        above=above,
+        worst=Severity.HIGH if above else Severity.NONE,
+        stage=1,
+        screened=screened,
+    )
+
+
+def test_screening_alone_is_never_sufficient() -> None:
+    kept = {"bar": Severity.HIGH, "seed": 8, "config": None, "unmended": ()}
+    doubtful = Hardening(
+        base=candidate("as audited", "leak"),
+        tried=(candidate("noise", screened=("leak",)),),
+        verified=(candidate("noise", "leak"),),
+        sufficient=None,
+        **kept,  # type: ignore[arg-type]
+    )
+    assert doubtful.sentence == "None of 1 sets of protections was sufficient."
+    clean = Hardening(base=candidate("as audited"), tried=(), verified=(), sufficient=None, **kept)  # type: ignore[arg-type]
+    assert "nothing to mend" in clean.sentence
+
+
+@pytest.mark.parametrize("name", catalog.names("protections"))
+def test_a_strength_is_a_setting_of_its_protection(name: str) -> None:
+    cls = catalog.load("protections", name)
+    stronger = strengthen(PluginSpec(name=name), 4)
+    if not cls.strength:
+        assert stronger == PluginSpec(name=name)
+    else:
+        assert stronger.settings[cls.strength] == 4 * getattr(cls.Config, cls.strength)
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (9, [1, 2, 4, 8, 9])])
+def test_stages_end_with_all_attacks(number: int, sizes: list[int]) -> None:
+    attacks = [f"attack-{i}" for i in range(number)]
+    assert [len(names) for names in list_stages(attacks)] == sizes
