@@ -1,4 +1,4 @@
-"""Audits of the systems that a reader of the documentation wrote (read_from_docs.yaml).
+"""Audits of the systems that readers of the documentation wrote (read_from_docs.yaml, more_from_docs.yaml).
 
 python -m tests.audit.noise_audit.unseen [NAME ...] prints what is said of each, and which are missed.
 """
@@ -21,11 +21,11 @@ from fedaudit.fl.ledger import read
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 
-FILE = Path(__file__).with_name("read_from_docs.yaml")
+FILES = [Path(__file__).with_name(name) for name in ("read_from_docs.yaml", "more_from_docs.yaml")]
 
 
 class System(NamedTuple):
-    """One entry of the file."""
+    """One entry of a file."""
 
     name: str
     wrong: bool
@@ -35,8 +35,7 @@ class System(NamedTuple):
 
 
 def read_systems() -> list[System]:
-    entries = yaml.safe_load(FILE.read_text())
-    return [System(**entry) for entry in entries]
+    return [System(**entry) for file in FILES for entry in yaml.safe_load(file.read_text())]
 
 
 def audit_system(system: System) -> list[PrivacyBound]:
