@@ -135,6 +135,7 @@ def _check_coverage(
     for r in releases:
         found[r.round, r.kind].append(r)
     sent = {x.round for x in traffic}
+    relayed = {(x.round, x.kind) for x in traffic if x.channel == Channel.RELAY}
     if settled & {x.kind for x in traffic} and not settled & {r.kind for r in releases}:
         yield Issue("coverage", "the method noises what it sends itself, and the ledger has no line of that")
     for x in traffic:
@@ -153,6 +154,8 @@ def _check_coverage(
         for r in own:
             missing = {*(s.partition("/")[0] for s in x.seen_by), "client", "public"} - later
             missing -= {o.partition("/")[0] for o in r.observers}
+            if x.channel == Channel.UPLINK and (x.round, x.kind) in relayed:  # it may be the line of a relay
+                missing.discard("server")
             if missing:
                 text = (
                     f"{_describe_line(r)} leaves out {', '.join(sorted(missing))}, who read it or what came of it"

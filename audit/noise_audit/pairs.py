@@ -28,6 +28,7 @@ Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
 Tried = tuple[str, probes.Sent, probes.Sent | None, Cohort]  # its name, the client's messages, others', who
 DIRECTIONS = (probes.constant, probes.alternating, probes.one_array, probes.each_alike)
 STEPS = 12  # numbers of examples that are left out
+QUIET = probes.Sent((1e-3,))  # which a rule may make as long as others'
 GRID = 12  # norms near the clip where one client is tried at a time
 SPARE = 12  # records of one client
 CROWD = 20  # clients of the largest cohort, spread over all
@@ -175,6 +176,7 @@ class Pairs:
             ("with all clients", probes.Sent(far, probes.each_alike), None, everybody),
             ("with all others at the clip along it", probes.Sent(far), clipped, everybody),
             ("with all others at the clip against it", probes.Sent(far), clipped.opposite(), everybody),
+            ("next to nothing, with all others at the clip", QUIET, clipped.opposite(), everybody),
             ("with half of the others at the clip along it", probes.Sent(far), clipped, some),
         ]
         for start in range(0, GRID, self.rounds):
@@ -215,9 +217,13 @@ class Pairs:
             alone = len(touched) == 1
             factor = allow_replaced_client if alone else allow_replaced_clients
             yield Pair(neighbour.name, Side(), Side(neighbour), factor, touched, trained, another_seed=not alone)
+        touched = frozenset({k})
         rising, falling = (Side(probe=probes.Measurements(k, factor)) for factor in (10.0, 0.1))
         name = f"loss and time of client {k} rising tenfold a round, or falling"
-        yield Pair(name, falling, rising, allow_replaced_client, frozenset({k}), True)
+        yield Pair(name, falling, rising, allow_replaced_client, touched, True)
+        least, most = (Side(probe=probes.Measurements(k, 1.0, start)) for start in (probes.CALM / 10, 10.0))
+        name = f"loss and time of client {k} the least of all, or the largest"
+        yield Pair(name, least, most, allow_replaced_client, touched, True)
 
     def _choose_records(self) -> list[list[tuple[int, int]]]:
         """Holders and rows of a few records: of what most clients hold, and of the client heard most."""

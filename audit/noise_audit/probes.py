@@ -129,16 +129,17 @@ class Messages(Probe):
 
 @dataclass
 class Measurements(Probe):
-    """A client of whose training a loss and a time are measured that grow, or fall, `factor` times a round.
+    """A client whose loss and time are measured as `start`, and grow or fall `factor` times a round.
 
     Those of others are next to nothing, so that sums and means follow it.
     """
 
     client: int
     factor: float
+    start: float = 1.0
 
     def measured(self, round: int, client: int, value: float) -> float:
-        return self.factor**round if client == self.client else CALM
+        return self.start * self.factor**round if client == self.client else CALM
 
 
 class Masks(Probe):

@@ -127,8 +127,8 @@ class UploadsTwiceWhenFar(Rounds):
 
 
 class CompressesWell(Rounds):
-    """Wrong towards the server: uploads are coded, and the number of bytes, which everybody on the line sees, is
-    that of the changes that are not small, counted before clip and noise."""
+    """Correct, although meant as wrong: uploads are coded in a number of bytes that depends on their clean
+    changes; a protection makes plain arrays of them, which are sent in as many bytes as they take."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         start = {k: v.cpu() for k, v in client.start.items()}
@@ -206,13 +206,12 @@ class Relaying(Rounds):
         tally, model = Tally(selected=len(selected)), state["model"]
         message = federation.wire.broadcast(t, self.broadcast(state), selected)
         federation.workers.everywhere("begin", t, message)
-        empty: Tree = {}
-        replies = list(federation.workers.map("train", [(k, empty, empty) for k in answering]))
-        trained = dict(zip(answering, replies, strict=True))
-        for k, following in pairwise(answering):
-            federation.wire.relay(t, dict(trained[k].message), k, following)
-        uploads = []
-        for k, reply in trained.items():
+        uploads: list[State] = []
+        handed: Message = {}
+        for k, following in pairwise([*answering, None]):
+            [reply] = federation.workers.map("train", [(k, {}, self.go_on(handed))])
+            if following is not None:
+                handed = federation.wire.relay(t, dict(reply.message), k, following) or {}
             received = federation.wire.uplink(t, reply.message, k, message)
             if received is not None:
                 tally.heard.add(k)
@@ -223,6 +222,10 @@ class Relaying(Rounds):
             mean = federation.wire.average(t, model, mean, tally.delivered, len(federation.parts))
         federation.tally = tally
         return state | {"model": mean}
+
+    def go_on(self, handed: Message) -> Message:
+        """Say what a client starts from, given what it was handed: the server's model as ever."""
+        return {}
 
 
 class RelaysUnderCentral(Relaying):
@@ -297,7 +300,8 @@ class SpeedsUpWhenTheyAgree(SaidToSum):
 
 class CountsLitPixels(Net):
     """Wrong towards the server: beside its weights the model keeps how many bright pixels it has seen in
-    training, a whole number, which is sent with the weights and which no noise fits."""
+    training, a whole number, which is sent with the weights and which no noise fits. Correct towards clients
+    under central noise, whose server keeps the number that it had."""
 
     def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
         super().__init__(shape, classes)
@@ -401,6 +405,14 @@ class LargestTenth(Rounds):
 class RelaysNoised(Relaying):
     """Correct under a client's own noise: what a client hands on is clipped, noised and listed like an upload,
     and the bound towards clients counts it."""
+
+
+class GoesOnFromRelay(Relaying):
+    """Correct under a client's own noise: a client goes on from the model that it was handed, and uploads the
+    outcome; so the server reads of what was handed on as well, and its bound has to count that."""
+
+    def go_on(self, handed: Message) -> Message:
+        return {Kind.GLOBAL_MODEL: handed[Kind.LOCAL_MODEL]} if handed else {}
 
 
 class UploadsTwice(Rounds):
