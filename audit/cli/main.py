@@ -6,6 +6,7 @@ cannot tell. 2 is an error, of any command.
 
 import importlib
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -61,6 +62,15 @@ def plan(config: ConfigFile, data: Data = None) -> None:
 
     for line in preflight(load_config(config, data)):
         say(line)
+
+
+@reader(writes=["out"], target=lambda given: given["out"], works=True)
+def demo(out: Annotated[Path, typer.Option(help="run folder")] = Path("runs/demo")) -> None:
+    """Audit a small federation: a finished report in half a minute."""
+    from fedaudit.audit.cli.audit import finish_audit
+    from fedaudit.audit.phases.load import SHIPPED
+
+    finish_audit(SHIPPED / "demo.yaml", out)
 
 
 # Each adds its commands; `--help` lists them in this order.
