@@ -151,7 +151,7 @@ class Knowledge:
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
     player: "Player | None" = None  # granted with the architecture and images, where clients' code is known
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
-    device: str = "cpu"
+    device: str = "cpu"  # where the architecture's models lie, and what attacks train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +184,7 @@ class GeneratorArchitecture(Protocol):
 
     latent: int  # dimension of z
     classes: int  # 0: the generator cannot be wanted a class
+    device: str  # where it trains, and what maker() works on
 
     # a differentiable function of torch tensors z [n, latent] and labels [n]: images in [0, 1]
     def maker(self, weights: Mapping[str, NDArray[Any]]) -> Any: ...

@@ -80,7 +80,7 @@ def fit(
     """
     import torch
 
-    order = torch.randperm(examples, generator=generator)
+    order = torch.randperm(examples, generator=generator).to(find_device(module))
     held, used = order[: examples // 10], order[examples // 10 :]
     per_epoch = -(-len(used) // training.batch)
     epochs = max(training.epochs, -(-training.least_steps // per_epoch))
@@ -101,7 +101,14 @@ def fit(
     module.load_state_dict(kept)
 
 
-def tensor(array: Floats, device: str) -> "Tensor":
+def tensor(array: Floats, device: "str | torch.device") -> "Tensor":
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device)
+
+
+def find_device(module: "nn.Module") -> "torch.device":
+    """Where its weights lie; the processor where it has none."""
+    import torch
+
+    return next((p.device for p in module.parameters()), torch.device("cpu"))

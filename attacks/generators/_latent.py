@@ -66,8 +66,9 @@ class LatentSearch:
         s, latent = self._settings, self._known.latent
         make = self._known.maker(self._weights)
         stream = torch.Generator().manual_seed(self._seed)
-        pool = _on_sphere(torch.randn(s.pool, latent, generator=stream))
-        queried = torch.arange(s.pool) % max(1, self._known.classes)
+        place = self._known.device
+        pool = _on_sphere(torch.randn(s.pool, latent, generator=stream)).to(place)
+        queried = torch.arange(s.pool, device=place) % max(1, self._known.classes)
         with torch.no_grad():
             made = torch.cat(
                 [make(pool[i : i + s.batch], queried[i : i + s.batch]) for i in range(0, s.pool, s.batch)]
@@ -77,7 +78,7 @@ class LatentSearch:
             """Of every row: the best z on the way, its squared distance and its image."""
             z = z.clone().requires_grad_()
             adam = eager(torch.optim.Adam)([z], s.lr)
-            best, where = torch.full((len(z),), torch.inf), z.detach().clone()
+            best, where = torch.full((len(z),), torch.inf, device=place), z.detach().clone()
             image = torch.zeros_like(target)
             for step in range(steps + 1):
                 out = make(z, label)
@@ -92,21 +93,23 @@ class LatentSearch:
                         z.copy_(_on_sphere(z))
             return where, best, image
 
-        found: list[tuple[Any, Any]] = [(torch.zeros(0), torch.zeros(0, *x.shape[1:]))]
+        found: list[tuple[Any, Any]] = [
+            (torch.zeros(0, device=place), torch.zeros(0, *x.shape[1:], device=place))
+        ]
         size, first = max(1, s.batch // s.starts), s.steps // 4
         for i in range(0, len(x), size):
-            target = torch.from_numpy(np.ascontiguousarray(x[i : i + size], np.float32))
-            label = torch.from_numpy(np.ascontiguousarray(y[i : i + size]))
+            target = torch.from_numpy(np.ascontiguousarray(x[i : i + size], np.float32)).to(place)
+            label = torch.from_numpy(np.ascontiguousarray(y[i : i + size])).to(place)
             away = torch.cdist(target.flatten(1), made)
             away[label[:, None] != queried] = torch.inf
             starts = pool[away.topk(s.starts, dim=1, largest=False).indices.flatten()]
             many = [t.repeat_interleave(s.starts, 0) for t in (target, label)]
             z, gap, _ = descend(starts, many[0], many[1], first)
-            choice = gap.reshape(-1, s.starts).argmin(1) + s.starts * torch.arange(len(target))
+            choice = gap.reshape(-1, s.starts).argmin(1) + s.starts * torch.arange(len(target), device=place)
             _, gap, image = descend(z[choice], target, label, s.steps - first)
             found.append((gap.sqrt(), image))
         gaps, images = (torch.cat(part) for part in zip(*found, strict=True))
-        return gaps.numpy(), images.numpy()
+        return gaps.cpu().numpy(), images.cpu().numpy()
 
 
 def _on_sphere(z: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Architecture, Floats, Images
+from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.models._targets import Target
 
 MOST = 2e7  # gradient entries in memory at a time
@@ -67,6 +68,8 @@ class _Gradients:
             return cross_entropy(functional_call(self._module, values, (image[None],)), label[None])
 
         many = vmap(grad(loss), in_dims=(None, 0, 0))
-        found = many(self._values, torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y))
+        place = find_device(self._module)
+        images = torch.from_numpy(np.ascontiguousarray(x)).to(place)
+        found = many(self._values, images, torch.from_numpy(y).to(place))
         rows = [found[k].reshape(len(y), -1) for k in self._values]
-        return np.asarray(torch.cat(rows, dim=1).numpy())
+        return np.asarray(torch.cat(rows, dim=1).cpu().numpy())

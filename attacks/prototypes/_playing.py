@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Visit
+from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.prototypes._laws import ASSUMED, Fit, Law, is_chosen
 from fedaudit.attacks.prototypes._matching import Match, Trial, is_unread
@@ -253,8 +254,8 @@ class PlayedExtractor:
         least = 1e-3 * np.eye(features.shape[1]) * (features.var(0).sum() + 1e-12)
         centered = features - center
         slope = np.linalg.solve(centered.T @ centered + least, centered.T @ (target - target.mean(0)))
-        inner, weight = self._extractor.module(), torch.from_numpy(slope).float()
-        shift = torch.from_numpy(target.mean(0) - center @ slope).float()
+        inner = self._extractor.module()
+        weight, shift = (tensor(v, find_device(inner)) for v in (slope, target.mean(0) - center @ slope))
 
         class Fitted(nn.Module):
             def features(self, images: torch.Tensor) -> torch.Tensor:

@@ -146,7 +146,7 @@ class VAE(DecoderInversion):
         import torch
 
         model, z = extractor.module(), start.clone().requires_grad_(True)
-        mean, std = (tensor(s, str(wanted.device)) for s in (scale.mean, scale.std))
+        mean, std = (tensor(s, wanted.device) for s in (scale.mean, scale.std))
         optimizer = eager(torch.optim.Adam)([z], lr=0.05)
         for _ in range(self.config.latent_steps):
             found = (model.features(decoder(torch.cat([wanted, z], 1))) - mean) / std

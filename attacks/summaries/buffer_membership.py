@@ -33,6 +33,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
+from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import score_client
@@ -244,11 +245,11 @@ class _Layer:
         try:
             with torch.no_grad():
                 for part in torch.split(torch.from_numpy(np.ascontiguousarray(images)), 500):
-                    self._module(part)
+                    self._module(part.to(find_device(self._module)))
         finally:
             hook.remove()
         found = torch.cat([k.reshape(*k.shape[:2], -1).mean(dim=2) for k in kept])
-        return np.asarray(found.numpy(), np.float64)
+        return np.asarray(found.cpu().numpy(), np.float64)
 
     def white(self, inputs: Values) -> Values:
         return np.asarray((inputs - self._centre) @ self._whiten)

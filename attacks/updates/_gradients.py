@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.sums import count_clients, number_of
 from fedaudit.attacks.evidence import is_replayed
 from fedaudit.attacks.prototypes import _weights as weights
@@ -144,11 +145,11 @@ class Imitation:
     """The attacker's copy of a client: what gradient given images would have led to."""
 
     def __init__(self, update: Update, knowledge: Knowledge) -> None:
-        import torch
 
         assert knowledge.architecture is not None, "the threat model grants the architecture"
         self.update = update
         self.module: nn.Module = knowledge.architecture(update.start).module()
+        self.device = find_device(self.module)
         # parameters of the module, and what they are called in uploads
         self.keys = {
             name: next((k for k in update.start if name == k or name.endswith(f".{k}")), "")
@@ -157,7 +158,7 @@ class Imitation:
         self.weights = {n: p.detach().contiguous() for n, p in self.module.named_parameters()}
         self.names = [n for n, key in self.keys.items() if key in update.gradient]
         self.target: list[Tensor] = [
-            torch.from_numpy(np.asarray(update.gradient[self.keys[n]], np.float32)) for n in self.names
+            tensor(np.asarray(update.gradient[self.keys[n]]), self.device) for n in self.names
         ]
 
     def gradient(self, x: "Tensor", y: "Tensor", weights: "Mapping[str, Tensor] | None" = None) -> "list[Tensor]":

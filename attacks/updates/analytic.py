@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
@@ -124,13 +125,15 @@ class Analytic(UpdateInversion):
         """[1, C, H, W] whose input to the layer is `wanted` [D]."""
         import torch
 
-        low, high, middle = (entering(model, torch.full((1, *shape), v))[1][0].double() for v in (0.0, 1.0, 0.25))
-        target = torch.from_numpy(wanted)
+        place = find_device(model)
+        flat = (torch.full((1, *shape), v, device=place) for v in (0.0, 1.0, 0.25))
+        low, high, middle = (entering(model, x)[1][0].double() for x in flat)
+        target = torch.from_numpy(wanted).to(place)
         straight = low.numel() == int(np.prod(shape)) and bool(((high - low).abs() > 1e-9).all())
         if straight and torch.allclose(middle, 0.75 * low + 0.25 * high, atol=1e-6):
-            return ((target - low) / (high - low)).reshape(1, *shape).numpy()
+            return ((target - low) / (high - low)).reshape(1, *shape).cpu().numpy()
         c, size = self.config, float(target.square().sum()) + 1e-24
-        x = torch.full((1, *shape), 0.5, requires_grad=True)
+        x = torch.full((1, *shape), 0.5, device=place, requires_grad=True)
         optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
         for _ in range(c.iterations):
             gap = (entering(model, x)[1][0] - target.float()).square().sum() / size
@@ -138,7 +141,7 @@ class Analytic(UpdateInversion):
             optimiser.step()
             with torch.no_grad():
                 x.clamp_(0, 1)
-        return x.detach().numpy()
+        return x.detach().cpu().numpy()
 
 
 def entering(model: "nn.Module", x: "Tensor") -> "tuple[str, Tensor]":
@@ -179,7 +182,7 @@ def layer_gradient(
     import torch
 
     with torch.no_grad():
-        name, _ = entering(imitation.module, torch.zeros((1, *shape)))
+        name, _ = entering(imitation.module, torch.zeros((1, *shape), device=imitation.device))
     sent = imitation.update.gradient
     keys = [imitation.keys.get(f"{name}.{part}", "") for part in ("weight", "bias")]
     if not all(k in sent for k in keys):
@@ -291,9 +294,9 @@ def _alone(model: "nn.Module", images: Floats) -> NDArray[np.float64] | None:
         if isinstance(m, _BatchNorm):
             m.train()
     with torch.no_grad():
-        for x in torch.from_numpy(np.ascontiguousarray(images, np.float32)):
+        for x in tensor(images, find_device(own)):
             try:
-                found.append(entering(own, x[None])[1][0].double().numpy())
+                found.append(entering(own, x[None])[1][0].double().cpu().numpy())
             except ValueError:  # one number a channel has no spread
                 return None
     return np.stack(found)
@@ -304,5 +307,5 @@ def _entered(claim: Claim, row: int, images: Floats) -> NDArray[np.float64]:
     import torch
 
     with torch.no_grad():
-        shown = torch.from_numpy(np.ascontiguousarray(images, np.float32))
-        return entering(claim["extractors"][row].module(), shown)[1].double().numpy()
+        model = claim["extractors"][row].module()
+        return entering(model, tensor(images, find_device(model)))[1].double().cpu().numpy()

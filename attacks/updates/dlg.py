@@ -37,9 +37,9 @@ class DLG(UpdateInversion):
         import torch
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        x = torch.rand((number, *knowledge.image_shape), generator=generator)
-        y = torch.randn((number, knowledge.classes), generator=generator)
         copy, c = Imitation(update, knowledge), self.config
+        x = torch.rand((number, *knowledge.image_shape), generator=generator).to(copy.device)
+        y = torch.randn((number, knowledge.classes), generator=generator).to(copy.device)
         descend(
             x,
             c.optimiser,
@@ -48,4 +48,4 @@ class DLG(UpdateInversion):
             lambda: squared_distance(copy.gradient(x, y.softmax(1)), copy.target),
             [x, y],
         )
-        return x.detach().numpy(), y.detach().argmax(1).numpy()
+        return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()

@@ -295,10 +295,8 @@ class Scorer:
         for at, t in zip(place, copy.target, strict=True):
             lengths[at] += float(t.double().square().sum())
         for i in range(len(images)):
-            x, y = (
-                torch.from_numpy(np.ascontiguousarray(images.x[i : i + 1])),
-                torch.from_numpy(images.y[i : i + 1]),
-            )
+            x = torch.from_numpy(np.ascontiguousarray(images.x[i : i + 1])).to(copy.device)
+            y = torch.from_numpy(images.y[i : i + 1]).to(copy.device)
             for at, g, t in zip(place, copy.gradient(x, y), copy.target, strict=True):
                 sums[i, :, at] += float((g * t).sum().detach()), float(g.detach().square().sum())
         return Products(sums[:, 0], sums[:, 1], lengths)

@@ -61,11 +61,11 @@ class GRNNUpdates(UpdateInversion):
 
         c, copy, shape = self.config, Imitation(update, knowledge), knowledge.image_shape
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        images = build_generator(shape, generator)
+        images = build_generator(shape, generator).to(copy.device)
         classes = initialised(
             lambda: nn.Sequential(nn.Linear(INPUTS, knowledge.classes), nn.Softmax(1)), generator
-        )
-        z = torch.randn((number, INPUTS), generator=generator)
+        ).to(copy.device)
+        z = torch.randn((number, INPUTS), generator=generator).to(copy.device)
         own = [*images.parameters(), *classes.parameters()]
         optimiser = eager(torch.optim.RMSprop)(own, lr=c.lr, momentum=c.momentum)
         x, y = torch.zeros(0), torch.zeros(0)
@@ -79,7 +79,7 @@ class GRNNUpdates(UpdateInversion):
             loss = gap + apart + c.smoothness * total_variation(x).mean()
             torch.autograd.backward(loss, inputs=own)
             optimiser.step()
-        return x.detach().numpy(), y.detach().argmax(1).numpy()
+        return x.detach().cpu().numpy(), y.detach().argmax(1).cpu().numpy()
 
 
 def transport(found: "list[Tensor]", target: "list[Tensor]") -> "Tensor":

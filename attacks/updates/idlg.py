@@ -64,9 +64,9 @@ class IDLG(UpdateInversion):
         found = labels(update, knowledge, 1)
         y = rng.integers(knowledge.classes, size=1) if found is None else found
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        x = torch.rand((1, *knowledge.image_shape), generator=generator)
-        copy, target = Imitation(update, knowledge), torch.from_numpy(y)
-        c = self.config
+        copy, c = Imitation(update, knowledge), self.config
+        x = torch.rand((1, *knowledge.image_shape), generator=generator).to(copy.device)
+        target = torch.from_numpy(y).to(copy.device)
         descend(
             x,
             c.optimiser,
@@ -75,7 +75,7 @@ class IDLG(UpdateInversion):
             lambda: squared_distance(copy.gradient(x, target), copy.target),
             [x],
         )
-        return x.detach().numpy(), y
+        return x.detach().cpu().numpy(), y
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The images, and how often the label is right."""

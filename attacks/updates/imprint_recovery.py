@@ -90,7 +90,7 @@ def _bins(copy: Imitation, number: int, shape: tuple[int, int, int]) -> list[NDA
     import torch
 
     with torch.no_grad():
-        name, _ = entering(copy.module, torch.zeros((1, *shape)))
+        name, _ = entering(copy.module, torch.zeros((1, *shape), device=copy.device))
     keys = [copy.keys[f"{name}.{part}"] for part in ("weight", "bias")]
     weight, bias = (np.asarray(copy.update.gradient[k], np.float64) for k in keys)
     order = np.argsort(np.asarray(copy.update.start[keys[1]]), kind="stable")

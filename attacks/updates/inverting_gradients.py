@@ -65,11 +65,11 @@ class InvertingGradients(UpdateInversion):
         copy, generator = Imitation(update, knowledge), torch.Generator()
         generator.manual_seed(int(rng.integers(2**62)))
         tries = [
-            self._once(copy, torch.from_numpy(y), knowledge.image_shape, generator)
+            self._once(copy, torch.from_numpy(y).to(copy.device), knowledge.image_shape, generator)
             for _ in range(self.config.restarts)
         ]
         # chosen by the gradient, never by looking at the truth
-        return min(tries, key=lambda t: t[0])[1].numpy(), y
+        return min(tries, key=lambda t: t[0])[1].cpu().numpy(), y
 
     def _once(
         self, copy: Imitation, y: "Tensor", shape: tuple[int, int, int], generator: Any
@@ -80,7 +80,7 @@ class InvertingGradients(UpdateInversion):
         c, u = self.config, copy.update
         exact = is_replayed(u.origin) or u.batch == u.examples  # one batch, again and again
         steps = u.steps if c.simulate_steps and exact and u.steps <= c.most_steps else 1
-        x = torch.rand((len(y), *shape), generator=generator).requires_grad_(True)
+        x = torch.rand((len(y), *shape), generator=generator).to(copy.device).requires_grad_(True)
         optimiser = eager(torch.optim.Adam)([x], lr=c.lr)
         rate = torch.optim.lr_scheduler.MultiStepLR(
             optimiser, [int(c.iterations * part) for part in (3 / 8, 5 / 8, 7 / 8)]

@@ -129,6 +129,10 @@ class ClientCode(Protocol):
         """The weights before round 0; None: not known."""
 
     @property
+    def device(self) -> str:
+        """Where its networks run: clients', adversaries' and controls' alike."""
+
+    @property
     def time_model(self) -> TimeModel | None:
         """The simulated clock; None: there is none."""
 

@@ -27,6 +27,7 @@ from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
@@ -52,6 +53,10 @@ class RecordedCase:
     @property
     def streams(self) -> Streams:
         return Streams(self.config.seed)
+
+    @cached_property
+    def device(self) -> str:
+        return choose_device(self.config.device)
 
     @cached_property
     def _sent(self) -> dict[Channel, tuple[Kind, ...]]:

@@ -29,6 +29,7 @@ from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, adapt, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.settings import checked
 from fedaudit.fl.runtime.streams import Streams
@@ -68,6 +69,10 @@ class SimulatedCase:
     @property
     def card(self) -> Card:
         return self.method.card
+
+    @cached_property
+    def device(self) -> str:
+        return choose_device(self.config.device)
 
     @property
     def training(self) -> LocalConfig:

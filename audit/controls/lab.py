@@ -135,6 +135,7 @@ class Lab:
     initial: State
     protections: Sequence[Protection]
     private: PrivateTraining | None
+    device: str = "cpu"  # where they train
     # round, client -> the others and what they uploaded in that round, for sums
     others: Callable[[int, int], Sequence[tuple[int, Message]]] = lambda round, client: ()
 
@@ -151,10 +152,11 @@ class Lab:
             method=method,
             holdings=holdings,
             make=make,
-            net=build_site(method, holdings, make, "cpu").net,
+            net=build_site(method, holdings, make, case.device).net,
             initial=initial,
             protections=case.protections,
             private=case.private,
+            device=case.device,
         )
 
     @property
@@ -196,7 +198,7 @@ class Lab:
     @cached_property
     def site(self) -> Site:
         """The worker that the clients train in."""
-        site = Site(self.method, self.holdings, self.net, "cpu", self.private)
+        site = Site(self.method, self.holdings, self.net, self.device, self.private)
         site.install(self.initial)
         return site
 

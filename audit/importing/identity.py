@@ -91,7 +91,11 @@ def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArr
     clients = sorted(models.keys() & case.examples.parts.keys())[:MOST_CLIENTS]
     if case.make_net is None or len(clients) < 2:
         return [], np.zeros((0, 0))
-    run, rng, train = KnownArchitecture(case.make_net, case.data), case.streams.numpy("who"), case.data.train
+    run, rng, train = (
+        KnownArchitecture(case.make_net, case.data, case.device),
+        case.streams.numpy("who"),
+        case.data.train,
+    )
     rows = {k: np.sort(rng.permutation(case.examples.parts[k])[:MOST_EXAMPLES]) for k in clients}
     table = np.zeros((len(clients), len(clients)))
     for i, k in enumerate(clients):

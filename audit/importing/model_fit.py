@@ -155,7 +155,9 @@ def _logits(
     case: RecordedCase, data: Data, weights: Mapping[str, NDArray[np.generic]], rows: Index
 ) -> NDArray[np.float64]:
     assert case.make_net is not None
-    return np.asarray(KnownArchitecture(case.make_net, data)(weights).logits(data.train.x[rows]), np.float64)
+    return np.asarray(
+        KnownArchitecture(case.make_net, data, case.device)(weights).logits(data.train.x[rows]), np.float64
+    )
 
 
 def _loss(logits: NDArray[np.float64], y: NDArray[np.int64]) -> float:

@@ -99,7 +99,9 @@ def play(
     )
     parts = neighbour.parts([np.asarray(part)[: scale.examples] for part in case.population.parts])
     holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
-    site = partial(build_site, fresh.method, holdings, fresh.make_net, "cpu", fresh.private, fresh.compromise)
+    site = partial(
+        build_site, fresh.method, holdings, fresh.make_net, fresh.device, fresh.private, fresh.compromise
+    )
     with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
         wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
         federation = build_federation(fresh, holdings, wire, workers)

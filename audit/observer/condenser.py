@@ -40,10 +40,11 @@ class AuxiliaryCondenser:
     make: Callable[[], Net]
     data: Data
     workers: int
+    device: str = "cpu"
 
     def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
         """[groups, C, H, W] as sent; see fedaudit.attacks.attack.Condenser. Groups must not be empty."""
-        make_site = partial(CondensingSite, self.make, self.data, self.settings, seed)
+        make_site = partial(CondensingSite, self.make, self.data, self.settings, seed, self.device)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
         with worker_kinds.start(min(self.workers, len(jobs)), make_site) as workers:
             made = torch.cat(list(workers.map("condense", jobs)))
@@ -67,18 +68,20 @@ class AuxiliaryCondenser:
 class CondensingSite:
     """A worker's network; called by name through fedaudit.fl.runtime.workers."""
 
-    def __init__(self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int) -> None:
-        self._data, self._settings, self._streams = data, settings, Streams(seed)
+    def __init__(self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int, device: str) -> None:
+        self._device, self._data, self._settings, self._streams = device, data, settings, Streams(seed)
         self._net = initialise(make, self._streams)
         channels_last(self._net)
+        self._net.to(device)
 
     def condense(self, job: tuple[int, list[Images]]) -> Tensor:
         """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
         number, groups = job
         cells = [
-            Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)), self._data), int(g.y[0])) for g in groups
+            Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)).to(self._device), self._data), int(g.y[0]))
+            for g in groups
         ]
-        return condense(self._net, cells, self._settings, self._streams.torch("condense", number))
+        return condense(self._net, cells, self._settings, self._streams.torch("condense", number)).cpu()
 
 
 def condenser(case: Case, workers: int) -> AuxiliaryCondenser | None:
@@ -93,4 +96,5 @@ def condenser(case: Case, workers: int) -> AuxiliaryCondenser | None:
         make=make,
         data=case.data,
         workers=workers,
+        device=case.device,
     )

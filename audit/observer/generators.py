@@ -29,8 +29,10 @@ Arrays = Mapping[str, NDArray[Any]]
 class KnownGenerators:
     """`classes` > 0: the networks are conditional."""
 
-    def __init__(self, shape: tuple[int, ...], config: gan.GanConfig, classes: int = 0) -> None:
-        self._shape, self._config, self._classes = shape, config, classes
+    def __init__(
+        self, shape: tuple[int, ...], config: gan.GanConfig, classes: int = 0, device: str = "cpu"
+    ) -> None:
+        self._shape, self._config, self._classes, self.device = shape, config, classes, device
         self.latent, self.classes = config.latent, classes
         self._trained: dict[tuple[str, int, int], TrainedPair] = {}
 
@@ -45,6 +47,7 @@ class KnownGenerators:
         net.load_state_dict(_tensors(weights))
         net.requires_grad_(False)
         channels_last(net)
+        net.to(self.device)
 
         def make(z: Tensor, y: Tensor) -> Tensor:
             one_hot = torch.nn.functional.one_hot
@@ -56,15 +59,16 @@ class KnownGenerators:
     def scores(self, weights: Arrays, images: Images, batch: int = 500) -> NDArray[Any]:
         _, critic = gan.networks(self._shape, self._config, self._classes)
         critic.load_state_dict(_tensors(weights))
-        x = torch.from_numpy(np.ascontiguousarray(images.x))
+        critic.to(self.device)
+        x = torch.from_numpy(np.ascontiguousarray(images.x)).to(self.device)
         one_hot = torch.nn.functional.one_hot
         found = []
         with torch.no_grad():
             for i in range(0, len(x), batch):
-                y = torch.from_numpy(images.y[i : i + batch])
+                y = torch.from_numpy(images.y[i : i + batch]).to(self.device)
                 label = one_hot(y, self._classes).float() if self._classes else None
                 found.append(critic(2 * x[i : i + batch] - 1, label))
-        return np.asarray(torch.cat(found).double().numpy()) if found else np.zeros(0)
+        return np.asarray(torch.cat(found).double().cpu().numpy()) if found else np.zeros(0)
 
     def trained(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
         """`steps` of the generator from random weights; 0 leaves them random.
@@ -90,8 +94,9 @@ class KnownGenerators:
                 lr_critic=2e-3,
                 batch_size=min(64, self._config.batch_size),
             )
-            x = 2 * torch.from_numpy(np.ascontiguousarray(images.x)) - 1
-            pair = gan.train(pair, x, torch.from_numpy(images.y), config, stream, self._classes).pair
+            x = 2 * torch.from_numpy(np.ascontiguousarray(images.x)).to(self.device) - 1
+            y = torch.from_numpy(images.y).to(self.device)
+            pair = gan.train(pair, x, y, config, stream, self._classes).pair
         return TrainedPair(generator=to_numpy(pair.generator), critic=to_numpy(pair.critic))
 
 
@@ -101,13 +106,13 @@ def known_generators(case: Case) -> KnownGenerators | None:
     if not isinstance(config, gan.GanConfig):
         return None
     conditional = getattr(case.training, "labeler", "") == "conditional"
-    return _shared(tuple(case.data.shape), config, len(case.data.classes) if conditional else 0)
+    return _shared(tuple(case.data.shape), config, len(case.data.classes) if conditional else 0, case.device)
 
 
 @lru_cache(maxsize=1)
-def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int) -> KnownGenerators:
+def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int, device: str) -> KnownGenerators:
     """The same object for every attack, so that they share what they train."""
-    return KnownGenerators(shape, config, classes)
+    return KnownGenerators(shape, config, classes, device)
 
 
 def forget() -> None:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.errors import UserError
@@ -51,18 +52,18 @@ class BoundExtractor:
     def module(self) -> Runner:
         return self._runner
 
-    @staticmethod
-    def _run(part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500) -> NDArray[Any]:
+    def _run(self, part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500) -> NDArray[Any]:
         with torch.no_grad():
             x = torch.from_numpy(np.ascontiguousarray(images))
-            return np.asarray(torch.cat([part(b) for b in torch.split(x, batch)]).numpy())
+            place = find_device(self._runner)
+            return np.asarray(torch.cat([part(b.to(place)) for b in torch.split(x, batch)]).cpu().numpy())
 
 
 class KnownArchitecture:
     """Callable with weights as they crossed the wire."""
 
-    def __init__(self, make: Callable[[], Net], data: Data) -> None:
-        self._make, self._data = make, data
+    def __init__(self, make: Callable[[], Net], data: Data, device: str = "cpu") -> None:
+        self._make, self._data, self._device = make, data, device
 
     def __call__(self, weights: Mapping[str, NDArray[Any]]) -> BoundExtractor:
         with torch.random.fork_rng(devices=[]):
@@ -80,4 +81,4 @@ class KnownArchitecture:
         channels_last(net)
         for p in net.parameters():
             p.requires_grad_(False)
-        return BoundExtractor(Runner(net, self._data))
+        return BoundExtractor(Runner(net.to(self._device), self._data))

@@ -36,6 +36,7 @@ class ShadowTrainer:
     data: Data  # for its mean and standard deviation
     config: LocalConfig
     workers: int
+    device: str = "cpu"
 
     def __call__(
         self,
@@ -56,7 +57,7 @@ class ShadowTrainer:
             weight_decay=self.config.weight_decay,
             grad_clip=self.config.grad_clip,
         )
-        make_site = partial(ShadowSite, self.make, self.data, settings, images, queries, seed, start)
+        make_site = partial(ShadowSite, self.make, self.data, settings, images, queries, seed, start, self.device)
         with worker_kinds.start(self.workers, make_site) as workers:
             found = list(workers.map("shadow", enumerate(subsets)))
         return np.stack([np.asarray(logits) for logits in found])
@@ -74,14 +75,16 @@ class ShadowSite:
         queries: NDArray[Any],
         seed: int,
         start: Mapping[str, NDArray[Any]] | None,
+        device: str = "cpu",
     ) -> None:
         self._make, self._streams, self._method = make, Streams(seed), FedAvg(config)
         with torch.random.fork_rng(devices=[]):
             self._net = make()
         channels_last(self._net)
-        self._x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)), data)
-        self._y = torch.from_numpy(images.y)
-        self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)), data)
+        self._net.to(device)
+        self._x = normalise(torch.from_numpy(np.ascontiguousarray(images.x)).to(device), data)
+        self._y = torch.from_numpy(images.y).to(device)
+        self._queries = normalise(torch.from_numpy(np.ascontiguousarray(queries)).to(device), data)
         self._augment = data.augment
         self._start: State | None = None
         if start is not None:  # what is never sent is drawn
@@ -91,7 +94,7 @@ class ShadowSite:
     def shadow(self, job: tuple[int, Index]) -> Tensor:
         """[Q, classes] logits of model `number` after training on these rows."""
         number, rows = job
-        index = torch.from_numpy(rows)
+        index = torch.from_numpy(rows).to(self._x.device)
         start = self._start
         if start is None:
             drawn = Streams(self._streams.key("shadow", number))
@@ -100,7 +103,7 @@ class ShadowSite:
         trained = train(
             self._method, self._net, start, self._x[index], self._y[index], {}, order, augment=self._augment
         )
-        return evaluate(self._net, "forward", trained.state, self._queries)
+        return evaluate(self._net, "forward", trained.state, self._queries).cpu()
 
 
 def trainer(case: Case, workers: int) -> ShadowTrainer | None:
@@ -108,4 +111,4 @@ def trainer(case: Case, workers: int) -> ShadowTrainer | None:
     make, config = case.make_net, case.training
     if make is None or config is None:
         return None
-    return ShadowTrainer(make=make, data=case.data, config=config, workers=workers)
+    return ShadowTrainer(make=make, data=case.data, config=config, workers=workers, device=case.device)

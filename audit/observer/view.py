@@ -169,7 +169,7 @@ def granted(
     return Knowledge(
         classes=len(case.data.classes),
         image_shape=tuple(case.data.shape),  # type: ignore[arg-type]
-        architecture=KnownArchitecture(make, case.data) if make else None,
+        architecture=KnownArchitecture(make, case.data, case.device) if make else None,
         generators=known_generators(case) if make else None,
         auxiliary=auxiliary,
         training=training,
@@ -178,4 +178,5 @@ def granted(
         condenser=condenser(case, workers) if make else None,
         player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
+        device=case.device,
     )

@@ -67,7 +67,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
-    count = workers.processes(config.workers, "cpu")
+    count = workers.processes(config.workers, case.device)
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
     progress("attack", 0, len(attacks))
     for number, (attack, name) in enumerate(attacks):

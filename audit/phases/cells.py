@@ -18,10 +18,10 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, done, execute
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
-from fedaudit.audit.phases.simulate import device_of
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.workers import processes
 
 ALL = tuple(p.name for p in PHASES)
@@ -119,7 +119,7 @@ def complaint(failures: Sequence[Failure], total: int) -> UserError:
 
 
 def _count(config: Config, workers: str | int | None) -> int:
-    return processes(config.workers if workers is None else workers, device_of(config))
+    return processes(config.workers if workers is None else workers, choose_device(config.device))
 
 
 def _is_done(cell: Cell) -> bool:

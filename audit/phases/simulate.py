@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
-
 from fedaudit.audit.case.digests import of_data, of_population
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.run_folder import RunDir
@@ -22,6 +20,7 @@ from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.wire.wire import Wire
 
 Progress = Callable[[str, int, int], None]
@@ -61,13 +60,12 @@ def _site(config: Config, case: SimulatedCase) -> tuple[Holdings, Callable[[], S
     """Who holds what, and what makes a worker's side of it."""
     population = case.population
     holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
-    device = device_of(config)
-    make = partial(build_site, case.method, holdings, case.make_net, device, case.private, case.compromise)
+    make = partial(build_site, case.method, holdings, case.make_net, case.device, case.private, case.compromise)
     return holdings, make
 
 
 def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
-    device = device_of(config)
+    device = choose_device(config.device)
     if config.workers == "torchrun":
         if device != "cpu":
             raise UserError("workers: torchrun is for processors", hint="set device: cpu, or workers: auto")
@@ -75,18 +73,6 @@ def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
     if device == "cuda":
         return Batched(site)
     return worker_kinds.start(worker_kinds.processes(config.workers, device), site)
-
-
-def device_of(config: Config) -> str:
-    """The device wanted, or CUDA where `auto` finds it."""
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "device is cuda, and this machine has no CUDA device that torch can use",
-            hint="set device: auto, or install a CUDA build of torch",
-        )
-    return config.device
 
 
 def _choice(config: Config, case: SimulatedCase) -> Choice:

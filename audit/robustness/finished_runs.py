@@ -164,7 +164,7 @@ class FinishedRun:
                 hint="choose a method whose clients share one model",
             )
         weights: Any = max(kept, key=lambda a: a.round).payload
-        return KnownArchitecture(self.case.make_net, self.case.data)(weights)
+        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)(weights)
 
     def _predict_labels(self, images: NDArray[Any]) -> Labels:
         return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)

@@ -6,7 +6,8 @@ many clients fall out of cache), so there the pool is used; the code is the same
 the CPU against the serial loop.
 
 Clients are stacked when they hold equally many examples, because their batches then have equal
-shapes. Others, methods with a train() of their own, and DP-SGD are trained one by one.
+shapes; statistics of normalisation are stacked like weights. Others, methods with a train() of their own, and
+DP-SGD are trained one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -73,17 +74,22 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     net.train()
     start = {k: v.to(site.device) for k, v in clients[0].start.items()}
     trainable = [k for k, _ in net.named_parameters() if method.is_trained(k)]
-    fixed = {k: v for k, v in start.items() if k not in trainable}
-    params = {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in trainable}
+    moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
+    fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}
+    params, buffers = (
+        {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in names}
+        for names in (trainable, moving)
+    )
     anchor = {k: v.clone() for k, v in params.items()}
     rate = config.lr * config.lr_decay ** clients[0].round
     optimiser = stepper(config, list(params.values()), rate)  # elementwise: one for all clients of a stack
     losses: list[Tensor] = []
 
-    def loss(p: Params, x: Tensor, y: Tensor, c: Any) -> Tensor:
-        return method.loss(Handle(net, {**fixed, **p}), x, y, c)
+    def loss(p: Params, b: Params, x: Tensor, y: Tensor, c: Any) -> tuple[Tensor, Params]:
+        own = {k: v.clone() for k, v in b.items()}  # which the network changes in place
+        return method.loss(Handle(net, {**fixed, **own, **p}), x, y, c), own
 
-    step = vmap(grad_and_value(loss), randomness="different")
+    step = vmap(grad_and_value(loss, has_aux=True), randomness="different")
     correct = vmap(method.correct)
     orders = [c.generator("batches") for c in clients]
     x, y = torch.stack([c.x for c in clients]), torch.stack([c.y for c in clients])
@@ -95,7 +101,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
             xb = x[rows, batch]
             if clients[0].augment == "crop_flip":
                 xb = torch.stack([crop_flip(b, g) for b, g in zip(xb, orders, strict=True)])
-            grads, values = step(params, xb, y[rows, batch], const)
+            grads, (values, buffers) = step(params, buffers, xb, y[rows, batch], const)
             if config.grad_clip > 0:
                 grads = vmap(partial(_clip, config.grad_clip))(grads)
             grads = correct(grads, params, anchor, const)
@@ -108,7 +114,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
             losses.append(values.detach())
     means = torch.stack(losses).mean(0).tolist() if losses else [0.0] * len(clients)
     return [
-        Trained({k: _take_row(params, fixed, k, i) for k in net.state_dict()}, steps, mean)
+        Trained({k: _take_row({**params, **buffers}, fixed, k, i) for k in net.state_dict()}, steps, mean)
         for i, mean in enumerate(means)
     ]
 

@@ -51,7 +51,7 @@ class FedMMD(FedAvg):
         if not self.config.weight:
             return cross_entropy(net(x), y)
         h = net.features(x)
-        received = net.at(const["received"]).features(x).detach()
+        received = net.frozen(const["received"]).features(x)
         term: Tensor = self.config.weight * mmd_squared(received.flatten(1), h.flatten(1))
         return cross_entropy(net.head(h), y) + term
 

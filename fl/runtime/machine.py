@@ -2,6 +2,8 @@
 
 import os
 
+from fedaudit.fl.runtime.errors import UserError
+
 
 def cores() -> int:
     """Cores this process may run on, which a container may have fewer of than the machine."""
@@ -9,3 +11,17 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS or Windows
         return os.cpu_count() or 1
+
+
+def choose_device(wanted: str) -> str:
+    """The device wanted, or CUDA where `auto` finds it; raises UserError where it is not there."""
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "device is cuda, and this machine has no CUDA device that torch can use",
+            hint="set device: auto, or install a CUDA build of torch",
+        )
+    return wanted

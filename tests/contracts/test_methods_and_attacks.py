@@ -8,6 +8,7 @@ from tempfile import mkdtemp
 import pytest
 
 from fedaudit.attacks.attack import Attack
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.observer.view import absent, granted, observer, seen
@@ -43,8 +44,8 @@ LIGHT = {
 
 
 @cache
-def bench(method: str) -> Bench:
-    """Two rounds, the planted leaks of all attacks, and the truth."""
+def federation(method: str) -> tuple[Case, Config]:
+    """Two recorded rounds."""
     config = validate(
         Config,
         {
@@ -72,7 +73,13 @@ def bench(method: str) -> Bench:
     )
     run = RunDir.create(Path(mkdtemp()) / "run")
     simulate.run(run, config, lambda *_: None)
-    return Bench(open_case(run, config), [made(a).card for a in ATTACKS], config.replay, 0)
+    return open_case(run, config), config
+
+
+def bench(method: str) -> Bench:
+    """With the planted leaks of all attacks, and the truth."""
+    case, config = federation(method)
+    return Bench(case, [made(a).card for a in ATTACKS], config.replay, 0)
 
 
 def made(name: str) -> Attack:
@@ -90,7 +97,8 @@ def reason(name: str, bench: Bench) -> str:
     return absent(case, artifacts, view, what.card) or what.not_applicable(view, granted(case, what.card, 0))
 
 
-EVERY = [pytest.param(m, marks=() if m in QUICK else pytest.mark.nightly) for m in catalog.names("methods")]
+METHODS = catalog.names("methods")
+EVERY = [pytest.param(m, marks=() if m in QUICK else pytest.mark.nightly) for m in METHODS]
 
 
 @pytest.mark.parametrize("method", EVERY)

@@ -1,0 +1,130 @@
+"""Where tests run what is made for an accelerator: on CUDA where there is some, else on a pretended device.
+
+The pretended device `gpu` has tensors that lie in the processor's memory and cannot be mixed with its own. It
+fails where CUDA would: tensors of two devices in one operation, `.numpy()` of a tensor on the device, a generator
+of the processor that draws there. Numbers are the processor's. It says nothing of speed, of CUDA's own rounding
+or of what cuDNN lacks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+REAL = torch.cuda.is_available()
+DEVICE = "cuda" if REAL else "gpu"
+TOLERANCE = 1e-3 if REAL else 1e-4  # of weights after a few steps
+
+if not REAL:
+    _setup_privateuseone_for_python_backend("gpu")
+GPU, CPU = torch.device(DEVICE, 0), torch.device("cpu")
+aten = torch.ops.aten
+MOVES = {aten.copy_.default, aten._to_copy.default}
+INDEXING = {  # CUDA takes indices of the processor
+    aten.index.Tensor,
+    aten.index_put_.default,
+    aten.index_put.default,
+    aten._index_put_impl_.default,
+}
+NOT_NUMPY = (
+    "can't convert gpu:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+)
+
+
+@contextmanager
+def accelerator() -> Iterator[None]:
+    """Inside, DEVICE is there."""
+    if REAL:
+        yield
+        return
+    with _Factories(), _Accelerator():
+        yield
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it lies on gpu:0; `raw` holds its numbers."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    raw: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, raw: torch.Tensor) -> "OnDevice":
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            raw.size(),
+            strides=raw.stride(),
+            storage_offset=raw.storage_offset(),
+            dtype=raw.dtype,
+            device=GPU,
+        )
+        made.raw = raw
+        return made
+
+    def __repr__(self, **_: Any) -> str:
+        return f"OnDevice({self.raw})"
+
+    def tolist(self) -> Any:
+        return self.raw.tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError(NOT_NUMPY)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(NOT_NUMPY)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+def _is_on_gpu(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "gpu"
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    flat, _ = tree_flatten((args, kwargs))
+    there = [x for x in flat if isinstance(x, OnDevice)]
+    here = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, OnDevice)]
+    if there and func not in MOVES | INDEXING and (mixed := [tuple(x.shape) for x in here if x.dim()]):
+        raise RuntimeError(f"{func}: expected all tensors on one device, but found gpu:0 and cpu {mixed}")
+    for x in flat:
+        if isinstance(x, torch.Generator) and there and x.device.type != "gpu":
+            raise RuntimeError(f"{func}: expected a generator of gpu:0, but found one of cpu")
+    wanted = kwargs.get("device")
+    plain, options = tree_map_only(OnDevice, lambda t: t.raw, (args, dict(kwargs)))
+    if "device" in options and _is_on_gpu(wanted):
+        options["device"] = CPU
+    options.pop("pin_memory", None)
+    out = func(*plain, **options)
+    if func is aten.copy_.default:
+        return args[0]
+    stays = _is_on_gpu(wanted) if wanted is not None else bool(there)
+    if func is aten._to_copy.default and not stays:
+        return out
+    if not (stays or there):
+        return out
+    out = tree_map_only(torch.Tensor, lambda t: t if isinstance(t, OnDevice) else OnDevice(t), out)
+    return return_and_correct_aliasing(func, args, kwargs, out) if there else out
+
+
+class _Accelerator(TorchDispatchMode):
+    """Everything that asks for device `gpu` gets it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+class _Factories(TorchFunctionMode):
+    """torch.tensor and as_tensor build their value below the dispatcher: built on the processor, then moved."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor) and _is_on_gpu(kwargs.get("device")):
+            device = kwargs.pop("device")
+            return func(*args, **kwargs).to(device)
+        return func(*args, **kwargs)

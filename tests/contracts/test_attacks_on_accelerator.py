@@ -1,0 +1,132 @@
+"""Every attack runs on an accelerator, with its controls, and agrees with the processor.
+
+First on its own tiny world; then as the attack phase runs it, where controls play clients and adversaries train
+models of their own.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.attack import Attack, Knowledge
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.observer.generators import KnownGenerators
+from fedaudit.audit.observer.models import BoundExtractor
+from fedaudit.audit.phases import attack as phase
+from fedaudit.audit.phases.attack import Bench
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.runtime.workers import one_thread
+from tests.accelerator import DEVICE, REAL, accelerator
+from tests.contracts.attack_worlds import stage
+from tests.contracts.test_growth import QUICK
+from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
+
+TOLERANCE = 0.05 if REAL else 1e-4  # of what is measured
+# One of each way to use a device: the others at night
+COVER = (
+    "analytic",
+    "buffer_membership",
+    "critic_score",
+    "dlg",
+    "frozen_layers",
+    "generator_extraction",
+    "grnn",
+    "grnn_updates",
+    "imprint_recovery",
+    "inverting_gradients",
+    "latent_inversion",
+    "ridge",
+    "upcnn",
+    "vae",
+)
+ALONE = [pytest.param(n, marks=() if n in COVER else pytest.mark.nightly) for n in ATTACKS]
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved:
+    """An architecture whose models lie on the accelerator."""
+
+    architecture: Any
+
+    def __call__(self, weights: Any) -> BoundExtractor:
+        return BoundExtractor(self.architecture(weights).module().to(DEVICE))
+
+
+def move(known: Knowledge) -> Knowledge:
+    """What an adversary knows whose networks run on the accelerator."""
+    changes: dict[str, Any] = {"device": DEVICE}
+    if known.architecture is not None:
+        changes["architecture"] = Moved(known.architecture)
+    if known.trainer is not None:
+        changes["trainer"] = dataclasses.replace(known.trainer, device=DEVICE)  # type: ignore[type-var]
+    if isinstance(known.generators, KnownGenerators):
+        own = known.generators
+        changes["generators"] = KnownGenerators(own._shape, own._config, own._classes, DEVICE)
+    return dataclasses.replace(known, **changes)
+
+
+def light(name: str) -> Attack:
+    cls = catalog.load("attacks", name)
+    own = {f.name for f in dataclasses.fields(cls.Config)} if hasattr(cls, "Config") else set()
+    settings = {**stage(name).settings, **{k: v for k, v in QUICK.items() if k in own}}
+    attack: Attack = cls(cls.Config(**settings)) if settings else cls()
+    return attack
+
+
+def measure(name: str, known: Knowledge) -> list[Evidence]:
+    attack, here = light(name), stage(name)
+    claim = attack.run(here.view, known, np.random.default_rng(0))
+    return attack.measure(claim, here.truth, np.random.default_rng(1))
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest of two trees of numbers; infinite where anything else differs."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return max((difference(one[k], other[k]) for k in one), default=0.0)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return max(map(difference, one, other), default=0.0)
+    if isinstance(one, float) and isinstance(other, float):
+        return 0.0 if np.isnan([one, other]).all() else abs(one - other)
+    return 0.0 if one == other else np.inf
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ALONE)
+def test_an_attack_agrees_with_the_processor(name: str) -> None:
+    known = stage(name).knowledge
+    with one_thread():
+        here = [dataclasses.asdict(e) for e in measure(name, known)]
+        with accelerator():
+            there = [dataclasses.asdict(e) for e in measure(name, move(known))]
+    assert difference(here, there) <= TOLERANCE
+
+
+# Controls, shadow models and clients that adversaries play: one of them here, all at night
+PHASES = [
+    ("fednova", ("inverting_gradients",)),
+    *(pytest.param(m, tuple(ATTACKS), marks=pytest.mark.nightly) for m in METHODS),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("method", "attacks"), PHASES)
+def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[str, ...]) -> None:
+    case, config = federation(method)
+    cards = [made(a).card for a in attacks]
+
+    def run(device: str) -> dict[str, Any]:
+        on = dataclasses.replace(case)  # type: ignore[type-var]
+        on.__dict__.update(device=device)
+        again = Bench(on, cards, config.replay, 0)
+        files = {a: phase.one(made(a), a, again) for a in attacks}
+        return {a: {k: v for k, v in f.items() if k not in ("seconds", "galleries")} for a, f in files.items()}
+
+    with one_thread():
+        here = run("cpu")
+        with accelerator():
+            there = run(DEVICE)
+    apart = {a: difference(json.loads(json.dumps(here[a])), json.loads(json.dumps(there[a]))) for a in attacks}
+    assert {a: (d, here[a]["reason"], there[a]["reason"]) for a, d in apart.items() if d > TOLERANCE} == {}

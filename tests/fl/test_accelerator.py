@@ -1,0 +1,78 @@
+"""Every method trains on an accelerator, stacked where it can be, and agrees with the processor."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.fl.method import ClientSide, Method
+from fedaudit.fl.runtime import plugin
+from tests.accelerator import DEVICE, REAL, TOLERANCE, accelerator
+from tests.fl.test_all_methods import method
+from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
+
+DEAR = frozenset({"feddpgan", "gandalf", "private_fl_gan", "sda_fl"})  # generators, as faug's
+EVERY = [
+    pytest.param(n, marks=pytest.mark.nightly if n in DEAR else ()) for n in plugin.names("fedaudit.fl.methods")
+]
+# The others train without a stack, or refuse such a network
+STACKED = [
+    n
+    for n in plugin.names("fedaudit.fl.methods")
+    if plugin.load("fedaudit.fl.methods", n, Method).train is ClientSide.train and n not in ("fjord", "heterofl")
+]
+NORMALISED = [
+    pytest.param(n, marks=() if n in ("fedmmd", "moon", "scaffold") else pytest.mark.nightly) for n in STACKED
+]
+
+
+def world(name: str, workers: int | str, device: str = "cpu", make: Any = TinyNet) -> World:
+    """Two clients of one size, two of another, one without data."""
+    return run(
+        method(name, rounds=2),  # type: ignore[arg-type]
+        workers=workers,
+        device=device,
+        make=make,
+        d=data(n=100),
+        index=parts(data(n=80), sizes=(7, 7, 11, 0, 11), skew=False),
+        script=[([0, 1, 2, 3, 4], [0, 1, 2, 4])],
+    )
+
+
+class Normalised(TinyNet):
+    """With statistics of the batch, which training moves."""
+
+    def __init__(self, shape: tuple[int, ...] = (1, 6, 6), classes: int = CLASSES) -> None:
+        super().__init__(shape, classes)
+        self.norm = nn.BatchNorm2d(4)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(nn.functional.leaky_relu(self.norm(self.conv(x))), 2)
+        return nn.functional.leaky_relu(self.fc(x.flatten(1)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", EVERY)
+def test_a_method_agrees_with_the_processor(name: str) -> None:
+    with accelerator():
+        there = world(name, "batched", DEVICE)
+    assert close(world(name, 0), there, tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_a_stack_of_networks_that_normalise_by_the_batch_is_each_of_them(name: str) -> None:
+    assert close(world(name, 0, make=Normalised), world(name, "batched", make=Normalised), tolerance=1e-5)
+
+
+@pytest.mark.skipif(REAL, reason="CUDA refuses by itself")
+def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
+    with accelerator():
+        there = torch.ones(3).to(DEVICE)
+        with pytest.raises(RuntimeError, match="one device"):
+            _ = there + torch.ones(3)
+        with pytest.raises(TypeError, match=r"Tensor.cpu\(\)"):
+            there.numpy()
+        with pytest.raises(RuntimeError, match="generator"):
+            there.uniform_(generator=torch.Generator())
+        assert (2 * there).cpu().tolist() == [2, 2, 2]
