@@ -85,7 +85,8 @@ class Replays:
         if sent is None or not arrived:
             return
         self.groups[id] = group
-        payload = to_numpy(sent[like.kind])
+        # laid out alike in every process: sums depend on it
+        payload = {k: np.asarray(v, order="C") for k, v in to_numpy(sent[like.kind]).items()}
         if "norm" in sent.get(Kind.NUM_STEPS, {}):  # what a normalised delta was divided by
             note = {**note, "norm": float(sent[Kind.NUM_STEPS]["norm"])}
         seen_by = like.seen_by

@@ -1,12 +1,14 @@
 """Phase 2: run every attack on what its adversary could see, measure it against the truth, and run every check.
 
-One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why. checks.json holds
-what is seen without an attack, and claimed_counts.json whom labels that were read off updates contradict.
+Attacks run side by side, each in one process, with the same numbers as one after another. One JSON file an attack
+under evidence/. An attack that cannot run leaves a file that says why. checks.json holds what is seen without an
+attack, and claimed_counts.json whom labels that were read off updates contradict.
 """
 
 import dataclasses
 import importlib
 import json
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -35,6 +37,7 @@ from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, granted, observer, seen
 from fedaudit.audit.phases import checks
 from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
@@ -67,16 +70,39 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
-    count = workers.processes(config.workers, case.device)
-    bench = Bench(case, [a.card for a, _ in attacks], config.replay, count)
+    count = min(workers.processes(config.workers, case.device), len(attacks))
+    copies = count if count > 1 and is_copyable() else 0
     progress("attack", 0, len(attacks))
-    for number, (attack, name) in enumerate(attacks):
-        progress(f"attack ({name}, about {duration(seconds[name])})", number, len(attacks))
-        found = one(attack, name, bench)
+    bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0 if copies else count, copies)
+    ended = 0
+
+    def carry_out(number: int, progress: Progress) -> dict[str, Any]:
+        attack, name = attacks[number]
+        progress(f"attack ({name}, about {duration(seconds[name])})", ended, len(attacks))
+        return one(attack, name, bench)
+
+    def end(number: int, found: dict[str, Any] | Death) -> None:
+        nonlocal ended
+        name = attacks[number][1]
+        if isinstance(found, Death):
+            raise UserError(
+                f"attack {name}: {found}", hint="the same command makes the phase again; use fewer workers"
+            )
         if specs[number].id:  # findings of one attack are told apart by their headlines as well
             found["card"]["title"] += f" ({name})"
         run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
-        progress("attack", number + 1, len(attacks))
+        ended += 1
+        progress("attack", ended, len(attacks))
+
+    def tell(said: str, _: int, total: int) -> None:
+        progress(said, ended, total)
+
+    if copies:  # the longest first: none is left alone at the end for longer than it takes
+        longest = sorted(range(len(attacks)), key=lambda i: -seconds[attacks[i][1]])
+        side_by_side(longest, count, carry_out, tell, end, copies=True)
+    else:
+        for number in range(len(attacks)):
+            end(number, carry_out(number, progress))
     run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
     _check_claims(run, case, [attack for attack, _ in attacks])
 
@@ -92,26 +118,34 @@ def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:
 class Bench:
     """What attacks on one case work with: its messages, the planted leaks that their cards name, the truth."""
 
-    def __init__(self, case: Case, cards: Sequence[Card], settings: Replay, workers: int) -> None:
+    def __init__(
+        self, case: Case, cards: Sequence[Card], settings: Replay, workers: int, copies: int = 0
+    ) -> None:
+        """Controls plant in so many `copies` of this process; an attack has `workers`."""
         self.case, self.workers = case, workers
         self._recorded = {r: _recorded(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")}
-        self._planted: dict[tuple[str, str], Replays] = {}
-        self._unplanted: dict[tuple[str, str], Exception] = {}  # a control that broke: its attacks fail, no other
-        for name, r in sorted({(c.control, c.rounds) for c in cards if c.control}):
-            if name in OF_LATEST and (name, "all") in self._planted:  # made once for both
-                self._planted[name, r] = self._planted[name, "all"]
-                continue
+        controls = sorted({(c.control, c.rounds) for c in cards if c.control})
+        controls = [
+            c for c in controls if c[0] not in OF_LATEST or c[1] == "all" or (c[0], "all") not in controls
+        ]
+
+        def plant_one(number: int, _: Progress) -> Replays | Exception:
+            name, rounds = controls[number]
             try:
-                self._planted[name, r] = plant(name, case, self._recorded[r], settings)
-            except Exception as error:
-                self._unplanted[name, r] = error
+                return plant(name, case, self._recorded[rounds], settings)
+            except Exception as error:  # its attacks fail, no other
+                return _make_portable(error)
+
+        made = collect(range(len(controls)), copies, plant_one)
+        self._planted = {c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)}
+        self._unplanted = {c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Exception)}
         artifacts = {a.id: a for found in self._recorded.values() for a in found}
         groups = {id: rows for planted in self._planted.values() for id, rows in planted.groups.items()}
         self.truth, self.told = KnownTruth(case, artifacts, groups), ToldTruth(case, artifacts, groups)
 
     def artifacts(self, card: Card) -> list[Artifact]:
         """Recorded in the rounds that the card wants, and planted for it; raises what its control raised."""
-        if broken := self._unplanted.get((card.control, card.rounds)):
+        if broken := self._unplanted.get(self._find_control(card)):
             raise broken
         return [*self._recorded[card.rounds], *self.planted(card).artifacts]
 
@@ -122,7 +156,13 @@ class Bench:
 
     def planted(self, card: Card) -> Replays:
         """What was planted for it."""
-        return self._planted.get((card.control, card.rounds), Replays())
+        return self._planted.get(self._find_control(card), Replays())
+
+    def _find_control(self, card: Card) -> tuple[str, str]:
+        """Some controls play every client's latest message, whatever else was read: made once for both."""
+        every = (card.control, "all")
+        is_shared = card.control in OF_LATEST and (every in self._planted or every in self._unplanted)
+        return every if is_shared else (card.control, card.rounds)
 
 
 def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
@@ -141,6 +181,15 @@ def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
     if any(c.control for c in cards):
         kinds |= set(case.card.downlink)
     return index(messages(case.artifacts, kinds, cards[0].rounds))
+
+
+def _make_portable(error: Exception) -> Exception:
+    """An error that another process can read."""
+    try:
+        pickle.loads(pickle.dumps(error))  # our own process wrote this
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:

@@ -7,6 +7,7 @@ with it costs nobody else: the process is replaced, and what ended it is said.
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import Progress
 from fedaudit.fl.runtime import children, foreign
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 
 T = TypeVar("T")
@@ -44,15 +46,20 @@ def side_by_side(
     work: Callable[[T, Progress], R],
     progress: Progress,
     end: Callable[[T, R | Death], None],
+    *,
+    copies: bool = False,
 ) -> None:
     """work(item, progress) for every item, in `count` processes of one thread; `end` hears each result here.
 
     `work` and what it gives must be picklable, and it may raise nothing. Each process takes the next
     item when it is free. What `fedaudit.audit.case.sharing` keeps is kept from item to item of a process.
+    `copies`: processes are copies of this one, so that `work` may hold anything; this one must compute on one
+    thread, and is_copyable() be true.
     """
     waiting = list(reversed(items))
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
-    idle = [_Process(work) for _ in range(count)]
+    context = children.get_context("fork") if copies else _context()
+    idle = [_Process(work, context) for _ in range(count)]
     try:
         while waiting or working:
             while idle and waiting:
@@ -68,7 +75,7 @@ def side_by_side(
                     del working[pipe]
                     code = process.ended()
                     if waiting:
-                        idle.append(_Process(work))
+                        idle.append(_Process(work, context))
                     end(item, Death(code))
                     continue
                 if kind == "progress":
@@ -82,12 +89,37 @@ def side_by_side(
             process.stop()
 
 
+def collect(items: Sequence[T], copies: int, work: Callable[[T, Progress], R]) -> list[R]:
+    """work(item) for every item, in their order, in so many copies of this process; here where these are fewer
+    than two. Raises UserError where one dies."""
+    results: dict[T, R] = {}
+
+    def end(item: T, result: R | Death) -> None:
+        if isinstance(result, Death):
+            raise UserError(str(result).capitalize(), hint="use fewer workers, or none (workers: 0)")
+        results[item] = result
+
+    if min(copies, len(items)) < 2:
+        return [work(item, _silent) for item in items]
+    side_by_side(items, min(copies, len(items)), work, _silent, end, copies=True)
+    return [results[item] for item in items]
+
+
+def _silent(phase: str, at: int, total: int) -> None:
+    pass
+
+
+def is_copyable() -> bool:
+    """Whether a process can be copied with its memory, safely where it computes on one thread."""
+    return sys.platform == "linux"
+
+
 class _Process(Generic[T, R]):
     """A process that works on what it is sent. No daemon: the work may start a child of its own."""
 
-    def __init__(self, work: Callable[[T, Progress], R]) -> None:
-        self.pipe, theirs = _context().Pipe()
-        self.process = _context().Process(target=_serve, args=(theirs, foreign.Carried(work)))
+    def __init__(self, work: Callable[[T, Progress], R], context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, foreign.Carried(work)))
         self.process.start()
         theirs.close()
 

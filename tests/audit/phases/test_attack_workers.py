@@ -1,0 +1,78 @@
+"""Attacks side by side give what they give one after another, to the last bit, on any number of processes."""
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.runtime.errors import UserError
+from tests.audit.phases.test_cells import BASE
+
+ATTACKS = [
+    "count_recovery",
+    {"name": "prototype_membership", "least_auxiliary": 5},
+    "class_list",
+    "prototype_difference",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    made = RunDir.create(tmp_path_factory.mktemp("run") / "run")
+    simulate.run(made, config(0), lambda *_: None)
+    return made
+
+
+def config(workers: int) -> Config:
+    replay = {"sizes": [1], "clients": 2, "groups": 4, "updates": [1], "update_steps": [1], "update_groups": 2}
+    return validate(Config, BASE | {"attacks": ATTACKS, "workers": workers, "replay": replay}, "test")
+
+
+def evidence(run: RunDir) -> dict[str, Any]:
+    found = {f.name: json.loads(f.read_bytes()) for f in sorted(run.evidence.glob("*.json"))}
+    for of in found.values():
+        of.pop("seconds", None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(run: RunDir) -> dict[str, Any]:
+    """One after another."""
+    attack.run(run, config(1), lambda *_: None)
+    return evidence(run)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_evidence_is_the_same_on_any_number_of_processes(
+    run: RunDir, alone: dict[str, Any], workers: int
+) -> None:
+    said = list[tuple[str, int, int]]()
+    attack.run(run, config(workers), lambda *words: said.append(words))
+    assert evidence(run) == alone
+    assert sum(of.get("status") == "ran" for of in alone.values()) == 3
+    assert said[-1] == ("attack", len(ATTACKS), len(ATTACKS))
+    assert [at for _, at, _ in said] == sorted(at for _, at, _ in said)
+
+
+def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
+    run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, whole = os.getpid(), attack.one
+
+    def one(*of: Any) -> Any:
+        if of[1] == "class_list" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(*of)
+
+    monkeypatch.setattr(attack, "one", one)
+    with pytest.raises(UserError, match="attack class_list: its process was ended by SIGKILL"):
+        attack.run(run, config(2), lambda *_: None)
+    monkeypatch.undo()
+    attack.run(run, config(2), lambda *_: None)
+    assert evidence(run) == alone
