@@ -6,6 +6,7 @@ not depend on the numbers in a message. Lines of a method's own noise follow fro
 visits there were does not, so such a ledger stays declared.
 """
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -67,16 +68,19 @@ def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], cli
     """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
     kept, law = Kept(), case.sampling(client)
     wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
+    crossed: dict[tuple[int, Channel], list[Traffic]] = defaultdict(list)
+    for x in traffic:
+        crossed[x.round, x.channel].append(x)
     settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case)}
     try:
         for t in sorted(rounds):
             wire.accounts.note_draw(t, (client,), lambda k: law if k == client else case.sampling(k))
             for channel in (Channel.UPLINK, Channel.RELAY):
-                kinds = [x.kind for x in traffic if x.round == t and x.channel == channel]
-                message: Message = {k: _make_stand_in(k, case) for k in kinds}
+                here = crossed.get((t, channel), ())
+                message: Message = {x.kind: _make_stand_in(x.kind, case) for x in here}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
-                    came = max(x.senders for x in traffic if x.round == t and x.channel == channel)
+                    came = max(x.senders for x in here)
                     for other in _list_others(client, came) if wire.accounts.has_shares else ():
                         wire.uplink(t, message, other, reference, settled=settled)
                 elif message:

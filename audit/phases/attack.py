@@ -137,8 +137,12 @@ class Bench:
                 return _make_portable(error)
 
         made = collect(range(len(controls)), copies, plant_one)
-        self._planted = {c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)}
-        self._unplanted = {c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Exception)}
+        self._planted: dict[tuple[str, str], Replays] = {
+            c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)
+        }
+        self._unplanted: dict[tuple[str, str], Exception] = {
+            c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Exception)
+        }
         artifacts = {a.id: a for found in self._recorded.values() for a in found}
         groups = {id: rows for planted in self._planted.values() for id, rows in planted.groups.items()}
         self.truth, self.told = KnownTruth(case, artifacts, groups), ToldTruth(case, artifacts, groups)
