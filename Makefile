@@ -4,9 +4,10 @@ PYTHON ?= python3
 RUN := .venv/bin
 INSTALLED := .venv/.installed
 DONE := .venv/.dev
+SITE := .venv-docs
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit docs example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -42,6 +43,11 @@ check: $(DONE)  ## ruff, formatting and types
 browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from npm: SCREENSHOTS=folder
 	npm install --silent --no-fund --no-audit --prefix .browser axe-core@4 puppeteer-core@24 @sparticuz/chromium@147
 	$(RUN)/python -m pytest -rs tests/reports/test_browser.py
+
+# The pages come from our code, the site from mkdocs, whose environment has nothing of ours.
+docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site: site/index.html
+	$(RUN)/python -m release.pages build/pages
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --clean
 
 bench: $(INSTALLED)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
 	$(RUN)/python -m benchmarks.speed.training
@@ -89,8 +95,8 @@ dist: $(DONE)  ## wheel, sdist and bill of materials; the same sources give the 
 fuzz: $(DONE)  ## changed folders, inboxes, configs and data files: MINUTES=10 FOLDERS=2000 INBOXES=600
 	$(RUN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) --folders $(or $(FOLDERS),2000) --inboxes $(or $(INBOXES),600) --configs $(or $(CONFIGS),600)
 
-clean:  ## remove the environment and caches; run folders stay
-	rm -rf .venv .mypy_cache .ruff_cache *.egg-info
+clean:  ## remove the environments, the site and caches; run folders stay
+	rm -rf .venv .venv-docs site build .mypy_cache .ruff_cache *.egg-info
 
 # A stamp is newer than what decides the environment, so repeated targets start at once. An audit needs what users need
 # alone. The schemas are others' work: pip checks the digests of the archives that hold them, the tests those of the files.
@@ -112,4 +118,9 @@ $(DONE): $(INSTALLED) requirements-dev.lock release/schemas.txt
 	cd $(SCHEMAS) && tar -xzf pytest-*.tar.gz --transform 's|.*/||' --wildcards '*/junit-10.xsd'
 	cd $(SCHEMAS) && tar -xzf sarif_pydantic-*.tar.gz --transform 's|.*/||' --wildcards '*/sarif-schema-2.1.0.json'
 	rm $(SCHEMAS)/*.tar.gz
+	@touch $@
+
+$(SITE)/.installed: requirements-docs.lock
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --require-hashes --no-deps -r requirements-docs.lock
 	@touch $@

@@ -85,10 +85,12 @@ def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested(
     same = {re.sub("[-_.]+", "-", k).lower(): v for k, v in pins.items()}
     every = tools | torch
     assert {k: v for k, v in every.items() if k in same} == {k: v for k, v in same.items() if k in every}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = pyproject["project"]
     for wanted, found in (
         (project["dependencies"], users | torch),
         (project["optional-dependencies"]["dev"], tools),
+        (pyproject["dependency-groups"]["docs"], locked("requirements-docs.lock")),
     ):
         assert {re.split(r"[\[>=<]", d)[0].lower() for d in wanted} <= set(found)
 

@@ -154,12 +154,12 @@ def test_the_method_on_the_page_runs_in_processes_and_stacked(example: type[Roun
     assert all((alone[k] - together[k]).abs().max() < 1e-4 for k in alone.model)
 
 
-def test_the_method_of_the_main_page_runs_and_is_fedavg_at_factor_1(
+def test_the_method_of_the_page_on_plugins_runs_and_is_fedavg_at_factor_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     name = f"page_{next(_fresh)}"
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-plugin.md").read_text(), re.S)
     (tmp_path / f"{name}.py").write_text(next(b for b in blocks if "class Shrunk" in b))
     shrunk: type[RoundMethod] = plugin.load("fedaudit.fl.methods", f"{name}:Shrunk", Method)  # type: ignore[assignment]
     plain = run(configured(FedAvg))
@@ -198,4 +198,5 @@ def test_every_page_and_image_that_is_named_exists() -> None:
         for path in pages
         for target in re.findall(r"\]\(((?!http)[^)#\s]+)\)", path.read_text(encoding="utf-8"))
     }
-    assert linked and not [str(p) for p in sorted(linked) if not p.exists()]
+    made = ROOT / "docs" / "reference"  # of the site alone, where tests/test_docs.py follows each link
+    assert linked and not [str(p) for p in sorted(linked) if not p.exists() and p.parent != made]

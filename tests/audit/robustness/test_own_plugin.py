@@ -1,4 +1,4 @@
-"""The README's own adversary and rule run in a matrix as they stand there."""
+"""The adversary and the rule of docs/own-plugin.md run in a matrix as they stand there."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ from fedaudit.reports.result import AuditResult
 from tests.audit.robustness.test_matrix import TEXT
 from tests.audit.tiny import VERDICTS
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "own-plugin.md"
 
 
 @pytest.mark.nightly
 def test_an_adversary_and_a_rule_of_a_users_own_run_in_a_matrix(tmp_path: Path) -> None:
-    text = README.read_text()
+    text = PAGE.read_text()
     code = next(c for c in re.findall(r"```python\n(.*?)```", text, re.S) if "class Louder" in c)
     settings = next(c for c in re.findall(r"```yaml\n(.*?)```", text, re.S) if "Louder" in c)
     (tmp_path / "attack_and_rule.py").write_text(code)
