@@ -119,7 +119,7 @@ def show_shelf(shelf: str) -> str:
     found = catalog.entries(shelf)
     lines = [f"# {_title(shelf)}", "", f"{SHELVES[shelf]} There are {len(found)}.", ""]
     if shelf not in ("sections", "renderers", "checks"):
-        lines += [f"`fedaudit list {shelf}` prints the same list.", ""]
+        lines += [f"`fedaudit tools list {shelf}` prints the same list.", ""]
     for entry in found:
         lines += [f"## {entry.name}", "", f"**{_plain(entry.title)}**: {_plain(entry.text)}", ""]
         facts = {**entry.more, "source": entry.source}
@@ -156,18 +156,13 @@ def show_config() -> str:
 
 def show_commands() -> str:
     """Every command with its arguments and options."""
-    import typer
-
-    from fedaudit.audit.cli.main import app
-
-    group: Any = typer.main.get_command(app)
     lines = [
         "# Commands",
         "",
         "Look up a command and its options. `fedaudit COMMAND --help` prints the same.",
         "",
     ]
-    for name, command in sorted(group.commands.items()):
+    for name, command in list_commands().items():
         usage = " ".join(_usage(p) for p in command.params if p.param_type_name == "argument")
         lines += [f"## {name}", "", "```sh", f"fedaudit {name} {usage}".strip(), "```", ""]
         lines += [" ".join((command.help or "").replace("\b", "").split()), ""]
@@ -179,6 +174,20 @@ def show_commands() -> str:
         if rows:
             lines += [*_make_table(("option", "default", "meaning"), rows), ""]
     return "\n".join(lines)
+
+
+def list_commands() -> dict[str, Any]:
+    """Every command by what is typed: "run", "dp budget"."""
+    import typer
+
+    from fedaudit.audit.cli.main import app
+
+    group: Any = typer.main.get_command(app)
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        parts = getattr(command, "commands", None)
+        found |= {name: command} if parts is None else {f"{name} {part}": c for part, c in parts.items()}
+    return found
 
 
 def show_python() -> str:
