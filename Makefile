@@ -7,7 +7,7 @@ DONE := .venv/.dev
 SITE := .venv-docs
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit docs example-flower side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit docs example-flower frameworks side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -81,6 +81,12 @@ nulls: $(INSTALLED)  ## audits of federations with nothing to find: COUNT=200
 
 example-flower: $(INSTALLED)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh
+
+# Frameworks pin other versions of what fedaudit needs, so that each has an environment of its own.
+frameworks: export FLOWER = $(CURDIR)/.frameworks/flower
+frameworks: export NVFLARE = $(CURDIR)/.frameworks/nvflare
+frameworks: $(DONE)  ## federations that really run in Flower and NVFlare, recorded and imported; some minutes
+	$(RUN)/python -m pytest -rs tests/audit/importing/test_real_runs.py
 
 side-by-side: $(INSTALLED)  ## the same federation simulated and recorded from Flower, findings side by side
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit PYTHON=$(CURDIR)/$(RUN)/python examples/flower/side_by_side.sh

@@ -6,7 +6,7 @@ answer, by signature.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
@@ -87,7 +87,7 @@ class Card:
     # who makes its planted leak and dose response: a file of audit/controls/; "": measure() itself
     control: str = ""
     rounds: Literal["latest", "all"] = "latest"  # "all": every recorded round
-    any_numbers: bool = False  # reads a message as numbers, whatever its kind says that they are
+    any_numbers: bool = False  # reads open kinds as well: a message as numbers, whatever they are called
     # why an attack against people counts none of them, as a sentence; empty where it does
     uncounted: str = ""
     modality: frozenset[Modality] = frozenset({"image"})  # of the examples that it can say something about
@@ -100,8 +100,16 @@ class Card:
 
     @property
     def targets(self) -> tuple[Kind, ...]:
-        """What it makes claims about; there must be one of them for it to attack."""
+        """What it makes claims about; there must be one of them, or an open kind, for it to attack."""
         return tuple(k for k in self.reads if k not in self.aids)
+
+    def pick_read(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Of these kinds, those that it reads."""
+        return [k for k in kinds if k in self.reads or (k.open and self.any_numbers)]
+
+    def pick_targets(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Of these kinds, those that it makes claims about."""
+        return [k for k in self.pick_read(kinds) if k not in self.aids]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ sums it and whose data it tells of. docs/artifact-format.md holds the same rows;
 This file imports nothing of ours and no library, so that cards can be read at no cost.
 """
 
+import re
 from collections.abc import Mapping
 from enum import Enum, StrEnum
 from types import MappingProxyType
@@ -53,8 +54,14 @@ class Row(NamedTuple):
     counted: str = ""  # the array of which one example more raises one entry by one
 
 
+OPEN = re.compile(r"(example|group|class|client|clients):([A-Za-z]\w{0,59})", re.ASCII)
+
+
 class Kind(StrEnum):
     """What a message may contain. A method's card lists the kinds it sends; the wire refuses others.
+
+    Besides those named here there are open kinds, WHOSE:ROLE: numbers of any shape with the role that a recorded
+    federation gives them and the finest group that they are computed over, such as client:optimizer.
 
     `str(kind)` is its name; words, tells, arrays, summed, raw, counted and about are those of its Row. In shapes
     C is the number of classes, c or m of them or of examples are listed, D is the number of features.
@@ -75,6 +82,24 @@ class Kind(StrEnum):
         kind.arrays, kind.summed, kind.raw = MappingProxyType(row.arrays), row.summed, row.raw
         kind.counted, kind.about = row.counted, row.about
         return kind
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Kind | None":
+        found = OPEN.fullmatch(str(value))
+        if found is None:
+            return None
+        whose, role = found.groups()
+        kind = str.__new__(cls, value)
+        kind._name_ = kind._value_ = str(value)
+        kind.words = f"what its operator calls {role.replace('_', ' ')}"
+        kind.tells, kind.arrays, kind.summed = Tells[whose.upper()], MappingProxyType(NUMBERS), Summed.NO
+        kind.raw, kind.counted, kind.about = False, "", False
+        return kind
+
+    @property
+    def open(self) -> bool:
+        """Whether an operator named it, and nothing but its role and whose data it tells of is known."""
+        return ":" in self
 
     @property
     def listed(self) -> bool:

@@ -88,6 +88,11 @@ def adapt(module: nn.Module) -> Net:
     return module if isinstance(module, Net) else Adapted(module)
 
 
+def unwrap(net: Net) -> nn.Module:
+    """The module whose submodules have their own names: a user's may be called features or head."""
+    return net._inner[0] if isinstance(net, Adapted) else net
+
+
 def initialise(make: Callable[[], Net], streams: Streams) -> Net:
     """Build a model with weights drawn from the stream "model", leaving the global generator alone."""
     with torch.random.fork_rng(devices=[]):

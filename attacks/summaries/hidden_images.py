@@ -319,7 +319,7 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
     return [
         a
         for a in view
-        if a.kind in READ
+        if (a.kind in READ or a.kind.open)
         and a.channel == Channel.UPLINK
         and a.sender.role == Role.CLIENT
         and a.origin == "recorded"

@@ -16,5 +16,7 @@ def open_case(run: RunDir, config: Config) -> Case:
 
 def recorded(run: RunDir, config: Config) -> RecordedCase:
     """What somebody recorded, in this folder."""
-    truth = run.inside(run.truth.absolute())
-    return RecordedCase(config, run.artifacts, truth if truth.is_file() else None)
+    truth, base = (run.inside(path.absolute()) for path in (run.truth, run.base))
+    return RecordedCase(
+        config, run.artifacts, truth if truth.is_file() else None, base if base.is_file() else None
+    )

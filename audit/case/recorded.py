@@ -5,11 +5,12 @@ Nothing is invented: what nobody stated or brought is absent, and whoever needs 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import heard
@@ -35,11 +36,13 @@ from fedaudit.fl.wire.protection import Protection
 
 @dataclass(frozen=True)
 class RecordedCase:
-    """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought."""
+    """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
+    `base` that of weights which nobody sent."""
 
     config: Config
     artifacts: Path
     truth: Path | None = None
+    base: Path | None = None
 
     @property
     def simulated(self) -> bool:
@@ -154,6 +157,18 @@ class RecordedCase:
 
     @cached_property
     def make_net(self) -> Callable[[], Net] | None:
+        """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
+        if self.network is None or (self.subject.base and self.base is None):
+            return None
+        return partial(_build_on, self.network, self._base) if self._base else self.network
+
+    @cached_property
+    def _base(self) -> Mapping[str, torch.Tensor]:
+        return {} if self.base is None else load_tensors(self.base.read_bytes())
+
+    @cached_property
+    def network(self) -> Callable[[], Net] | None:
+        """The stated network with weights of nobody's: its names and shapes."""
         if self.subject.model is None:
             return None
         examples = self.subject.examples
@@ -162,7 +177,9 @@ class RecordedCase:
     def initial(self) -> State | None:
         """What the server sent first, where that was recorded."""
         first = next((a for a in self._models if a.round == 0), None)
-        return None if first is None else {k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}
+        if first is None:
+            return None
+        return {**self._base, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
 
     @cached_property
     def _models(self) -> list[Artifact]:
@@ -218,3 +235,9 @@ class RecordedCase:
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
         return heard(self.artifacts)
+
+
+def _build_on(build: Callable[[], Net], base: Mapping[str, torch.Tensor]) -> Net:
+    net = build()
+    net.load_state_dict(base, strict=False)
+    return net

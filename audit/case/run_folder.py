@@ -50,6 +50,7 @@ class RunDir:
         self.data = path / "data.json"
         self.chain = path / "chain.json"
         self.truth = path / "truth.safetensors"  # of a recorded case, as the next
+        self.base = path / "base.safetensors"
         self.imported = path / "import.json"
 
     @classmethod

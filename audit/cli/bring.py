@@ -69,6 +69,7 @@ def import_(
     out: Annotated[Optional[Path], typer.Option(help="run folder; default runs/NAME of the inbox")] = None,  # noqa: UP045
     config: Annotated[Optional[Path], typer.Option(help="attacks, policy, seed and so on")] = None,  # noqa: UP045
     ledger: Annotated[Optional[Path], typer.Option(help="its operator's own ledger.jsonl")] = None,  # noqa: UP045
+    base: Annotated[Optional[Path], typer.Option(help="weights that nobody sends, safetensors")] = None,  # noqa: UP045
     model: Annotated[str, typer.Option(help="without --subject: the network, a name or module:Class")] = "",
     most_gib: Annotated[float, typer.Option(help="largest inbox to take in")] = 64,
     trust: Annotated[bool, typer.Option("--trust-plugins", help="run code that the subject names")] = False,
@@ -92,12 +93,12 @@ def import_(
     if subject is None and not model and sys.stdin.isatty() and sys.stdout.isatty():
         model = typer.prompt("the network, as module:Class or a name of ours (empty: not stated)", default="")
     with tempfile.TemporaryDirectory() as scratch:
-        file = subject or _write_first(Path(scratch) / SUBJECT, inbox, truth, model)
+        file = subject or _write_first(Path(scratch) / SUBJECT, inbox, truth, model, base)
         stated, text = _stated(file, config), "" if subject else file.read_text(encoding="utf-8")
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
     limits, beside = Limits(bytes=int(most_gib * 2**30)), Path.cwd() if subject is None else subject.parent
     with progress() as report_progress:
-        found = bring(folder, stated, inbox, truth, ledger, beside, limits, trust, report_progress, text)
+        found = bring(folder, stated, inbox, truth, ledger, beside, limits, trust, report_progress, text, base)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for check in found.checks:
         say(f"{check.status}: {check.title}: {check.text}")
@@ -110,11 +111,11 @@ def import_(
     finish_audit(folder.path, trust=trust)
 
 
-def _write_first(path: Path, inbox: Path, truth: Path | None, model: str) -> Path:
+def _write_first(path: Path, inbox: Path, truth: Path | None, model: str, base: Path | None) -> Path:
     from fedaudit.audit.importing.first_subject import first_subject
     from fedaudit.fl.runtime import durable
 
-    durable.write(path, first_subject(inbox, truth, model).encode())
+    durable.write(path, first_subject(inbox, truth, model, base.stem if base else "").encode())
     return path
 
 

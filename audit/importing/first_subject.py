@@ -1,5 +1,6 @@
 """A first subject.yaml from what an inbox shows: every line marked as seen in it, guessed, or not seen."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fedaudit.audit.case.truth import example_shape, label_count
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.survey import Survey
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 
 UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
@@ -21,12 +23,12 @@ UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
 }
 
 
-def first_subject(inbox: Path, truth: Path | None = None, model: str = "") -> str:
-    """YAML with comments, with the shape of `truth` and the stated `model`.
+def first_subject(inbox: Path, truth: Path | None = None, model: str = "", base: str = "") -> str:
+    """YAML with comments, with the shape of `truth`, the stated `model` and the name of its `base`.
 
     Raises UserError where an import would refuse the inbox.
     """
-    return "\n".join(_write_lines(Survey.of(inbox), truth, model)) + "\n"
+    return "\n".join(_write_lines(Survey.of(inbox), truth, model, base)) + "\n"
 
 
 def list_unseen(model: str = "", *, has_truth: bool = False) -> list[str]:
@@ -36,7 +38,7 @@ def list_unseen(model: str = "", *, has_truth: bool = False) -> list[str]:
     return [*(f"{key}: {UNSEEN[key]}" for key in keys), *rest]
 
 
-def _write_lines(found: Survey, truth: Path | None, model: str) -> Iterator[str]:
+def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> Iterator[str]:
     if not found.messages:
         raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
     labels = 0 if truth is None else label_count(truth)
@@ -58,6 +60,10 @@ def _write_lines(found: Survey, truth: Path | None, model: str) -> Iterator[str]
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"
     yield f"model: {model}  # stated" if model else f"model: null  # not seen: {UNSEEN['model']}"
+    adapters = [] if base else _list_adapters(found)
+    if base or adapters:
+        why = "stated" if base else f"guessed: clients send adapters, such as {adapters[0]:.80}"
+        yield f"base: {json.dumps(base or 'a base that is not named')}  # {why}"
     yield f"method: null  # not seen: {UNSEEN['method']}"
     name, shown = found.aggregation
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
@@ -67,6 +73,13 @@ def _write_lines(found: Survey, truth: Path | None, model: str) -> Iterator[str]
     if found.nodes:
         yield "identities: {}  # node: name of its truth, where they differ; seen were"
         yield from (f"#   {node}: {party}" for party, node in [*found.nodes.items()][:50])
+
+
+def _list_adapters(found: Survey) -> list[str]:
+    """Names of arrays that only an adapter of a larger network has."""
+    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    names = () if line is None else header(found.inbox / f"{line['message']}.safetensors")
+    return sorted(n.partition("/")[2] for n in names if "lora_" in n)
 
 
 def _count_outputs(found: Survey) -> int:

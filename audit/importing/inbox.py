@@ -188,7 +188,8 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
             raise UserError(f"{inbox} holds {bad[0]!r:.80} and no {MANIFEST}: it is not an inbox", hint=RECIPE)
         raise UserError(f"no {MANIFEST} in {inbox}", hint="give the folder that a recorder wrote")
     names: set[str] = set()
-    rounds, sent, sends = set[int](), set[str](), Counter[str]()
+    models: dict[tuple[int, str], set[str]] = defaultdict(set)  # round, reader -> models it was sent
+    sends = Counter[tuple[int, str]]()
     for number, line in enumerate(lines(inbox), start=1):
         where = f"{inbox / MANIFEST} line {number}"
         if number > limits.messages:
@@ -205,18 +206,20 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
                     f"{where}: message {line['message']!r} is listed twice", hint="names are used once"
                 )
             names.add(line["message"])
-            rounds.add(line["round"])
             if line["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in line["kinds"]:
-                sent.add(str(line["sha256"]))
+                for reader in line["seen_by"]:
+                    models[line["round"], reader].add(str(line["sha256"]))
             elif {*UPDATES} & {*line["kinds"]}:
-                sends[line["sender"]] += 1
+                sends[line["round"], line["sender"]] += 1
         yield line
-    if len(rounds) == 1 and len(sent) > 1 and sends and min(sends.values()) > 1:
-        raise UserError(
-            f"every message is of round {rounds.pop()}, in which {len(sent)} different models were sent to "
-            f"clients, and each of {len(sends)} clients sent {min(sends.values())} or more",
-            hint="record the round of each message; `fedaudit tools recorder` writes recorders that do",
-        )
+    for (round, sender), many in sends.items():
+        sent = models.get((round, sender), set()) | models.get((round, str(Role.CLIENT)), set())
+        if len(sent) > 1 and many > 1:
+            raise UserError(
+                f"in round {round} {sender} was sent {len(sent)} different models and sent {many} updates: "
+                "rounds that were not told apart, or a server that began again",
+                hint="record the round of each message, as `fedaudit tools recorder` does, each run apart",
+            )
 
 
 def _checked(line: Mapping[str, Any], limits: Limits) -> None:
@@ -241,13 +244,22 @@ def _checked(line: Mapping[str, Any], limits: Limits) -> None:
         if not isinstance(line["kinds"], list) or not line["kinds"]:
             raise ValueError("kinds must be a list")
         for kind in line["kinds"]:
-            Kind(kind)
+            _check_kind(kind)
         if line["channel"] == Channel.UPLINK and Party.parse(sender).role != Role.CLIENT:
             raise ValueError(f"{sender} sends no uplink")
     else:
-        Kind(line["traffic"])
+        _check_kind(line["traffic"])
         if any(type(line[k]) is not int or line[k] < 0 for k in ("senders", "messages", "bytes")):
             raise ValueError("senders, messages and bytes are whole numbers")
+
+
+def _check_kind(name: object) -> None:
+    try:
+        Kind(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{str(name)!r:.60} is no kind: one of your own is WHOSE:ROLE, such as client:optimizer"
+        ) from error
 
 
 def _locate(inbox: Path, name: str) -> Path:

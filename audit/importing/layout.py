@@ -6,19 +6,26 @@ numbers. Only what leaves no doubt is changed, in the run's own copy of the mess
 reported.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedaudit.fl.kinds import MODEL, Kind
+from fedaudit.fl.kinds import MODEL, UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 
 COUNTER = "num_batches_tracked"
+ADAPTER = re.compile(r"(lora_\w+)\.\w+(\.weight|\.bias|$)")  # layer, the adapter's own name, parameter
 Shapes = Mapping[str, tuple[int, ...]]
 MODEL_KINDS = frozenset(k for k in Kind if dict(k.arrays) == MODEL)
+
+
+def drop_adapter(name: str) -> str:
+    """A parameter's name as peft sends it: lora_A.weight of lora_A.default.weight."""
+    return ADAPTER.sub(r"\1\2", name)
 
 
 @dataclass
@@ -26,6 +33,7 @@ class Layout:
     """How the arrays of one inbox become those of `network`: name -> shape, in its order; empty: not stated."""
 
     network: Shapes = field(default_factory=dict)
+    shared: dict[str, bool] = field(default_factory=dict)  # array of the first shared model -> is of integers
     integers: set[str] = field(default_factory=set)  # arrays that are integers in some message
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
 
@@ -33,14 +41,27 @@ class Layout:
         """Note which arrays of a model are integers in some of the messages."""
         for header in headers:
             for key, (kind_of_number, _) in header.items():
-                if key.partition("/")[0] in MODEL_KINDS and kind_of_number[0] in "IU":
-                    self.integers.add(key.partition("/")[2])
+                kind, _, name = key.partition("/")
+                if kind in MODEL_KINDS and kind_of_number[0] in "IU":
+                    self.integers.add(name)
+                if kind == Kind.GLOBAL_MODEL:
+                    self.shared.setdefault(name, kind_of_number[0] in "IU")
+        self.integers -= {name for name, is_integer in self.shared.items() if not is_integer}
 
     def settle(self, message: str, arrays: dict[str, Any]) -> dict[str, Any]:
         """The arrays of a message as the network has them; the same dict where nothing is to be changed.
 
-        Raises UserError where positions do not fit it.
+        Raises UserError where positions do not fit it, or weights are whole numbers.
         """
+        for key, array in arrays.items():
+            kind, _, name = key.partition("/")
+            is_weight = self.shared.get(name) is False and not name.endswith(COUNTER)
+            if kind in UPDATES and is_weight and array.dtype.kind in "iu":
+                raise UserError(
+                    f"{message}: {name!r:.80} of its {kind} is of whole numbers, that of the shared model not",
+                    hint="record what the server makes of compressed or masked uploads, or name them as what "
+                    "they are, such as client:masked_upload",
+                )
         settled = dict(arrays)
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
@@ -67,14 +88,31 @@ class Layout:
             return same
         if own.keys() == {str(i) for i in range(len(own))}:
             return self._name_by_position(message, own)
+        plain = {name: drop_adapter(name) for name in self.network}
+        adapters = {short: name for name, short in plain.items() if short != name}
+        if adapters:
+            found = self._name_below_prefix(own, {**{n: n for n in plain.values()}, **adapters})
+            if found:
+                return found
+        found = self._name_below_prefix(own, {n: n for n in self.network})
+        return found or same
+
+    def _name_below_prefix(self, own: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+        """Names without a prefix that all share, as `known` says them; empty where one is not known.
+
+        `known`: name as it may be sent -> name in the network.
+        """
+        if own.keys() <= known.keys():
+            self._count("names of an adapter's arrays without the adapter's own name")
+            return {name: known[name] for name in own}
         first = next(iter(own)).split(".")
         for i in range(1, len(first)):
             prefix = ".".join(first[:i]) + "."
             short = {name: name.removeprefix(prefix) for name in own}
-            if all(n.startswith(prefix) for n in own) and set(short.values()) <= self.network.keys():
+            if all(n.startswith(prefix) for n in own) and set(short.values()) <= known.keys():
                 self._count(f"names of arrays without {prefix!r:.60}, as the stated network has them")
-                return short
-        return same
+                return {name: known[n] for name, n in short.items()}
+        return {}
 
     def _name_by_position(self, message: str, own: Mapping[str, Any]) -> dict[str, str]:
         shapes = [np.shape(own[str(i)]) for i in range(len(own))]

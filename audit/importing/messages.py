@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.importing.inbox import header
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import MODEL, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
@@ -31,9 +32,10 @@ Values = NDArray[np.float64]
 
 def shapes(case: RecordedCase) -> None:
     """Raises UserError where the stated network has no such parameter, or of another shape."""
-    if case.make_net is None:
+    if case.network is None:
         return
-    own = {name: tuple(v.shape) for name, v in case.make_net().state_dict().items()}
+    own = {name: tuple(v.shape) for name, v in case.network().state_dict().items()}
+    given = () if case.base is None else header(case.base).keys()
     first = [line for line in manifest(case.artifacts) if "message" in line][:MOST_LOOKED_AT]
     for artifact in (a for line in first for a in read_message(case.artifacts, line)):
         if dict(artifact.kind.arrays) != MODEL:
@@ -50,11 +52,14 @@ def shapes(case: RecordedCase) -> None:
                     hint="state the network that was trained; arrays are named as in its state_dict()",
                     key="subject.model",
                 )
-        absent = [n for n in own if n not in artifact.payload and "num_batches" not in n]
-        if artifact.kind == Kind.GLOBAL_MODEL and absent:
+        known = artifact.payload.keys() | given
+        absent = [n for n in own if n not in known and "num_batches" not in n]
+        is_whole = not case.subject.base or case.base is not None
+        if artifact.kind == Kind.GLOBAL_MODEL and absent and is_whole:
             raise UserError(
                 f"{artifact.id} lacks {absent[0]!r:.80}, which the network that subject.model names has",
-                hint="record all of its weights, or state no subject.model: what needs it is then not tried",
+                hint="record all of its weights; or name what is never sent as subject.base, and give its "
+                "weights with --base: without them what needs the network is not tried",
                 key="subject.model",
             )
     _runs(case)
@@ -62,13 +67,13 @@ def shapes(case: RecordedCase) -> None:
 
 def _runs(case: RecordedCase) -> None:
     """Raises UserError where the stated network does not take examples of the stated shape."""
-    assert case.make_net is not None
+    assert case.network is not None
     shape, classes = tuple(case.subject.examples.shape), len(case.data.classes)
     if len(shape) == 1:  # tokens
         return
     try:
         with torch.no_grad():
-            found = tuple(case.make_net().eval()(torch.zeros(2, *shape)).shape)
+            found = tuple(case.network().eval()(torch.zeros(2, *shape)).shape)
     except Exception as error:  # other people's code
         raise UserError(
             f"the stated network does not take examples of the stated shape {list(shape)}: {str(error)[:200]}",
@@ -168,9 +173,12 @@ def _follows(rounds: list[_Round], title: str, stated: str) -> Check:
     if fits:
         text = f"It is said to be made {what[stated]}, and {many} it is the mean of the uploads, {what[fits[0]]}."
         return Check(id="aggregate", title=title, status="contradicted", text=text)
+    if any(np.array_equal(r.before, r.after) for r in rounds):
+        text = f"It stayed as it was {many}: the uploads never came into it."
+        return Check(id="aggregate", title=title, status="open", text=text)
     near = min(ways, key=ways.__getitem__)
     text = (
-        f"It differs from the mean of the uploads {many} by {ways[near]:.2g} of what a round changes"
+        f"It differs from the mean of the uploads {many} by {ways[near]:.2g} times what a round changes"
         f" ({what[near]}): clients not recorded, other weights, an optimiser of the server, or central noise."
     )
     return Check(id="aggregate", title=title, status="open", text=text)

@@ -44,7 +44,7 @@ def copy_protected(run: RunDir, copy: RunDir, config: Config) -> None:
     durable.remove(note)  # until all is there
     durable.remove(copy.artifacts / MANIFEST)
     _pass_through(RecordedCase(config, run.artifacts), copy.artifacts)
-    for path in (run.truth, run.imported):
+    for path in (run.truth, run.base, run.imported):
         if path.is_file():
             copy.write(copy.path / path.name, path.read_bytes())
     for path in run.path.glob("*.py"):  # code that the operator's statements name

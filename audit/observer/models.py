@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.model import Net
+from fedaudit.fl.model import Net, unwrap
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import channels_last, normalise
 
@@ -24,13 +24,13 @@ class Runner(nn.Module):
 
     def __init__(self, net: Net, data: Data) -> None:
         super().__init__()
-        self.net, self._data = net, data
+        self.net, self._whole, self._data = unwrap(net), (net,), data
 
     def features(self, x: Tensor) -> Tensor:
-        return self.net.features(normalise(x, self._data))
+        return self._whole[0].features(normalise(x, self._data))
 
     def head(self, h: Tensor) -> Tensor:
-        out: Tensor = self.net.head(h)
+        out: Tensor = self._whole[0].head(h)
         return out
 
     def forward(self, x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class Traffic(NamedTuple):
         where = f"that the {card.threat.position} could read".replace("_", " ")
         if lacking := [k for k in card.requires if k not in seen]:
             return f"{title} sends no {' or '.join(lacking)} {where}"
-        if not seen & set(card.targets):
+        if not card.pick_targets(seen):
             return f"{title} sends no {' or '.join(card.targets)} {where}"
         return ""
 

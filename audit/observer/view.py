@@ -94,12 +94,12 @@ def seen(
     starts = {a.round: a.payload for a in broadcasts if Role.CLIENT.value in a.seen_by}
     opened = [open_sum(a, participants.get(a.round, ())) if a.kind == Kind.AGGREGATE else [a] for a in found]
     shares = solve_shares(sums, starts, participants)
-    return [a for some in (*opened, shares) for a in some if a.kind in card.reads]
+    return [a for some in (*opened, shares) for a in some if card.pick_read([a.kind])]
 
 
 def _readable(artifacts: Sequence[Artifact], card: Card) -> list[Artifact]:
     """The artifacts that the card reads, whoever could; replayed ones only for a card with a control."""
-    kinds = set(card.reads)
+    kinds = {*card.pick_read({a.kind for a in artifacts})}
     return [a for a in artifacts if a.kind in kinds and (card.control or a.origin == "recorded")]
 
 
@@ -130,7 +130,7 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     The network was never stated, or a kind was never sent to that position, or not kept on disk.
     """
     if "architecture" in card.threat.knows and case.make_net is None:
-        return "the adversary knows the network's architecture, and nobody stated it to the auditor"
+        return "the adversary knows the network, and nobody stated it, or gave its base's weights, to the auditor"
     visible = {a.kind for a in found if a.origin == "recorded"}  # what is planted was sent by nobody
     missing = [k for k in card.requires if k not in visible]
     if not card.requires and not found:  # it reads what there is of several kinds, and there is none

@@ -181,7 +181,7 @@ def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
     cards = [c for c in cards if (sent | summed if Kind.AGGREGATE in c.reads else sent).issuperset(c.requires)]
     if not cards:
         return []
-    kinds = {k for c in cards for k in c.reads}
+    kinds = {k for c in cards for k in (*c.reads, *c.pick_read(sent))}
     if any(c.control for c in cards):
         kinds |= set(case.card.downlink)
     return index(messages(case.artifacts, kinds, cards[0].rounds))
@@ -221,9 +221,10 @@ def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
         result |= {"status": "not_applicable", "reason": str(error.args[0])}
     except Exception as error:
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    read = [*(k for k in attack.card.reads if k in opened), *sorted(k for k in opened if k.open)]
     return result | {
-        "read": [k for k in attack.card.reads if k in opened],
-        "rounds": {k: sorted(opened[k]) for k in attack.card.reads if k in opened},
+        "read": read,
+        "rounds": {k: sorted(opened[k]) for k in read},
         "seconds": time.perf_counter() - started,
     }
 
@@ -271,7 +272,7 @@ def _measure(
     planted, targets = bench.planted(attack.card), attack.card.targets
     people = [
         count_withheld(
-            p, planted.count_arrivals(targets if p.kind is None or p.kind is Kind.AGGREGATE else (p.kind,))
+            p, planted.count_arrivals(targets if p.kind is None or p.kind == Kind.AGGREGATE else (p.kind,))
         )
         for p in attack.count_people(claim, truth, rng)
     ]
@@ -287,7 +288,7 @@ def _measure(
 def _told(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench) -> Sequence[Artifact]:
     """What clients sent of whom the auditor was told, and what the auditor planted; empty where the attack cannot
     run on that."""
-    targets = attack.card.targets
+    targets = {*attack.card.pick_targets({a.kind for a in view})}
     told = index(a for a in view if a.kind not in targets or bench.truth.told(a))
     able = any(a.kind in targets for a in told) and not attack.not_applicable(told, knowledge)
     return told if able else ()

@@ -13,6 +13,7 @@ from fedaudit.audit.case.digests import of_file, of_value
 from fedaudit.audit.case.open import recorded
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
 from fedaudit.audit.importing.identity import latest_uploads, who
@@ -58,7 +59,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         latest = latest_uploads(case)
         steps = [
             lambda: [who(case, latest)],
-            lambda: [meaning(latest), fits(case, latest), *rounds(case)],
+            lambda: [meaning(latest), *check_base(case, latest), fits(case, latest), *rounds(case)],
             lambda: [played(case)],
             lambda: aggregate(case),
             lambda: protected(case, every_upload(case), own),

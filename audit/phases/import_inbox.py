@@ -11,6 +11,7 @@ from pathlib import Path
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
+from fedaudit.audit.importing.base import read_base
 from fedaudit.audit.importing.inbox import Limits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
@@ -37,6 +38,7 @@ def bring(
     trust: bool,
     progress: Callable[[str, int, int], None],
     subject: str = "",
+    base: Path | None = None,
 ) -> Imported:
     """Everything into the folder, and its import phase.
 
@@ -44,7 +46,7 @@ def bring(
     """
     with _stage(run.path) as staged:
         _copy_code(staged.path, config, beside, trust)
-        _take_in(staged, config, inbox, truth, own_ledger, limits)
+        _take_in(staged, config, inbox, truth, own_ledger, limits, base)
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = Imported.model_validate(staged.read_json(staged.imported))
         if subject:
@@ -91,12 +93,22 @@ def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
 
 
 def _take_in(
-    run: RunDir, config: Config, inbox: Path, truth: Path | None, own_ledger: Path | None, limits: Limits
+    run: RunDir,
+    config: Config,
+    inbox: Path,
+    truth: Path | None,
+    own_ledger: Path | None,
+    limits: Limits,
+    base: Path | None,
 ) -> None:
-    """Copy messages, truth and the operator's ledger into a run folder that is new."""
+    """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
     assert config.subject is not None
-    make_net = RecordedCase(config, run.artifacts).make_net
-    network = {} if make_net is None else {n: tuple(v.shape) for n, v in make_net().state_dict().items()}
+    build = RecordedCase(config, run.artifacts).network
+    network = {} if build is None else {n: tuple(v.shape) for n, v in build().state_dict().items()}
+    if base is not None:
+        if not config.subject.base:
+            raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
+        durable.write(run.base, read_base(base, network))
     taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())

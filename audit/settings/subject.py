@@ -64,6 +64,15 @@ class Subject(Group):
     model: PluginSpec | None = Field(
         default=None, description="the network: a name of ours, or yours as module:Class; null: not stated"
     )
+    base: Text = Field(
+        default="", description="weights that every client has and nobody sends, by name; empty: all are sent"
+    )
+    trained: Annotated[tuple[Text, ...], Field(max_length=1000)] = Field(
+        default=(), description="arrays that clients train, as patterns such as *lora_*; empty: those they send"
+    )
+    task: Literal["classification"] = Field(
+        default="classification", description="what the network is trained to do"
+    )
     method: PluginSpec | None = Field(
         default=None,
         description="the method of ours whose clients do what theirs do, with the settings of their training; "
@@ -90,6 +99,12 @@ class Subject(Group):
         lt=1,
         description="share of the auditor's own examples that an adversary may have; the rest is unseen",
     )
+
+    @model_validator(mode="after")
+    def _trained_whole(self) -> Self:
+        if self.base and self.method:
+            raise ValueError("method: clients of ours train every array of a network; with a base, state none")
+        return self
 
     @field_validator("identities")
     @classmethod

@@ -60,7 +60,7 @@ def is_about(card: Card, aim: Aim, reach: Reach) -> bool:
     """
     position = card.threat.position
     stands = Position.CLIENT if position == Position.COLLUDING_CLIENTS else position
-    return card.aim is aim and stands == reach.position and reach.kind in card.targets
+    return card.aim is aim and stands == reach.position and bool(card.pick_targets([reach.kind]))
 
 
 def list_fitting(cards: Mapping[str, Card], aim: Aim, reach: Reach, modality: Modality) -> list[str]:
@@ -91,7 +91,7 @@ def gather_attempts(
                 card=cards[finding.id],
                 outcome=finding.outcome,
                 rounds=rounds,
-                shown=find_shown(finding, set(rounds) & set(cards[finding.id].targets)),
+                shown=find_shown(finding, {*cards[finding.id].pick_targets(rounds)}),
                 people=people.get(finding.id, ()),
                 seconds=seconds.get(finding.id, 0.0),
                 reason=finding.summary,

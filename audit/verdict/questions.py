@@ -292,7 +292,9 @@ def _explain_unasked(
     if mine:
         return {"state": State.NO_ATTACK, "why": "; ".join(f"{a.id} could not: {a.reason}" for a in mine)}
     cards = {**answers.others, **{a.id: a.card for a in answers.attempts}}
-    unfit = sorted({m for c in cards.values() if c.aim is q.aim and reach.kind in c.targets for m in c.modality})
+    unfit = sorted(
+        {m for c in cards.values() if c.aim is q.aim and c.pick_targets([reach.kind]) for m in c.modality}
+    )
     if unfit and scene.modality not in unfit:
         what = f"{' and '.join(unfit)} data only, and these are {scene.modality} data"
         return {"why": f"attacks with this aim exist for {what}"}

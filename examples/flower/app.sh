@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the example app in Flower 1.42, in an environment of its own, since Flower wants older typer and rich than
-# fedaudit: app.sh WORK NODES CLIENTAPP RUN_CONFIG... leaves what the run config says. Exit status 3: Flower does not
-# install here. FEDAUDIT is the command to audit with, FLOWER an environment that has Flower already.
+# Runs an example app in Flower 1.42, in an environment of its own, since Flower wants older typer and rich than
+# fedaudit: app.sh APP WORK NODES CLIENTAPP RUN_CONFIG... leaves what the run config says. Exit status 3: Flower does
+# not install here. FEDAUDIT is the command to audit with, FLOWER an environment that has Flower already.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-work=$1 nodes=$2 clientapp=$3
-shift 3
+app=$1 work=$2 nodes=$3 clientapp=$4
+shift 4
 env=${FLOWER:-$work/env}
 
 mkdir -p "$work"
@@ -21,7 +21,7 @@ if [ ! -x "$env/bin/flwr" ]; then
 fi
 
 rm -rf "$work/app"
-cp -r "$here" "$work/app"
+cp -r "$app" "$work/app"
 sed -i "s/^clientapp = .*/clientapp = \"$clientapp\"/" "$work/app/pyproject.toml"
 ${FEDAUDIT:-fedaudit} recorder flower --out "$work/app/fedaudit_recorder.py"
 export FLWR_HOME="$work/home" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0

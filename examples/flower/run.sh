@@ -7,7 +7,7 @@ work=${WORK:-$PWD/runs/flower-example}
 fedaudit=${FEDAUDIT:-fedaudit}
 
 rm -rf "$work"/{inbox,truth,run,canary-inbox,canary,canary-run}
-if ! "$here/app.sh" "$work" 8 digits_app.client:app "record-dir='$work/inbox' truth-dir='$work/truth'"; then
+if ! "$here/app.sh" "$here" "$work" 8 digits_app.client:app "record-dir='$work/inbox' truth-dir='$work/truth'"; then
   echo "SKIPPED: Flower 1.42 does not install or run here; tests/audit/importing/flower holds what it recorded elsewhere"
   exit 0
 fi
@@ -16,7 +16,7 @@ $fedaudit import "$work/inbox" --subject "$here/subject.yaml" --config "$here/au
   --out "$work/run" --trust-plugins
 $fedaudit run "$work/run" --trust-plugins || test $? -ne 2  # 1 and 3 are verdicts
 
-"$here/app.sh" "$work" 9 digits_app.canary:app \
+"$here/app.sh" "$here" "$work" 9 digits_app.canary:app \
   "num-server-rounds=2 record-dir='$work/canary-inbox' canary-dir='$work/canary'"
 node=$(basename "$(ls "$work"/canary/*.npz | grep -v own.npz)" .npz)
 cp "$here/net.py" "$work/net.py"

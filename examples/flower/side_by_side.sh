@@ -10,7 +10,7 @@ rm -rf "$work"/{simulated,inbox,truth,recorded}
 mkdir -p "$work"
 $fedaudit run "$here/simulated.yaml" --out "$work/simulated" --trust-plugins || test $? -ne 2  # 1 and 3 are verdicts
 ${PYTHON:-python} "$here/ours.py" "$here/simulated.yaml" "$work/simulated" "$work"
-"$here/app.sh" "$work" 8 digits_app.client:app "record-dir='$work/inbox' truth-dir='$work/truth'" \
+"$here/app.sh" "$here" "$work" 8 digits_app.client:app "record-dir='$work/inbox' truth-dir='$work/truth'" \
   "split='$work/split.npz' initial='$work/initial.npz'"
 $fedaudit import "$work/inbox" --subject "$here/subject.yaml" --config "$work/settings.yaml" --truth "$work/truth" \
   --out "$work/recorded" --trust-plugins

@@ -1,30 +1,44 @@
 """Four sites in NVFlare's simulator, three rounds, recorded as the server receives and sends.
 
-    fedaudit tools recorder nvflare --out fedaudit_recorder.py
+    job.sh WORK [WORKFLOW]               # makes the environment, the data and the recorder, and runs this file
     python job.py INBOX DATA WORK        # in an environment with nvflare 2.7 or newer
 
 DATA holds what each site owns, site-1.npz to site-4.npz with x [n, 1, 8, 8] and y [n]. The sites send changes of
-the model through NVFlare's PercentilePrivacy. tests/audit/importing/nvflare/run is what it left with 2.9.0.
+the model through NVFlare's PercentilePrivacy. A fourth argument is another workflow than the recipe's: `gather`,
+NVFlare's ScatterAndGather with whole models, or `scaffold`, whose controls are sent as well.
+tests/audit/importing/nvflare/run is what the recipe left with 2.9.0.
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 from fedaudit_recorder import Tap
+from nvflare.apis.dxo import DataKind
+from nvflare.app_common.aggregators import InTimeAccumulateWeightedAggregator
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
+from nvflare.app_common.np.np_model_persistor import NPModelPersistor
 from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
+from nvflare.app_common.shareablegenerators import FullModelShareableGenerator
+from nvflare.app_common.workflows.scaffold import Scaffold
+from nvflare.app_common.workflows.scatter_and_gather import ScatterAndGather
+from nvflare.fuel.utils.constants import FrameworkType
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.defs import FilterType
+from nvflare.job_config.script_runner import ScriptRunner
 from nvflare.recipe.sim_env import SimEnv
 
-SITES, TRAIN = 4, ["train"]
+SITES, ROUNDS, TRAIN = 4, 3, ["train"]
+SCRIPT, FIRST = "train_site.py", np.zeros((10, 65), np.float32).tolist()
 
 
-def main(inbox: str, data: str, work: str) -> None:
+def run_recipe(inbox: str, data: str, work: str) -> None:
     recipe = NumpyFedAvgRecipe(
         name="digits",
-        model=np.zeros((10, 65), np.float32).tolist(),
+        model=FIRST,
         min_clients=SITES,
-        num_rounds=3,
-        train_script="train_site.py",
+        num_rounds=ROUNDS,
+        train_script=SCRIPT,
         train_args=data,
         params_transfer_type="DIFF",
     )
@@ -32,6 +46,39 @@ def main(inbox: str, data: str, work: str) -> None:
     recipe.add_server_input_filter(Tap(inbox), tasks=TRAIN)  # these two lines record
     recipe.add_server_output_filter(Tap(inbox), tasks=TRAIN)
     recipe.execute(SimEnv(num_clients=SITES, num_threads=2, workspace_root=work))
+
+
+def run_workflow(inbox: str, data: str, work: str, workflow: str) -> None:
+    """A job without a recipe: the workflow and its parts by hand."""
+    job = FedJob(name=workflow, min_clients=SITES)
+    job.to_server(NPModelPersistor(model=FIRST), id="persistor")
+    controller: Any
+    if workflow == "scaffold":
+        controller = Scaffold(num_clients=SITES, num_rounds=ROUNDS, persistor_id="persistor")
+    else:
+        job.to_server(FullModelShareableGenerator(), id="shareable_generator")
+        job.to_server(InTimeAccumulateWeightedAggregator(expected_data_kind=DataKind.WEIGHTS), id="aggregator")
+        controller = ScatterAndGather(
+            min_clients=SITES,
+            num_rounds=ROUNDS,
+            wait_time_after_min_received=0,
+            aggregator_id="aggregator",
+            persistor_id="persistor",
+            shareable_generator_id="shareable_generator",
+        )
+    job.to_server(controller)
+    job.to_server(Tap(inbox), filter_type=FilterType.TASK_RESULT, tasks=TRAIN)  # these two lines record
+    job.to_server(Tap(inbox), filter_type=FilterType.TASK_DATA, tasks=TRAIN)
+    arguments = f"{data} {workflow}"
+    job.to_clients(ScriptRunner(script=SCRIPT, script_args=arguments, framework=FrameworkType.NUMPY), tasks=TRAIN)
+    job.simulator_run(work, n_clients=SITES, threads=2)
+
+
+def main(inbox: str, data: str, work: str, workflow: str = "recipe") -> None:
+    if workflow == "recipe":
+        run_recipe(inbox, data, work)
+    else:
+        run_workflow(inbox, data, work, workflow)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.model import Net, State
+from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
 
 PAD = 4  # pixels round an image before it is cropped
@@ -87,10 +87,10 @@ class _Part(nn.Module):
 
     def __init__(self, net: Net, part: str) -> None:
         super().__init__()
-        self.net, self._part = net, part
+        self.net, self._whole, self._part = unwrap(net), (net,), part
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = getattr(self.net, self._part)(x)
+        out: Tensor = getattr(self._whole[0], self._part)(x)
         return out
 
 

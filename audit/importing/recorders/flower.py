@@ -8,11 +8,13 @@ It sees what crosses the server's boundary, with any strategy, wrapper or loop o
 also by actions of a name ("train.warmup"), and the models sent to be evaluated, of which the last is the final
 one. Messages of other types are counted as not recorded. A ServerApp of NumPyClients runs
 DefaultWorkflow(...)(GridTap(grid, "/data/inbox"), context). Flower's rounds begin at 1, the inbox's at 0.
-`uploads="model_delta"` where clients send the change of the model and not the model. Whoever cannot touch the
-server puts ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first in the list, so
-that it sees what is sent. Node ids stay in the manifest as they are, with the number of each client.
+Of several records of arrays the model is the one named "arrays"; others are kept as kinds of your own.
+`uploads="model_delta"` where clients send the change of the model. Whoever cannot touch the server puts
+ClientTap into the clients: ClientApp(mods=[ClientTap("/data/inbox"), ...]), first, so that it sees what is sent.
+Node ids stay in the manifest as they are, with the number of each client.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +24,7 @@ from flwr.serverapp import Grid
 
 from fedaudit.audit.importing.recorders.plain import Inbox
 
+MODEL = "arrays"  # the record that Flower's strategies aggregate
 TRAIN, EVALUATE = "train", "evaluate"
 SILENT = ("get_properties", "get_parameters", "reconnect")  # of NumPyClients: nobody trains or answers with data
 ROUND = ("server-round", "server_round", "current_round")  # in a message's config
@@ -33,9 +36,16 @@ def _action(message: Any) -> str:
 
 
 def _content(message: Any, arrays: str) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
-    """Kinds of a message, its arrays under `arrays`, and all other numbers in it."""
-    found = {k: array.numpy() for record in message.content.array_records.values() for k, array in record.items()}
-    kinds: dict[str, dict[str, Any]] = {arrays: found} if found else {}
+    """Kinds of a message, its model under `arrays`, and all other numbers in it.
+
+    The model is the one record of arrays, or of several that named MODEL; others are kinds of the app's own.
+    """
+    records = {name: record for name, record in message.content.array_records.items() if record}
+    whose = "clients" if arrays == "global_model" else "client"
+    kinds: dict[str, dict[str, Any]] = {}
+    for name, record in records.items():
+        own = arrays if len(records) == 1 or name == MODEL else f"{whose}:{re.sub(r'[^a-zA-Z0-9_]', '_', name)}"
+        kinds[own] = {k: array.numpy() for k, array in record.items()}
     metrics: dict[str, float] = {}
     for record in message.content.metric_records.values():
         for name, value in record.items():
@@ -110,7 +120,7 @@ class GridTap(Grid):  # type: ignore[misc]
         """A model sent to be evaluated is the one that the next round begins with."""
         to = [self._inbox.client(m.metadata.dst_node_id) for m in group]
         kinds, _ = _content(group[0], "global_model")
-        model = {k: v for k, v in kinds.items() if k == "global_model"}
+        model = {k: v for k, v in kinds.items() if k == "global_model" or k.startswith("clients:")}
         if model:
             at = round + (_action(group[0]) == EVALUATE)
             self._inbox.message(at, "downlink", "server", ["client"] if everybody else to, model, receivers=to)
@@ -175,6 +185,6 @@ class ClientTap:
             return False
         round, client = _round(message) or 0, inbox.client(node)
         model, _ = _content(message, "global_model")
-        inbox.message(round, "downlink", "server", [client], {"global_model": model["global_model"]})
+        inbox.message(round, "downlink", "server", [client], model)
         kinds, metrics = _content(reply, self._uploads)
         return inbox.message(round, "uplink", client, ["server"], kinds, metrics=metrics)

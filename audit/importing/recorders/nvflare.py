@@ -5,10 +5,11 @@
     recipe.add_client_output_filter(Tap("/data/inbox"))      # instead, for who cannot touch the server
 
 With guard=("fedaudit", "tools", "guard", "--truth", "own.npz", "--key", "key.pem") a client's filter stops what
-that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and
-WEIGHT_DIFF are kept, those in a COLLECTION as well; every privacy filter that an object names in its
-`filter_history` stands in its line of the manifest, as `filters`, for the auditor to hold against what was
-sent. The order of filters decides what is recorded: add this one last on a client, first on a server.
+that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and WEIGHT_DIFF are
+kept, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a model's metadata. Models of
+one site that others are asked to evaluate are not. Every privacy filter that an object names in its
+`filter_history` stands in its line of the manifest, as `filters`, for the auditor to hold against what was sent.
+The order of filters decides what is recorded: add this one last on a client, first on a server.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,14 @@ from typing import Any
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
+from nvflare.apis.fl_constant import FLContextKey
 
 from fedaudit.audit.importing.recorders.plain import Inbox
 
 KINDS = {DataKind.WEIGHTS: "local_model", DataKind.WEIGHT_DIFF: "model_delta"}
+CONTROLS = {"scaffold_c_diff": "control_delta", "scaffold_c_global": "control_global"}  # SCAFFOLD's names -> kind
+MODEL = "__model_weights__"  # in a collection: the model beside its controls
+UNTRAINED = ("validate", "submit_model")  # tasks that carry a site's model to be evaluated by others
 
 
 def parts(dxo: DXO, prefix: str = "") -> Iterator[tuple[str, DXO]]:
@@ -62,11 +67,18 @@ class Tap(Filter):  # type: ignore[misc]
         said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
         round = fl_ctx.get_prop("current_round")
         up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) in UNTRAINED:
+            return False
         for prefix, dxo in parts(from_shareable(shareable)):
+            for name in CONTROLS.keys() & dxo.meta.keys():
+                kinds[_control(name, up)] = {k: np.asarray(v) for k, v in dxo.meta[name].items()}
             if dxo.data_kind not in KINDS:
                 continue
+            name = prefix.rstrip("/").rpartition("/")[2]
             kind = KINDS[dxo.data_kind] if up else "global_model"
-            kinds.setdefault(kind, {}).update({f"{prefix}{k}": np.asarray(v) for k, v in dxo.data.items()})
+            kind = _control(name, up) if name in CONTROLS else kind
+            under = "" if name in (*CONTROLS, MODEL) else prefix
+            kinds.setdefault(kind, {}).update({f"{under}{k}": np.asarray(v) for k, v in dxo.data.items()})
             count = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
             if up and count is not None:
                 kinds["num_steps"] = {"steps": np.int64(count)}
@@ -82,6 +94,11 @@ class Tap(Filter):  # type: ignore[misc]
         if not done:
             raise ValueError("it was not recorded")
         return bool(up)
+
+
+def _control(name: str, up: bool) -> str:
+    """The kind of a control; what the server sends on is the mean of clients' changes, and no client's."""
+    return CONTROLS[name] if up or CONTROLS[name] == "control_global" else f"clients:{name}"
 
 
 def _node(fl_ctx: Any) -> str:

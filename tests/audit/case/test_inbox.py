@@ -161,7 +161,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "deep JSON": (header(b"[" * 200_000), "is not safetensors"),
     "an array of another kind": (header({"gan_G/w": ENTRY}), "which its line does not list"),
     "an array with a bidi name": (header({"local_model/\u202ew": ENTRY}), "which its line does not list"),
-    "a kind that is none": (line(kinds=["love_letter"]), "is not a valid Kind"),
+    "a kind that is none": (line(kinds=["love_letter"]), "is no kind"),
     "a client without end": (line(sender="client/" + "9" * 30), "is no party"),
     "a party that is none": (line(seen_by=["spy"]), "is no party"),
     "a round without end": (line(round=10**12), "round must be a whole number"),

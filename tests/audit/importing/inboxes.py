@@ -571,7 +571,11 @@ inbox_of(
     up=lambda _, u: {"local_model": u.state, "num_examples": {"n": np.int64(u.examples)}},
     refused="has no array 'count'",
 )
-inbox_of("a kind of its own", up=lambda _, u: {"weights": u.state}, refused="'weights' is not a valid Kind")
+inbox_of(
+    "a kind of its own",
+    up=lambda _, u: {"weights": u.state},
+    refused="'weights' is no kind: one of your own is WHOSE:ROLE",
+)
 inbox_of("clients that did not train", training={"epochs": 0}, has_labels=False)
 inbox_of(
     "FedSGD: gradients",
@@ -668,7 +672,7 @@ def _prototype_rounds(folder: Path) -> None:
     record_truth(folder, parts, own)
 
 
-@inbox("legacy: every message in round 0", refused="every message is of round 0")
+@inbox("legacy: every message in round 0", refused="in round 0 client/0 was sent")
 def _round_zero(folder: Path) -> None:
     parts, own = digits()
     rounds, final = standard(nets.Mlp)

@@ -35,3 +35,28 @@ class Table(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(torch.relu(self.hidden(x)))
+
+
+class LowRank(nn.Module):
+    """A frozen layer and an adapter of it, named as peft names them."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int = 4) -> None:
+        super().__init__()
+        self.base_layer = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(inputs, rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, outputs, bias=False)})
+        nn.init.zeros_(self.lora_B["default"].weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base_layer(x) + self.lora_B["default"](self.lora_A["default"](x))
+
+
+class Adapted(nn.Module):
+    """[b, 1, 8, 8] -> [b, 10]; adapters are trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = LowRank(64, 16), LowRank(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.hidden(x.flatten(1))))

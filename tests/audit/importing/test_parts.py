@@ -1,0 +1,126 @@
+"""A part of a network: adapters on a base that nobody sends; and kinds that a federation names itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from fedaudit.attacks.summaries.hidden_images import HiddenImages
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.observer.models import Runner
+from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.kinds import Kind, Tells
+from fedaudit.fl.model import adapt
+from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.result import Outcome
+from tests.audit.importing.inboxes import INBOXES
+from tests.audit.importing.odd_inboxes import write_base
+from tests.audit.importing.theirs import check
+
+HERE = Path(__file__).parent
+
+
+def take(
+    folder: Path, name: str, attacks: list[str], base: bool = False, **stated: Any
+) -> tuple[RunDir, Config, Any]:
+    one = INBOXES[name]
+    one.write(folder)
+    (folder / "subject.yaml").write_text(first_subject(folder / "inbox", folder / "truth"))
+    subject = read_yaml(folder / "subject.yaml") | {"model": one.model or None} | dict(one.states) | stated
+    settings = {"case": "recorded", "subject": subject, "attacks": attacks, "report": ["json"], "workers": 0}
+    config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
+    if base:
+        write_base(folder / "base.safetensors")
+    given = folder / "base.safetensors" if base else None
+    args = (folder / "inbox", folder / "truth", None, HERE, Limits(), True, lambda *_: None)
+    return run, config, bring(run, config, *args, base=given)
+
+
+def attack(run: RunDir, config: Config) -> dict[str, Any]:
+    execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
+    return {f.id: f for f in read_result(run).findings}
+
+
+ADAPTERS = "adapters, their base only named"
+OF_NETWORKS = ["loss_threshold", "gradient_cosine", "update_norm", "label_counts_from_update"]
+
+
+def test_adapters_are_audited_on_the_base_that_was_given(tmp_path: Path) -> None:
+    run, config, found = take(tmp_path, ADAPTERS, OF_NETWORKS, base=True, trained=["*lora_*"])
+    assert check(found, "fit").status == check(found, "base").status == "holds"
+    assert "of which the weights were given" in check(found, "base").text
+    names = {n for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL for n in a.payload}
+    assert "hidden.lora_A.default.weight" in names and len(names) == 4
+    findings = attack(run, config)
+    assert [f.id for f in findings.values() if f.outcome is Outcome.FAILED] == []
+    assert findings["loss_threshold"].outcome is not Outcome.NOT_APPLICABLE
+
+
+def test_of_a_base_that_is_only_named_nothing_is_asked_that_needs_the_network(tmp_path: Path) -> None:
+    run, config, found = take(tmp_path, ADAPTERS, OF_NETWORKS)
+    assert check(found, "fit").status == "open" and "no weights were given" in check(found, "base").text
+    findings = attack(run, config)
+    assert "gave its base's weights" in findings["loss_threshold"].reason
+
+
+def test_a_base_that_does_not_fit_and_an_array_that_was_trained_as_well(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the subject names none"):
+        take(tmp_path / "a", "changes", [], base=True)
+    _, _, found = take(tmp_path / "b", ADAPTERS, [], base=True, trained=["hidden.lora_*"])
+    assert check(found, "base").status == "contradicted" and "'head.lora_" in check(found, "base").text
+    with pytest.raises(UserError, match="with a base, state none"):
+        take(tmp_path / "c", ADAPTERS, [], method={"name": "fedavg"})
+
+
+def test_an_open_kind_says_whose_data_it_is_of_and_what_its_operator_calls_it() -> None:
+    kind = Kind("class:pixel_statistics")
+    assert kind.open and kind.tells is Tells.CLASS and kind == "class:pixel_statistics" and not kind.raw
+    assert kind.words == "what its operator calls pixel statistics" and not Kind.LOCAL_MODEL.open
+    for wrong in ("weights", "hospital:x", "client:", "client:a b", "client:a/b", "client:ё"):
+        with pytest.raises(ValueError, match="is not a valid Kind"):
+            Kind(wrong)
+
+
+def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
+    assert not Traffic(kinds={Channel.UPLINK: (Kind("client:buffer"),)}).missing(HiddenImages.card, "it")
+    run, config, _ = take(tmp_path, "examples under a name of their own", ["hidden_images"])
+    found = attack(run, config)["hidden_images"]
+    assert found.outcome is Outcome.DEMONSTRATED
+    questions = {q.kind for q in read_result(run).questions}
+    assert "example:buffer" in questions
+
+
+class Named(nn.Module):
+    """Submodules called as parts of our networks are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.features(x))
+        return out
+
+
+def test_a_network_whose_parts_are_called_features_and_head_is_called_with_other_weights() -> None:
+    none = Arrays(x=np.zeros((0, 1, 8, 8), np.float32), y=np.zeros(0, np.int64))
+    data = Data(train=none, test=none, classes=("a", "b"), mean=(0.0,), std=(1.0,), about="")
+    runner = Runner(adapt(Named()), data)
+    zero = {n: torch.zeros_like(p) for n, p in runner.named_parameters()}
+    assert len(zero) == 6 and not functional_call(runner, zero, (torch.ones(2, 1, 8, 8),)).any()
