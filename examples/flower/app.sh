@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs an example app in Flower 1.42, in an environment of its own, since Flower wants older typer and rich than
 # fedaudit: app.sh APP WORK NODES CLIENTAPP RUN_CONFIG... leaves what the run config says. Exit status 3: Flower does
-# not install here. FEDAUDIT is the command to audit with, FLOWER an environment that has Flower already.
-set -eu
+# not install here; 4: its simulation did not start, as on a machine that is busy. FEDAUDIT is the command to audit
+# with, FLOWER an environment that has Flower already.
+set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 app=$1 work=$2 nodes=$3 clientapp=$4
 shift 4
@@ -30,6 +31,9 @@ mkdir -p "$FLWR_HOME"
 # `flwr run` leaves its server behind
 trap 'for pid in $(pgrep -f "$env/bin/flower-super"); do kill "$pid"; done' EXIT
 cd "$work/app"
+status=0
 env -u PYTHONPATH flwr run . --stream \
   --federation-config "num-supernodes=$nodes client-resources-num-cpus=1 init-args-num-cpus=2" \
-  --run-config "nodes=$nodes $*"
+  --run-config "nodes=$nodes $*" 2>&1 | tee "$work/log" || status=$?
+if grep -q "Simulation Runtime crashed" "$work/log"; then exit 4; fi
+exit $status
