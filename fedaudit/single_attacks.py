@@ -271,7 +271,7 @@ def _write_case(
     }
     config = make_config({"case": "recorded", "seed": seed, "subject": subject})
     record_messages(folder, model, list(holdings.members), sent)
-    return CustomCase(config, folder, None, model, holdings.join())
+    return CustomCase(config, folder, None, None, model, holdings.join())
 
 
 def _hold(

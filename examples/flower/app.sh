@@ -24,7 +24,7 @@ fi
 rm -rf "$work/app"
 cp -r "$app" "$work/app"
 sed -i "s/^clientapp = .*/clientapp = \"$clientapp\"/" "$work/app/pyproject.toml"
-${FEDAUDIT:-fedaudit} recorder flower --out "$work/app/fedaudit_recorder.py"
+${FEDAUDIT:-fedaudit} tools recorder flower --out "$work/app/fedaudit_recorder.py"
 export FLWR_HOME="$work/home" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PATH="$env/bin:$PATH"
 mkdir -p "$FLWR_HOME"

@@ -14,7 +14,7 @@ if [ ! -x "$env/bin/nvflare" ]; then
 fi
 rm -rf "$work"/{app,inbox,truth,simulator}
 cp -r "$here" "$work/app"
-${FEDAUDIT:-fedaudit} recorder nvflare --out "$work/app/fedaudit_recorder.py"
+${FEDAUDIT:-fedaudit} tools recorder nvflare --out "$work/app/fedaudit_recorder.py"
 cd "$work/app"
 env -u PYTHONPATH "$env/bin/python" data.py "$work/truth"
 env -u PYTHONPATH PATH="$env/bin:$PATH" "$env/bin/python" job.py "$work/inbox" "$work/truth" "$work/simulator" "${2:-recipe}"

@@ -5,10 +5,10 @@
     recipe.add_client_output_filter(Tap("/data/inbox"))      # instead, for who cannot touch the server
 
 With guard=("fedaudit", "tools", "guard", "--truth", "own.npz", "--key", "key.pem") a client's filter stops what
-that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and WEIGHT_DIFF are
-kept, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a model's metadata. Models of
-one site that others are asked to evaluate are not. Every privacy filter that an object names in its
-`filter_history` stands in its line of the manifest, as `filters`, for the auditor to hold against what was sent.
+that command stops. It changes nothing that goes through it. Exchange objects of the kinds WEIGHTS and
+WEIGHT_DIFF are kept, those in a COLLECTION as well, and SCAFFOLD's controls, in a collection or in a model's
+metadata. Models of one site that others are asked to evaluate are not. Every privacy filter that an object names
+in its `filter_history` stands in its line of the manifest, as `filters`, to be held against what was sent.
 The order of filters decides what is recorded: add this one last on a client, first on a server.
 """
 
