@@ -31,6 +31,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.compromise import Compromise, Tampering
+from fedaudit.fl.threats.rehearsal import Job, Rehearsal
 from fedaudit.fl.training.evaluation import Evaluator
 from fedaudit.fl.wire.protection import Message, Payload
 from fedaudit.fl.wire.watched import Measured, Rows
@@ -90,7 +91,7 @@ class Tally:
             self._sum = self._sum + flat if same and self._sum is not None else flat
             self._squares += float(flat @ flat)
 
-    def note(self, averages: Averages, more: Sequence[tuple[str, float]] = ()) -> None:
+    def note(self, averages: Averages, more: Sequence[tuple[str, float | str]] = ()) -> None:
         """Whom the aggregator kept, where it does not take everybody, and more of the round."""
         self.notes |= dict(more)
         if kept := averages.kept():
@@ -216,7 +217,12 @@ class Federation:
         )
 
     def tampering(
-        self, averages: Averages, state: Tree, message: Message, weight: Callable[[Reply], float]
+        self,
+        averages: Averages,
+        state: Tree,
+        message: Message,
+        weight: Callable[[Reply], float],
+        job: Callable[[int], Job],
     ) -> Tampering:
         """What the adversary will do to a round's replies; the workers hear what it remembers."""
         before, adversary = state.get("adversary", {}), self.compromise.adversary
@@ -224,11 +230,9 @@ class Federation:
             self.workers.everywhere("recall", before.get("model", {}))
         return Tampering(
             self.compromise,
-            averages,
-            message.get(Kind.GLOBAL_MODEL, {}),
+            Rehearsal(self.workers, averages, message.get(Kind.GLOBAL_MODEL, {}), job, weight),
             before,
             lambda k: not self.attendance.is_heard(averages.round, k),
-            weight,
         )
 
     def restore(self) -> Saved | None:

@@ -32,6 +32,7 @@ from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.threats.rehearsal import Job
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
 from fedaudit.fl.wire.protection import Message, Payload
 
@@ -346,17 +347,20 @@ class RoundMethod(ServerSide, ClientSide, Method):
         personal = {k: m for k in selected if (m := self.send_to(during, k))}
         for k, extra in personal.items():
             federation.wire.downlink(t, extra, k)
-        jobs = ((k, memory.get(k, {}), personal.get(k, {})) for k in answering)
+
+        def job(k: int) -> Job:
+            return k, memory.get(k, {}), personal.get(k, {})
+
         averages = federation.averages(
             t, state, self.parameters, self.head, _train_root(self, message, federation)
         )
-        tampering = federation.tampering(averages, state, message, self.weigh)
+        tampering = federation.tampering(averages, state, message, self.weigh, job)
 
         def base(k: int, sent: Message) -> Message:
             return self.get_reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
-            replies: Iterator[Reply] = federation.workers.map("train", jobs)
+            replies: Iterator[Reply] = federation.workers.map("train", map(job, answering))
             for k, reply in tampering.replies(zip(answering, replies, strict=True), base):
                 if not federation.attendance.is_heard(t, k):
                     tally.lost += 1  # trained, never heard; its memory stays

@@ -5,15 +5,18 @@ statistic could make a model that computes nothing, and that is easy to see. The
 rows of a matrix, with their mean and deviations.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.adversary import Colluded, Meeting, Message, Payload
+from fedaudit.fl.threats.adversary import Adversary, Colluded, Meeting, Message, Payload
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 # what carries an update -> what it is a change from; None: it is a change itself
@@ -66,9 +69,17 @@ def shaped(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
     return {k: p.reshape(v.shape) for (k, v), p in zip(like.items(), pieces, strict=True)}
 
 
+def measure(rows: Tensor) -> Tensor:
+    """[n, P] -> [n, n] squared distances, not by inner products: equal rows are at 0."""
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
 def _base(kind: Kind, received: Message) -> Payload:
     base = BASES[kind]
     return received.get(base, {}) if base is not None else {}
+
+
+Forge = Callable[[int], Tensor]  # client -> [P]: what it sends as its change
 
 
 @dataclass(frozen=True)
@@ -80,14 +91,11 @@ class Crowd:
     like: Payload  # names and shapes of a change
     honest: Tensor
     clients: tuple[int, ...]  # of the rows
+    heard: int  # clients of the round
 
     @property
     def malicious(self) -> int:
         return len(self.meeting.own)
-
-    @property
-    def heard(self) -> int:
-        return len(self.honest) + self.malicious
 
     @cached_property
     def mean(self) -> Tensor:
@@ -99,10 +107,20 @@ class Crowd:
         return self.honest.std(0) if len(self.honest) > 1 else torch.zeros_like(self.mean)
 
     @cached_property
+    def intended(self) -> Tensor:
+        """[n, P] what everybody would have sent, the honest first."""
+        return torch.cat([self.honest, torch.stack([self.own(k) for k in self.meeting.own])])
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """[h, h] squared distances of the honest changes."""
+        return measure(self.honest)
+
+    @cached_property
     def median_norm(self) -> float:
         return float(self.honest.norm(dim=1).quantile(0.5))
 
-    def sent(self, forge: Callable[[int], Tensor]) -> Colluded:
+    def sent(self, forge: Forge) -> Colluded:
         """forge(client) -> [P] is what each compromised client sends as its change."""
         messages: dict[int, Message] = {}
         for k, message in self.meeting.own.items():
@@ -124,4 +142,47 @@ def gathered(meeting: Meeting) -> Crowd | None:
     k = next(iter(meeting.own))
     kind, like = next(changes(meeting.own[k], meeting.received[k], meeting.parameters))
     rows = [vector(first(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
-    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest))
+    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(rows) + len(meeting.own))
+
+
+def partial(crowd: Crowd) -> Crowd:
+    """The same for clients that cannot see what the others send: what they learnt themselves stands for it."""
+    own = tuple(crowd.meeting.own)
+    return replace(crowd, honest=torch.stack([crowd.own(k) for k in own]), clients=own)
+
+
+def follow(crowd: Crowd, learnt: Mapping[int, tuple[Message, Message]]) -> Crowd:
+    """The crowd of the next round, of which the compromised clients know what they would learn.
+
+    Honest clients are taken to change what they sent by the mean of what these did.
+    """
+    rows = {k: vector(first(*learnt[k], crowd.meeting.parameters)) for k in crowd.meeting.own}
+    turn = torch.stack([row - crowd.own(k) for k, row in rows.items()]).mean(0)
+    own = {
+        k: forged(message, crowd.meeting.received[k], shaped(rows[k], crowd.like), crowd.kind)
+        for k, message in crowd.meeting.own.items()
+    }
+    return replace(crowd, meeting=replace(crowd.meeting, own=own), honest=crowd.honest + turn)
+
+
+class Colluding(Adversary):
+    """Adversaries whose clients send changes that the round's others determine; subclasses write forge()."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Adversary.Config):
+        knows: Annotated[
+            Literal["all", "own"],
+            Field(description="what it goes by: all updates of the round, or those of the compromised clients"),
+        ] = "all"
+
+    @abstractmethod
+    def forge(self, crowd: Crowd) -> Forge:
+        """What each compromised client sends as its change."""
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gathered(meeting)
+        return Colluded(messages={}) if crowd is None else crowd.sent(self.forge_seeing(crowd))
+
+    def forge_seeing(self, crowd: Crowd) -> Forge:
+        """forge() of what it knows of the round."""
+        return self.forge(crowd if self.config.knows == "all" else partial(crowd))

@@ -1,24 +1,52 @@
-"""Adaptive: compromised clients try several attacks on the very rule that the server uses, and send the worst.
+"""Adaptive: compromised clients try a family of attacks on the very rule in use, and send what harms most.
 
 Tramer, Carlini, Brendel, Madry. On Adaptive Attacks to Adversarial Example Defenses. NeurIPS 2020.
 arXiv:2002.08347 (the principle); Fang et al. USENIX Security 2020. arXiv:1911.11815 (knowing the rule). In each
-round, of ipm with tau, alie with z and min_max with a multiple of its gamma, each over the `grid`, the one that
-moves the rule's result furthest from the honest mean. The rule's state is known, its random draws are not. A
-round costs 27 aggregations.
+round every member of the `family` forges its updates, the rule makes a model of them and of the honest ones, and
+what is left of that model on the compromised clients' own examples is measured: the mean probability of the right
+class, of all classes or of the worst one; for classes they do not hold, how far it went the honest mean's way.
+The `looks` attacks that leave least are followed for `ahead` rounds more, in which the compromised clients really
+train on the model so far, and honest clients are taken to change what they sent by as much as these changed. Who
+leaves least at the end is sent. The rule's state is known, its random draws are not: where it draws, `draws` are
+tried.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, Crowd, gathered, shaped, vector
-from fedaudit.attacks.poisoning.min_max import direction, solve_min_max
-from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.attacks.poisoning._updates import KINDS, Colluding, Crowd, follow, gathered, shaped, vector
+from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
+
+Member = str | dict[str, Any]
+FAMILY: tuple[Member, ...] = (
+    *({"name": "ipm", "tau": tau} for tau in (0.1, 0.5, 1.0, 2.0, 6.0, 16.0)),
+    *({"name": "alie", "z": z} for z in (-4.0, -1.5, -0.5, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0, 8.0)),
+    *({"name": "min_max", "direction": d, "times": t} for d in ("sd", "unit", "sign") for t in (1.0, 2.0)),
+    *({"name": "min_sum", "direction": d} for d in ("sd", "unit", "sign")),
+    "fang_krum",
+    "fang_trimmed_mean",
+    *({"name": name, "knows": "own"} for name in ("min_max", "fang_krum", "fang_trimmed_mean")),
+)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One member, and what has become of the model so far if it is sent from now on."""
+
+    label: str
+    adversary: Colluding
+    forged: Mapping[int, Tensor]  # client -> [P]
+    changes: tuple[Payload, ...]  # of the shared model; several where the rule draws at random
+    rounds: int = 1  # in which it came to that
 
 
 class Adaptive(Adversary):
@@ -35,30 +63,113 @@ class Adaptive(Adversary):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Adversary.Config):
-        grid: Annotated[
-            tuple[Amount, ...], Field(min_length=1, max_length=100, description="strengths that are tried")
-        ] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+        family: Annotated[
+            tuple[Member, ...],
+            Field(min_length=1, max_length=100, description="what is tried, as a config writes adversaries"),
+        ] = FAMILY
+        minimises: Annotated[
+            Literal["accuracy", "worst_class"],
+            Field(description="what is to be left least of: the mean over the examples, or the worst class"),
+        ] = "accuracy"
+        ahead: Annotated[AtLeastZero, Field(description="rounds for which the most harmful are followed")] = 2
+        looks: Annotated[AtLeastOne, Field(description="how many members are followed")] = 4
+        draws: Annotated[AtLeastOne, Field(description="how often a rule that draws at random is tried")] = 3
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gathered(meeting)
         if crowd is None or meeting.aggregate is None:
             return Colluded(messages={})
-        changes: dict[int, Payload] = {
-            k: shaped(row, crowd.like) for k, row in zip(crowd.clients, crowd.honest, strict=True)
-        }
-        worst, most = crowd.mean, -1.0
-        for forged in self._tries(crowd):
-            all_of_them = changes | dict.fromkeys(meeting.own, shaped(forged, crowd.like))
-            made = meeting.aggregate({k: all_of_them[k] for k in sorted(all_of_them)})
-            moved = float((vector({k: made[k] for k in crowd.like}) - crowd.mean).norm())
-            if moved > most:
-                worst, most = forged, moved
-        return crowd.sent(lambda _: worst)
+        draws = range(self.config.draws if is_random(crowd) else 1)
+        tried = [try_member(crowd, describe_member(m), make_member(m), draws) for m in self.config.family]
+        ranked = self._rank(crowd, tried)
+        if self.config.ahead and meeting.train is not None and len(ranked) > 1:
+            best = {type(t.adversary): t for t in reversed(ranked)}  # of each attack its most harmful settings
+            followed = [t for t in ranked if best[type(t.adversary)] is t][: self.config.looks]
+            ranked = self._rank(crowd, [self._look_ahead(crowd, t) for t in followed])
+        worst = ranked[0]
+        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.label)
 
-    def _tries(self, crowd: Crowd) -> Iterator[Tensor]:
-        away = direction(crowd, "sd")
-        gamma = solve_min_max(crowd.honest, away)
-        for strength in self.config.grid:
-            yield -strength * crowd.mean
-            yield crowd.mean - strength * crowd.deviation
-            yield crowd.mean + strength * gamma * away
+    def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
+        """What it comes to in the rounds after this one; what is sent stays."""
+        assert crowd.meeting.train is not None
+        ends = []
+        for draw, change in enumerate(tried.changes):
+            for t in range(1, self.config.ahead + 1):
+                later = follow(crowd, crowd.meeting.train(change))
+                more = try_member(later, tried.label, tried.adversary, [draw + t * self.config.draws]).changes[0]
+                change = {k: v + more[k] for k, v in change.items()}
+            ends.append(change)
+        return replace(tried, changes=tuple(ends), rounds=1 + self.config.ahead)
+
+    def _rank(self, crowd: Crowd, tried: list[Tried]) -> list[Tried]:
+        """The most harmful first: by what is left on own examples, or where nothing tells by the way it moved."""
+        changes = [c for t in tried for c in t.changes]
+        if crowd.meeting.judge is None:
+            each = [-float((vector(c) - crowd.mean).norm()) for c in changes]
+        else:
+            rounds = [t.rounds for t in tried for _ in t.changes]
+            scores = zip(crowd.meeting.judge(changes), changes, rounds, strict=True)
+            each = [self._measure(score, measure_progress(crowd, c, n)) for score, c, n in scores]
+        left = torch.tensor(each, dtype=torch.float64).reshape(len(tried), -1).mean(1)
+        return [tried[i] for i in left.argsort(stable=True)]
+
+    def _measure(self, score: Tensor, progress: float) -> float:
+        """[2, C] probabilities of the right class, summed, and examples, by class.
+
+        For classes that the compromised clients do not hold, the model's progress stands.
+        """
+        held = score[1] > 0
+        right, seen = score[:, held]
+        share = float(held.double().mean())
+        if self.config.minimises == "accuracy":
+            return share * float(right.sum() / seen.sum()) + (1 - share) * progress
+        return min(float((right / seen).min()), 1.0 if share == 1 else progress)
+
+
+def try_member(crowd: Crowd, label: str, adversary: Colluding, draws: Iterable[int]) -> Tried:
+    """What it would send, and what the rule would make of that."""
+    forge = adversary.forge_seeing(crowd)
+    forged = {k: forge(k) for k in crowd.meeting.own}
+    return Tried(label, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
+
+
+def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int) -> Payload:
+    """What the rule would make of the honest changes and of what is `sent` [P] by the compromised clients."""
+    rows = dict(zip(crowd.clients, crowd.honest, strict=True)) | dict(sent)
+    assert crowd.meeting.aggregate is not None
+    made = crowd.meeting.aggregate({k: shaped(rows[k], crowd.like) for k in sorted(rows)}, draw)
+    return {k: made[k] for k in crowd.like}
+
+
+def is_random(crowd: Crowd) -> bool:
+    """Whether the rule makes something else of the same changes when it draws anew."""
+    own = {k: crowd.own(k) for k in crowd.meeting.own}
+    one, other = (vector(aggregate(crowd, own, draw)) for draw in (0, 1))
+    return not torch.equal(one, other)
+
+
+def measure_progress(crowd: Crowd, change: Payload, rounds: int) -> float:
+    """How far a model went the way of the honest mean, over how far that goes itself; from -1 to 1."""
+    far = float(crowd.mean.square().sum()) * rounds
+    return max(-1.0, min(1.0, float(vector(change) @ crowd.mean) / far)) if far else 0.0
+
+
+def describe_member(member: Member) -> str:
+    """A member of the family as one line of the metrics names it."""
+    settings = {"name": member} if isinstance(member, str) else member
+    return " ".join([str(settings["name"]), *(f"{k}={v}" for k, v in settings.items() if k != "name")])
+
+
+def make_member(member: Member) -> Colluding:
+    """Raises UserError where it is no adversary that forges changes from those of the round."""
+    settings: dict[str, Any] = {"name": member} if isinstance(member, str) else dict(member)
+    where = "adversary.family"
+    cls = plugin.load("fedaudit.attacks.poisoning", str(settings.pop("name", "")), Adversary, where)
+    if not issubclass(cls, Colluding):
+        raise UserError(
+            f"adversary.family takes adversaries that forge changes, and {cls.card.title} does not",
+            hint="take ipm, alie, min_max, min_sum, fang_krum, fang_trimmed_mean or gaussian",
+            key=where,
+        )
+    made: Colluding = plugin.configure(cls, settings, where)
+    return made

@@ -16,11 +16,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gathered
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge
+from fedaudit.fl.threats.adversary import Card
 
 
-class ALIE(Adversary):
+class ALIE(Colluding):
     card = Card(
         title="A little is enough",
         source="arXiv:1902.06156, Alg. 3",
@@ -31,19 +31,16 @@ class ALIE(Adversary):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         z: Annotated[
             float | None,
             Field(ge=-100, le=100, description="deviations from the mean; null is the paper's formula"),
         ] = None
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         z = deviations(crowd.heard, crowd.malicious) if self.config.z is None else self.config.z
         forged = crowd.mean - z * crowd.deviation
-        return crowd.sent(lambda _: forged)
+        return lambda _: forged
 
 
 def deviations(n: int, m: int) -> float:

@@ -17,21 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, changes, forged, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forged
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
-from fedaudit.fl.threats.adversary import (
-    Adversary,
-    Card,
-    Client,
-    Colluded,
-    Constants,
-    Loss,
-    Meeting,
-    Message,
-    Params,
-    Reply,
-)
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Constants, Loss, Message, Params, Reply
 from fedaudit.fl.threats.threat import Aim
 
 PLUGINS = ("backdoor", "model_replacement", "neurotoxin")
@@ -162,7 +151,7 @@ class Backdoor(Backdoors):
         return replace(reply, message=message)
 
 
-class ModelReplacement(Backdoors):
+class ModelReplacement(Colluding, Backdoors):
     """Model replacement: a backdoor, scaled up so that it outweighs everybody else in the mean.
 
     Bagdasaryan, Veit, Hua, Estrin, Shmatikov. AISTATS 2020. arXiv:1807.00459, eq. 3: what the m compromised
@@ -182,15 +171,12 @@ class ModelReplacement(Backdoors):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Backdoors.Config):
+    class Config(Colluding.Config, Backdoors.Config):
         constrain: Annotated[bool, Field(description="whether what is sent is cut to the median honest norm")] = (
             False
         )
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         factor = crowd.heard / crowd.malicious
 
         def forge(client: int) -> torch.Tensor:
@@ -199,7 +185,7 @@ class ModelReplacement(Backdoors):
             cut = self.config.constrain and long > crowd.median_norm
             return change * (crowd.median_norm / long) if cut else change
 
-        return crowd.sent(forge)
+        return forge
 
 
 class Neurotoxin(Backdoors):

@@ -13,16 +13,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, measure
 from fedaudit.fl.runtime.ranges import AtLeastZero
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
+from fedaudit.fl.threats.adversary import Card
 
 PLUGINS = ("fang_krum", "fang_trimmed_mean")
 
 SMALLEST = 1e-5  # of lambda; below it the search ends
 
 
-class FangKrum(Adversary):
+class FangKrum(Colluding):
     """Fang's attack on Krum: the longest step against the model's direction that Krum still chooses.
 
     USENIX Security 2020, sec. 4.2 (eqs. 3 to 6): sent = -lambda s, by all, with s the sign of the upload that
@@ -45,44 +45,49 @@ class FangKrum(Adversary):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         f: Annotated[
             AtLeastZero | None,
             Field(description="what Krum is taken to assume; null is the number of the malicious"),
         ] = None
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         f = crowd.malicious if self.config.f is None else self.config.f
-        before = torch.cat([crowd.honest, torch.stack([crowd.own(k) for k in meeting.own])])
-        against = -before[choose_by_krum(before, f)].sign()
-        forged = find_step(crowd.honest, against, crowd.malicious, f) * against
-        return crowd.sent(lambda _: forged)
+        before = crowd.intended
+        against = -before[choose_by_krum(measure(before), f)].sign()
+        forged = find_step(crowd.honest, crowd.distances, against, crowd.malicious, f) * against
+        return lambda _: forged
 
 
-def choose_by_krum(rows: Tensor, f: int) -> int:
-    """The row [n, P] with the lowest score of Krum; at least one distance is summed."""
-    far = _squared(rows).fill_diagonal_(torch.inf).sort(1).values
-    return int(far[:, : max(1, len(rows) - f - 2)].sum(1).argmin())
+def choose_by_krum(distances: Tensor, f: int) -> int:
+    """The upload with the lowest score of Krum, by squared distances [n, n]; at least one is summed."""
+    far = distances.clone().fill_diagonal_(torch.inf).sort(1).values
+    return int(far[:, : max(1, len(far) - f - 2)].sum(1).argmin())
 
 
-def find_step(honest: Tensor, against: Tensor, m: int, f: int) -> float:
-    """The largest lambda with which Krum takes lambda * against [P], of m beside honest [h, P]."""
+def find_step(honest: Tensor, distances: Tensor, against: Tensor, m: int, f: int) -> float:
+    """The largest lambda with which Krum takes lambda * against [P], of m beside honest [h, P].
+
+    `distances` [h, h] are squared, of the honest. Those to what is forged are inner products, so that no step
+    of the search looks at all weights again.
+    """
     n, size = len(honest) + m, honest.shape[1]
-    others = _squared(honest).fill_diagonal_(torch.inf).sort(1).values[:, : max(1, n - m - 2)]
+    others = distances.clone().fill_diagonal_(torch.inf).sort(1).values[:, : max(1, n - m - 2)]
+    along, squares, length = honest @ against, honest.square().sum(1), float(against.square().sum())
+    everyone = torch.zeros(n, n, dtype=torch.float64)
+    everyone[m:, m:] = distances
     nearest = float(torch.where(others.isfinite(), others, 0.0).sum(1).min())
     step = sqrt(nearest / (max(1, n - 2 * m - 1) * size)) + float(honest.norm(dim=1).max()) / sqrt(size)
     while step >= SMALLEST:
-        all_of_them = torch.cat([(step * against).expand(m, -1), honest])
-        if choose_by_krum(all_of_them, f) < m:
+        across = (squares - 2 * step * along + step**2 * length).clamp(min=0)
+        everyone[m:, :m], everyone[:m, m:] = across[:, None], across
+        if choose_by_krum(everyone, f) < m:
             return step
         step /= 2
     return step
 
 
-class FangTrimmedMean(Adversary):
+class FangTrimmedMean(Colluding):
     """Fang's attack on the trimmed mean: each weight is sent a little beyond the most extreme honest value.
 
     USENIX Security 2020, sec. 4.3: where s is 1 the malicious send less than the least honest value, where it is
@@ -100,23 +105,19 @@ class FangTrimmedMean(Adversary):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         b: Annotated[float, Field(gt=1, le=1e6, description="how far beyond the honest values, as a factor")] = (
             2.0
         )
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
-        before = torch.cat([crowd.honest, torch.stack([crowd.own(k) for k in meeting.own])])
-        ends = extreme_range(crowd.honest, before.mean(0).sign(), self.config.b)
+    def forge(self, crowd: Crowd) -> Forge:
+        ends = extreme_range(crowd.honest, crowd.intended.mean(0).sign(), self.config.b)
 
         def forge(client: int) -> Tensor:
-            drawn = torch.rand(len(ends[0]), generator=meeting.rng, dtype=torch.float64)
+            drawn = torch.rand(len(ends[0]), generator=crowd.meeting.rng, dtype=torch.float64)
             return ends[0] + (ends[1] - ends[0]) * drawn
 
-        return crowd.sent(forge)
+        return forge
 
 
 def extreme_range(honest: Tensor, signs: Tensor, b: float) -> tuple[Tensor, Tensor]:
@@ -125,7 +126,3 @@ def extreme_range(honest: Tensor, signs: Tensor, b: float) -> tuple[Tensor, Tens
     low = torch.where(least > 0, least / b, least * b)
     high = torch.where(most > 0, most * b, most / b)
     return torch.where(signs > 0, least, most), torch.where(signs > 0, low, high)
-
-
-def _squared(rows: Tensor) -> Tensor:
-    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()

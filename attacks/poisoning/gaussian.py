@@ -11,12 +11,12 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge
 from fedaudit.fl.runtime.ranges import Amount
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
+from fedaudit.fl.threats.adversary import Card
 
 
-class Gaussian(Adversary):
+class Gaussian(Colluding):
     card = Card(
         title="Gaussian noise",
         source="arXiv:1703.02757, sec. 5",
@@ -27,18 +27,15 @@ class Gaussian(Adversary):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         scale: Annotated[Amount, Field(description="length of the noise over the median honest norm")] = 10.0
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         length = self.config.scale * crowd.median_norm
 
         def forge(client: int) -> torch.Tensor:
-            noise = torch.randn(crowd.honest.shape[1], generator=meeting.rng, dtype=torch.float64)
+            noise = torch.randn(crowd.honest.shape[1], generator=crowd.meeting.rng, dtype=torch.float64)
             scaled: torch.Tensor = noise * (length / noise.norm())
             return scaled
 
-        return crowd.sent(forge)
+        return forge

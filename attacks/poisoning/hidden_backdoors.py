@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Crowd, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.runtime.ranges import Amount, Positive
-from fedaudit.fl.threats.adversary import Card, Client, Colluded, Constants, Loss, Meeting, Params
+from fedaudit.fl.threats.adversary import Card, Client, Constants, Loss, Params
 from fedaudit.fl.threats.threat import Aim
 
 PLUGINS = ("alternating_minimisation", "three_d_fed")
@@ -56,7 +56,7 @@ class AlternatingMinimisation(Backdoors):
         return {k: g + self.config.rho * gaps[k] / length for k, g in grads.items()}
 
 
-class ThreeDFed(Backdoors):
+class ThreeDFed(Colluding, Backdoors):
     """3DFed: backdoored updates of an honest length, under noise that is gone once the server adds them up.
 
     Li, Ye, Hu, Wei, Chen, Hu. 3DFed: Adaptive and Extensible Framework for Covert Backdoor Attack in Federated
@@ -78,21 +78,18 @@ class ThreeDFed(Backdoors):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Backdoors.Config):
+    class Config(Colluding.Config, Backdoors.Config):
         spread: Annotated[Amount, Field(description="distance of forged updates over that of honest ones")] = 1.0
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
-        masks = dict(zip(meeting.own, draw_masks(crowd, self.config.spread), strict=True))
+    def forge(self, crowd: Crowd) -> Forge:
+        masks = dict(zip(crowd.meeting.own, draw_masks(crowd, self.config.spread), strict=True))
 
         def forge(client: int) -> Tensor:
             change = crowd.own(client)
             factor = min(1.0, crowd.median_norm / max(float(change.norm()), 1e-300))
             return torch.add(masks[client], change, alpha=factor)
 
-        return crowd.sent(forge)
+        return forge
 
 
 def draw_masks(crowd: Crowd, spread: float) -> Tensor:

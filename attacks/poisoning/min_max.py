@@ -12,40 +12,38 @@ The public code searches by halving from 10 until 1e-5 and cannot exceed 20.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Crowd, gathered
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge
+from fedaudit.fl.runtime.ranges import Amount
+from fedaudit.fl.threats.adversary import Card
 
 PLUGINS = ("min_max", "min_sum")
 
 Direction = Literal["sd", "unit", "sign"]
 
 
-class Deviating(Adversary):
-    """Sends mean + gamma * direction; subclasses write gamma()."""
+class Deviating(Colluding):
+    """Sends mean + times * gamma * direction; subclasses write gamma()."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         direction: Annotated[
             Direction,
             Field(
                 description="away by the honest deviations, against the mean at length one, or against its signs"
             ),
         ] = "sd"
+        times: Annotated[Amount, Field(description="how many times as far as what stays hidden")] = 1.0
 
     def gamma(self, crowd: Crowd, dev: Tensor) -> float:
         raise NotImplementedError
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         dev = direction(crowd, self.config.direction)
-        forged = crowd.mean + self.gamma(crowd, dev) * dev
-        return crowd.sent(lambda _: forged)
+        forged = crowd.mean + self.config.times * self.gamma(crowd, dev) * dev
+        return lambda _: forged
 
 
 def direction(crowd: Crowd, name: Direction) -> Tensor:
@@ -58,29 +56,25 @@ def direction(crowd: Crowd, name: Direction) -> Tensor:
     return against
 
 
-def solve_min_max(honest: Tensor, dev: Tensor) -> float:
-    """honest [h, P], dev [P] -> gamma; 0 where there is no direction."""
+def solve_min_max(honest: Tensor, distances: Tensor, dev: Tensor) -> float:
+    """honest [h, P], their squared distances [h, h], dev [P] -> gamma; 0 where there is no direction."""
     mean, a = honest.mean(0), float(dev.square().sum())
     if not a:
         return 0.0
     gaps = mean - honest
     b, c = gaps @ dev, gaps.square().sum(1)
-    roots = (-b + (b.square() - a * (c - float(_squared(honest).max()))).clamp(min=0).sqrt()) / a
+    roots = (-b + (b.square() - a * (c - float(distances.max()))).clamp(min=0).sqrt()) / a
     return float(roots.min())
 
 
-def solve_min_sum(honest: Tensor, dev: Tensor, bound: str = "max") -> float:
-    """honest [h, P], dev [P] -> gamma; `bound` "min" takes the least sum, as the authors' notebooks do."""
-    a, sums = float(dev.square().sum()), _squared(honest).sum(1)
+def solve_min_sum(honest: Tensor, distances: Tensor, dev: Tensor, bound: str = "max") -> float:
+    """The same; `bound` "min" takes the least sum, as the authors' notebooks do."""
+    a, sums = float(dev.square().sum()), distances.sum(1)
     if not a:
         return 0.0
     most = float(sums.max() if bound == "max" else sums.min())
     spread = float((honest - honest.mean(0)).square().sum())
     return float(max(0.0, (most - spread) / (len(honest) * a)) ** 0.5)
-
-
-def _squared(rows: Tensor) -> Tensor:
-    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 class MinMax(Deviating):
@@ -101,7 +95,7 @@ class MinMax(Deviating):
     )
 
     def gamma(self, crowd: Crowd, dev: Tensor) -> float:
-        return solve_min_max(crowd.honest, dev)
+        return solve_min_max(crowd.honest, crowd.distances, dev)
 
 
 class MinSum(Deviating):
@@ -128,4 +122,4 @@ class MinSum(Deviating):
         ] = "max"
 
     def gamma(self, crowd: Crowd, dev: Tensor) -> float:
-        return solve_min_sum(crowd.honest, dev, self.config.bound)
+        return solve_min_sum(crowd.honest, crowd.distances, dev, self.config.bound)

@@ -5,14 +5,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, changes, forged, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forged
 from fedaudit.fl.runtime.ranges import Amount
-from fedaudit.fl.threats.adversary import Adversary, Card, Client, Colluded, Meeting, Message, Reply
+from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
 
 PLUGINS = ("ipm", "sign_flip")
 
 
-class IPM(Adversary):
+class IPM(Colluding):
     """Inner product manipulation: compromised clients send the honest mean, turned round and scaled.
 
     Xie, Koyejo, Gupta. Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation. UAI
@@ -35,17 +35,14 @@ class IPM(Adversary):
     )
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Adversary.Config):
+    class Config(Colluding.Config):
         tau: Annotated[
             Amount | None, Field(description="how many times the honest mean, turned round; null is n / m + 1")
         ] = 0.1
 
-    def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        if crowd is None:
-            return Colluded(messages={})
+    def forge(self, crowd: Crowd) -> Forge:
         tau = crowd.heard / crowd.malicious + 1 if self.config.tau is None else self.config.tau
-        return crowd.sent(lambda _: -tau * crowd.mean)
+        return lambda _: -tau * crowd.mean
 
 
 class SignFlip(Adversary):

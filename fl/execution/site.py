@@ -225,6 +225,28 @@ class Site:
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
         return right, seen, float(loss), self._count_turned(net, x, y), hit.cpu()
 
+    def judge(self, state: State) -> Tensor:
+        """[2, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
+        rows = [self.holdings.parts[k] for k in sorted(self.compromise.clients)]
+        x, y = self.examples(self.data.train, np.concatenate(rows))
+        model = {k: v.to(self.device) for k, v in state.items()}
+        net = self.net if model.keys() == self.net.state_dict().keys() else self.trained
+        right = evaluate(net, "forward", model, x).softmax(1).gather(1, y[:, None])[:, 0].double()
+        sums = torch.zeros(self.classes, dtype=torch.float64, device=y.device).index_add(0, y, right)
+        return torch.stack([sums, torch.bincount(y, minlength=self.classes).double()]).cpu()
+
+    def imagine(self, job: tuple[tuple[int, Tree, Message], State]) -> tuple[Message, Message]:
+        """What a client would send had the round begun with another model, and what that is a change from."""
+        own, model = job
+        begun = self.message
+        self.message = begun | self._move_here({Kind.GLOBAL_MODEL: model})
+        try:
+            sent = self.work(("train", own)).message
+            received = self.method.get_reference(self.message | self._move_here(own[2]), sent)
+        finally:
+            self.message = begun
+        return sent, {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
+
     def _count_turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
         """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""
         bad = self.compromise

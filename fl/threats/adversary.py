@@ -73,8 +73,14 @@ class Meeting:
     before: Tree  # what collude() gave as its state the last time
     rng: torch.Generator
     parameters: tuple[str, ...]  # of the model; other arrays are buffers, which nobody forges
-    # client -> change by parameter: what the server's rule would make of these; None unless the card knows it
-    aggregate: Callable[[Mapping[int, Payload]], Payload] | None
+    # Of a card that knows "aggregator", else None. What the server's rule would make of the clients' changes, and
+    # the number for which its random draws are made anew;
+    aggregate: Callable[[Mapping[int, Payload], int], Payload] | None
+    # what shared models so changed are worth on the compromised clients' own examples, [2, C] each: the
+    # probability of the right class, summed over a class's examples, and their number; None without such a model;
+    judge: Callable[[Sequence[Payload]], list[Tensor]] | None = None
+    # and what each compromised client of the round would send after training on it, and what that is relative to
+    train: Callable[[Payload], Mapping[int, tuple[Message, Message]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,7 @@ class Colluded:
 
     messages: Mapping[int, Message]
     state: Tree = field(default_factory=dict)  # kept in the server's state, and so in checkpoints
+    member: str = ""  # of a family of attacks, the one that was chosen; the metrics say so as `sent`
 
 
 class Adversary(Plugin):

@@ -6,20 +6,20 @@ nobody compromised neither does anything.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fedaudit.fl.aggregation import aggregator
 from fedaudit.fl.aggregation.aggregator import Averages
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
+from fedaudit.fl.threats.rehearsal import Rehearsal
 from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.training.local import Training
-from fedaudit.fl.wire.protection import Message, Payload
+from fedaudit.fl.wire.protection import Message
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,19 @@ class Tampering:
     """What the adversary does to one round's replies, and what it keeps of the round."""
 
     compromise: Compromise
-    averages: Averages  # of this round: the rule that an adversary may know
-    model: State  # the shared model of this round; empty where there is none
+    rehearsal: Rehearsal  # of this round: what an adversary that knows the rule may try
     before: Tree  # of the adversary, from the server's state
     lost: Callable[[int], bool]  # whose reply never arrives
-    weight: Callable[[Reply], float]  # how the server will weigh a reply
     _state: Tree = field(default_factory=dict)
+    _member: str = ""
     _stealth: Stealth = field(init=False)
 
     def __post_init__(self) -> None:
         self._stealth = Stealth(self.averages.parameters)
+
+    @property
+    def averages(self) -> Averages:
+        return self.rehearsal.averages
 
     def replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
@@ -115,9 +118,10 @@ class Tampering:
                 self._stealth.add(k, reply.message, base(k, reply.message))
             yield k, reply
 
-    def notes(self) -> list[tuple[str, float]]:
-        """For the round's metrics: where forged changes stand among the honest."""
-        return list(self._stealth.ranks(self.compromise.acting(self.averages.round)).items())
+    def notes(self) -> list[tuple[str, float | str]]:
+        """For the round's metrics: where forged changes stand among the honest, and what was chosen."""
+        ranks = self._stealth.ranks(self.compromise.acting(self.averages.round))
+        return [*ranks.items(), *([("sent", self._member)] if self._member else [])]
 
     def _tamper_replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
@@ -141,7 +145,8 @@ class Tampering:
         own = {k: r.message for k, r in heard.items() if k in acting}
         sent: Mapping[int, Message] = {}
         if own:
-            knows = adversary.card.threat.knows
+            knows, rehearsal = adversary.card.threat.knows, self.rehearsal
+            tries, shared = "aggregator" in knows, bool(rehearsal.model)
             honest = {k: r.message for k, r in heard.items() if k not in own}
             colluded = adversary.collude(
                 Meeting(
@@ -152,26 +157,14 @@ class Tampering:
                     before=self._state,
                     rng=self.averages.streams.torch("adversary", self.averages.round),
                     parameters=tuple(self.averages.parameters),
-                    aggregate=self._make_rule(heard) if "aggregator" in knows else None,
+                    aggregate=partial(rehearsal.aggregate, heard) if tries else None,
+                    judge=rehearsal.judge if tries and shared else None,
+                    train=partial(rehearsal.train, list(own)) if tries and shared else None,
                 )
             )
-            sent, self._state = colluded.messages, colluded.state
+            sent, self._state, self._member = colluded.messages, colluded.state, colluded.member
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
-
-    def _make_rule(self, heard: Mapping[int, Reply]) -> Callable[[Mapping[int, Payload]], Payload]:
-        """The server's rule on changes of these clients; its random draws are not known."""
-        averages = self.averages
-        streams = Streams(averages.streams.key("adversary", "rule", averages.round))
-
-        def aggregate(changes: Mapping[int, Payload]) -> Payload:
-            context = replace(averages.context("model"), streams=streams)
-            made = averages.rule.begin(context)
-            for k, change in changes.items():
-                made.add(k, change, self.weight(heard[k]), {})
-            return made.value()
-
-        return aggregate
 
     def entries(self) -> Tree:
         """What goes into the server's state: nothing, where the adversary keeps nothing."""
@@ -180,5 +173,5 @@ class Tampering:
             return {}
         kept: Tree = {"state": self._state} if self._state else {}
         if adversary.remembers:
-            kept["model"] = self.model
+            kept["model"] = self.rehearsal.model
         return {"adversary": kept} if kept else {}

@@ -1,6 +1,7 @@
 """Every adversary against known numbers, or against what it says of itself."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,20 +140,98 @@ def test_buffers_are_never_forged() -> None:
         assert int(message[Kind.LOCAL_MODEL]["seen"]) == 3
 
 
-def test_the_adaptive_attacker_moves_the_rule_as_far_as_the_best_of_what_it_tries() -> None:
-    def rule(made: Any) -> Callable[[Any], Any]:
-        def aggregate(given: Any) -> Any:
-            rows = torch.stack([v["w"].float() for v in given.values()])
-            return {"w": made(rows)}
+def aggregate_by(made: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """A server's rule, as colluding clients know it: of all changes, as rows."""
+    return lambda given, draw=0: {"w": made(torch.stack([v["w"].double() for v in given.values()]))}
 
-        return aggregate
 
+def test_where_nothing_tells_what_a_model_is_worth_the_adaptive_attacker_moves_the_rule_furthest() -> None:
     mean = torch.tensor(HONEST).double().mean(0)
-    found = adversary("adaptive").collude(meeting({0: (0, 0, 0)}, aggregate=rule(lambda r: r.double().mean(0))))
-    assert changes(found)[0] == pytest.approx((-16 * mean).tolist(), rel=1e-5)  # the mean: as far as it goes
-    deaf = meeting({0: (0, 0, 0)}, aggregate=rule(lambda r: r[1].double()))
-    first = adversary("adaptive", grid=(0.0, 1.0)).collude(deaf)
-    assert changes(first)[0] == [0, 0, 0]  # nothing moves the rule: the first of what it tries
+    met = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0)))
+    found = adversary("adaptive", family=("alie", {"name": "ipm", "tau": 16.0}, "min_max")).collude(met)
+    assert found.member == "ipm tau=16.0"
+    assert changes(found)[0] == pytest.approx((-16 * mean).tolist(), rel=1e-5)
+    deaf = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[1]))
+    assert adversary("adaptive").collude(deaf).member == "ipm tau=0.1"  # nothing moves the rule: the first
+
+
+def test_the_adaptive_attacker_sends_what_leaves_least_of_the_model_on_its_own_examples() -> None:
+    def judge(moved: Any) -> list[Tensor]:  # two classes: the model is good at 0 where w[0] grows, at 1 with w[1]
+        return [torch.stack([m["w"][:2].clamp(-1, 1) + 1, torch.tensor([2.0, 2.0]).double()]) for m in moved]
+
+    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0))), judge=judge)
+    weak, strong = {"name": "ipm", "tau": 0.1}, {"name": "ipm", "tau": 16.0}
+    for family in ((weak, strong), (strong, weak)):
+        assert adversary("adaptive", family=family).collude(met).member == "ipm tau=16.0"
+
+    # ipm leaves 0.4 of both classes, alie all of one and nothing of the other
+    def uneven(moved: Any) -> list[Tensor]:
+        return [torch.tensor([[0.4, 0.4] if m["w"][0] < 0 else [1.0, 0.0], [1, 1]]).double() for m in moved]
+
+    met = replace(met, judge=uneven, aggregate=aggregate_by(lambda rows: rows[0]))
+    for minimises, expected in (("accuracy", "ipm tau=0.1"), ("worst_class", "alie z=0.5")):
+        made = adversary("adaptive", family=(weak, {"name": "alie", "z": 0.5}), minimises=minimises)
+        assert made.collude(met).member == expected
+
+
+def test_for_classes_that_the_attackers_do_not_hold_the_models_progress_stands() -> None:
+    def blind(moved: Any) -> list[Tensor]:
+        return [torch.tensor([[0.0, 0.0], [1.0, 0.0]]).double() for _ in moved]
+
+    family = ({"name": "alie", "z": 0.5}, {"name": "ipm", "tau": 1.0})
+    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=blind)
+    assert adversary("adaptive", family=family).collude(met).member == "ipm tau=1.0"
+
+
+def test_the_adaptive_attacker_follows_attacks_for_rounds_and_sends_what_pays_later() -> None:
+    trained = list[float]()
+
+    def train(change: Any) -> dict[int, tuple[Message, Message]]:
+        """In every round the compromised client learns nothing."""
+        trained.append(float(change["w"][0]))
+        model = {"w": START + change["w"].float()}
+        return {0: ({Kind.LOCAL_MODEL: model}, {Kind.GLOBAL_MODEL: model})}
+
+    def judge(moved: Any) -> list[Tensor]:
+        return [torch.tensor([[1 + float(m["w"][0]) / 100], [1.0]]).double() for m in moved]
+
+    def rule(given: Any, draw: int = 0) -> Any:
+        """Takes what client 0 sends, but long changes in the first round alone."""
+        sent = given[0]["w"].double()
+        return {"w": sent * float(not draw or sent[0] > -10)}
+
+    family = ({"name": "ipm", "tau": 8.0}, {"name": "alie", "z": 6.0})  # by -12 once, or by -4.8 in every round
+    met = replace(meeting({0: (0, 0, 0)}, aggregate=rule), judge=judge, train=train)
+    assert adversary("adaptive", family=family, ahead=0).collude(met).member == "ipm tau=8.0" and not trained
+    assert adversary("adaptive", family=family, ahead=1).collude(met).member == "ipm tau=8.0"
+    assert adversary("adaptive", family=family, ahead=2).collude(met).member == "alie z=6.0"
+    assert len(trained) == 2 * (1 + 2)  # each attack, each round
+
+
+def test_a_rule_that_draws_at_random_is_tried_several_times() -> None:
+    tried = list[int]()
+
+    def rule(given: Any, draw: int = 0) -> Any:
+        tried.append(draw)
+        return {"w": torch.stack([v["w"].double() for v in given.values()])[draw % 2]}
+
+    adversary("adaptive", family=("alie",), draws=4).collude(meeting({0: (0, 0, 0)}, aggregate=rule))
+    assert tried == [0, 1, 0, 1, 2, 3]
+
+
+def test_a_family_is_made_of_attacks_that_forge_changes() -> None:
+    met = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0)))
+    with pytest.raises(UserError, match="family takes adversaries that forge changes, and Label flip does not"):
+        adversary("adaptive", family=("label_flip",)).collude(met)
+    with pytest.raises(UserError, match="tau"):
+        adversary("adaptive", family=({"name": "ipm", "tau": -1},)).collude(met)
+
+
+def test_an_attacker_with_partial_knowledge_goes_by_what_it_learnt_itself() -> None:
+    own = {0: (1, 0, 0), 1: (3, 0, 0)}
+    found = changes(adversary("ipm", tau=1.0, knows="own").collude(meeting(own)))
+    assert found[0] == [-2, 0, 0] and found[1] == [-2, 0, 0]
+    assert changes(adversary("ipm", tau=1.0).collude(meeting(own)))[0] == pytest.approx([-1.5, -13 / 6, -3])
 
 
 # In a worker ------------------------------------------------------------------------------

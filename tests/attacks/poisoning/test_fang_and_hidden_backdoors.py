@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.attacks.poisoning._updates import measure
 from fedaudit.attacks.poisoning.fang import choose_by_krum, extreme_range, find_step
 from fedaudit.fl.kinds import Kind
 from tests.attacks.poisoning.test_adversaries import adversary, changes, meeting
@@ -60,8 +61,8 @@ def test_the_step_against_krum_is_the_second_programs_on_sixty_sets() -> None:
     for honest, own in cases():
         m = len(own)
         both = torch.from_numpy(np.vstack([honest, own]))
-        against = -both[choose_by_krum(both, m)].sign()
-        step = find_step(torch.from_numpy(honest), against, m, m)
+        against = -both[choose_by_krum(measure(both), m)].sign()
+        step = find_step(torch.from_numpy(honest), measure(torch.from_numpy(honest)), against, m, m)
         expected = forge_against_krum(honest, own, m)
         assert (step * against).numpy() == pytest.approx(expected, rel=1e-9, abs=0)
         accepted += krum(np.vstack([np.tile(expected, (m, 1)), honest]), m) < m

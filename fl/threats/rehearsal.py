@@ -1,0 +1,68 @@
+"""What compromised clients of a round can try before they send: the rule, their own examples, their own training.
+
+Only adversaries whose card knows "aggregator" get this. Honest clients' examples are never used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedaudit.fl.aggregation.aggregator import Averages
+from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import State
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.wire.protection import Message, Payload
+
+Job = tuple[int, Tree, Message]  # a client, its memory, what it alone was sent
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """One round's, of a server that will make its model of `averages`."""
+
+    workers: Workers
+    averages: Averages
+    model: State  # the shared model of this round; empty where there is none
+    job: Callable[[int], Job]
+    weight: Callable[[Reply], float]
+
+    def aggregate(self, heard: Mapping[int, Reply], changes: Mapping[int, Payload], draw: int = 0) -> Payload:
+        """Return what the server's rule would make of these changes.
+
+        Its random draws are not known, and others are made for every number `draw`.
+        """
+        averages = self.averages
+        streams = Streams(averages.streams.key("adversary", "rule", averages.round, *([draw] if draw else [])))
+        made = averages.rule.begin(replace(averages.context("model"), streams=streams))
+        start: Payload = {}
+        for k, change in changes.items():
+            if Kind.LOCAL_MODEL in heard[k].message and change.keys() <= self.model.keys():
+                start = {n: self.model[n].cpu().double() for n in change}
+            upload = {n: start[n] + v for n, v in change.items()} if start else change
+            made.add(k, upload, self.weight(heard[k]), start)
+        return {n: v - start[n] if start else v for n, v in made.value().items()}
+
+    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
+        """[2, C] of the shared model after each change, on the compromised clients' own examples.
+
+        These are the probability of the right class, summed over a class's examples, and their number.
+        """
+        return list(self.workers.map("judge", (self._move(c) for c in changes)))
+
+    def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
+        """Client -> what it would send after training on the model so changed, and what that is a change from."""
+        model = self._move(change)
+        found = self.workers.map("imagine", ((self.job(k), model) for k in clients))
+        return dict(zip(clients, found, strict=True))
+
+    def _move(self, change: Payload) -> State:
+        moved = {
+            k: (self.model[k].cpu().double() + v).to(self.model[k].dtype)
+            for k, v in change.items()
+            if k in self.model
+        }
+        return {k: v.cpu() for k, v in self.model.items()} | moved
