@@ -134,6 +134,11 @@ MEASURES = {
         ),
         Measure(name="cost_of_defence", words="cost of defence", harm="The defence itself makes the model wrong"),
         Measure(
+            name="cost_of_worst_class",
+            words="cost of defence to the worst class",
+            harm="The defence itself makes the model wrong about one class",
+        ),
+        Measure(
             name="changed_by_counts",
             words="share of answers changed by claimed counts",
             unit="share",

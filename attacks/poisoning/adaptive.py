@@ -68,9 +68,9 @@ class Adaptive(Adversary):
             Field(min_length=1, max_length=100, description="what is tried, as a config writes adversaries"),
         ] = FAMILY
         minimises: Annotated[
-            Literal["accuracy", "worst_class"],
+            Literal["mean", "worst_class"],
             Field(description="what is to be left least of: the mean over the examples, or the worst class"),
-        ] = "accuracy"
+        ] = "mean"
         ahead: Annotated[AtLeastZero, Field(description="rounds for which the most harmful are followed")] = 2
         looks: Annotated[AtLeastOne, Field(description="how many members are followed")] = 4
         draws: Annotated[AtLeastOne, Field(description="how often a rule that draws at random is tried")] = 3
@@ -121,7 +121,7 @@ class Adaptive(Adversary):
         held = score[1] > 0
         right, seen = score[:, held]
         share = float(held.double().mean())
-        if self.config.minimises == "accuracy":
+        if self.config.minimises == "mean":
             return share * float(right.sum() / seen.sum()) + (1 - share) * progress
         return min(float((right / seen).min()), 1.0 if share == 1 else progress)
 

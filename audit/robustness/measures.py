@@ -33,16 +33,25 @@ def difference(
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
     alpha = stats.corrected(stats.ALPHA, looks)
     pairs = [_compare_paired(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
-    nothing = Baseline(name="nobody malicious" if measure == "accuracy_drop" else "mean", value=0.0)
-    return _average_seeds(measure, pairs, len(before[0].labels), looks, [nothing, *([blind] if blind else [])])
+    return _average_seeds(measure, pairs, len(before[0].labels), looks, _list_baselines(measure, blind))
 
 
-def worst_class_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
+def _list_baselines(measure: str, blind: Baseline | None) -> list[Baseline]:
+    nothing = Baseline(name="mean" if measure.startswith("cost_") else "nobody malicious", value=0.0)
+    return [nothing, *([blind] if blind else [])]
+
+
+def worst_class_difference(
+    measure: str,
+    before: Sequence[FinishedRun],
+    after: Sequence[FinishedRun],
+    looks: int,
+    blind: Baseline | None = None,
+) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
     alpha = stats.corrected(stats.ALPHA, looks)
     found = [_compare_worst_class(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
-    nothing = Baseline(name="nobody malicious", value=0.0)
-    return _average_seeds("worst_class_drop", found, len(before[0].labels), looks, [nothing])
+    return _average_seeds(measure, found, len(before[0].labels), looks, _list_baselines(measure, blind))
 
 
 def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:

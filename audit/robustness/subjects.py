@@ -101,31 +101,35 @@ class Defended(Subject):
 
 @dataclass(frozen=True)
 class Cost(Subject):
-    """What a rule costs with nobody malicious; its lower end is graded."""
+    """What a rule costs with nobody malicious; lower ends are graded, as what attacks take is."""
 
     cost: DefenceCost
 
     @property
     def found(self) -> Sequence[Fact]:
-        e = self.cost.evidence[0]
-        return [Fact(measure=e.measure, value=e.interval[0] if e.interval else e.value)]
+        lost = zip(("accuracy_drop", "worst_class_drop"), self.cost.evidence, strict=True)
+        return [
+            *(Fact(measure=name, value=e.interval[0] if e.interval else e.value) for name, e in lost),
+            Fact(measure="honest_share", value=1.0),
+        ]
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
-        cost, e = self.cost, self.cost.evidence[0]
+        cost = self.cost
         where = f"{cost.setting}, rule {cost.rule}"
-        what = "costs accuracy with nobody malicious"
+        what = "the rule itself costs accuracy, with nobody malicious"
+        if verdict.rule.startswith("class-"):
+            what = "the rule itself costs the worst class, with nobody malicious"
         if verdict.outcome is not Outcome.DEMONSTRATED:
             what = "no cost that the policy grades was seen with nobody malicious"
-        low, high = e.interval or (e.value, e.value)
+        points = [f"{100 * x.value:.1f} points less than" + _say_interval(x) for x in cost.evidence]
         return {
             "id": f"cost-{cost.setting}-{cost.rule}",
             "title": f"{where}: {what}",
             "source": "robustness",
             "method": "Cost of defence",
             "summary": f"{cost.rule} has {100 * cost.accuracy:.1f} % accuracy with nobody malicious, "
-            f"{100 * e.value:.1f} points less than the mean (interval {100 * low:.1f} to {100 * high:.1f}); its "
-            f"worst class has {100 * cost.worst_class:.1f} %.",
-            "evidence": [e],
+            f"{points[0]}; its worst class has {100 * cost.worst_class:.1f} %, {points[1]}.",
+            "evidence": list(cost.evidence),
             "does_not_show": "What the rule costs with more rounds, or on other data.",
             "remedy": "Weigh it against what the rule saves under attack.",
         }
@@ -222,6 +226,11 @@ def planted(matrix: Robustness, setting: str) -> list[MatrixCell]:
 def placed(cell: MatrixCell) -> list[Evidence]:
     """Its evidence, of a place of its own."""
     return [replace(e, condition={"attack": cell.title, "malicious": cell.malicious}) for e in cell.evidence]
+
+
+def _say_interval(e: Evidence) -> str:
+    low, high = e.interval or (e.value, e.value)
+    return f" the mean (interval {100 * low:.1f} to {100 * high:.1f})"
 
 
 def _drop(cell: MatrixCell) -> float:

@@ -96,7 +96,10 @@ def _measure_cost(
     evidence: list[Evidence] = []
     if mean and set(mean) >= set(clean):
         before = [outcomes[mean[s]] for s in clean]
-        evidence = [measures.difference("cost_of_defence", before, runs, looks)]
+        evidence = [
+            measures.difference("cost_of_defence", before, runs, looks),
+            measures.worst_class_difference("cost_of_worst_class", before, runs, looks),
+        ]
     return DefenceCost(
         setting=place.setting,
         rule=place.rule.name,
@@ -117,13 +120,18 @@ def _measure_cell(
 ) -> MatrixCell:
     place = next(iter(runs.values()))
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
-    blind = None
+    blind: list[Baseline | None] = [None, None]
     if set(idle) >= set(runs):
-        lost = measures.difference("accuracy_drop", before, [outcomes[idle[s]] for s in runs], looks)
-        blind = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
+        without = [outcomes[idle[s]] for s in runs]
+        lost = (
+            measures.difference("accuracy_drop", before, without, looks),
+            measures.worst_class_difference("worst_class_drop", before, without, looks),
+        )
+        name = "the same clients doing nothing"
+        blind = [Baseline(name=name, value=e.value, interval=e.interval) for e in lost]
     found = [
-        measures.difference("accuracy_drop", before, after, looks, blind),
-        measures.worst_class_drop(before, after, looks),
+        measures.difference("accuracy_drop", before, after, looks, blind[0]),
+        measures.worst_class_difference("worst_class_drop", before, after, looks, blind[1]),
         measures.worst_client_drop(before, after, looks),
         *measures.detected(after, looks),
         *measures.stealth(after),

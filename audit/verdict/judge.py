@@ -155,7 +155,9 @@ def _describe_left(bare: Sequence[Evidence], positive: Sequence[Evidence]) -> st
 
 
 def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evidence] = ()) -> Verdict | None:
-    """The severest rule that holds in one place of the curve; None where none does.
+    """The severest rule that holds in one place of the curve, where that is worst; None where none does.
+
+    How bad a place is, the first condition of the rule says; of equal ones the first is taken.
 
     `every`: all evidence, where what clients sent stands that is quoted in the place of replays.
     """
@@ -163,11 +165,17 @@ def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evi
     for e in found:
         places.setdefault(e.place if isinstance(e, Evidence) else "", []).append(e)
     for rule in policy.worst_first():
+        held: dict[str, list[list[Evidence | Fact]]] = {}
         for place, here in places.items():
             met = [[e for e in here if _meets(c, e)] for c in rule.all]
             if all(met):
-                quoted = _quoted([e for e in one if isinstance(e, Evidence)] for one in met)
-                return _held(rule, place, [find_sent(e, every) for e in quoted], policy)
+                held[place] = met
+        if held:
+            place = max(
+                held, key=lambda p: max(_read(rule.all[0], e) for e in held[p][0])
+            )  # of equal ones, the first
+            quoted = _quoted([e for e in one if isinstance(e, Evidence)] for one in held[place])
+            return _held(rule, place, [find_sent(e, every) for e in quoted], policy)
     return None
 
 
@@ -197,14 +205,19 @@ def most_telling(evidence: Sequence[Evidence]) -> Evidence:
     return next(e for e in evidence if e.measure == name)
 
 
+def _read(condition: Condition, e: Evidence | Fact) -> float:
+    """What a condition reads of one result."""
+    return e.value if isinstance(e, Fact) else statistic(e, condition.statistic)
+
+
 def _meets(condition: Condition, e: Evidence | Fact) -> bool:
     if isinstance(e, Fact):
-        return _names(condition, e) and condition.holds(e.value)
+        return _names(condition, e) and condition.holds(_read(condition, e))
     if not fnmatchcase(e.measure, condition.measure):
         return False
     if condition.units and e.unit not in condition.units:
         return False
-    return condition.holds(statistic(e, condition.statistic))  # NaN holds nothing
+    return condition.holds(_read(condition, e))  # NaN holds nothing
 
 
 def _names(condition: Condition, fact: Fact) -> bool:
