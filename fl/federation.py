@@ -91,7 +91,7 @@ class Tally:
             self._sum = self._sum + flat if same and self._sum is not None else flat
             self._squares += float(flat @ flat)
 
-    def note(self, averages: Averages, more: Sequence[tuple[str, float | str]] = ()) -> None:
+    def note(self, averages: Averages, more: Sequence[tuple[str, Any]] = ()) -> None:
         """Whom the aggregator kept, where it does not take everybody, and more of the round."""
         self.notes |= dict(more)
         if kept := averages.kept():

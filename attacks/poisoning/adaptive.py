@@ -42,7 +42,7 @@ FAMILY: tuple[Member, ...] = (
 class Tried:
     """One member, and what has become of the model so far if it is sent from now on."""
 
-    label: str
+    member: Mapping[str, Any]  # of the family, as a config writes it
     adversary: Colluding
     forged: Mapping[int, Tensor]  # client -> [P]
     changes: tuple[Payload, ...]  # of the shared model; several where the rule draws at random
@@ -80,14 +80,14 @@ class Adaptive(Adversary):
         if crowd is None or meeting.aggregate is None:
             return Colluded(messages={})
         draws = range(self.config.draws if is_random(crowd) else 1)
-        tried = [try_member(crowd, describe_member(m), make_member(m), draws) for m in self.config.family]
+        tried = [try_member(crowd, m, make_member(m), draws) for m in map(write_whole, self.config.family)]
         ranked = self._rank(crowd, tried)
         if self.config.ahead and meeting.train is not None and len(ranked) > 1:
             best = {type(t.adversary): t for t in reversed(ranked)}  # of each attack its most harmful settings
             followed = [t for t in ranked if best[type(t.adversary)] is t][: self.config.looks]
             ranked = self._rank(crowd, [self._look_ahead(crowd, t) for t in followed])
         worst = ranked[0]
-        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.label)
+        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.member)
 
     def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
         """What it comes to in the rounds after this one; what is sent stays."""
@@ -96,7 +96,7 @@ class Adaptive(Adversary):
         for draw, change in enumerate(tried.changes):
             for t in range(1, self.config.ahead + 1):
                 later = follow(crowd, crowd.meeting.train(change))
-                more = try_member(later, tried.label, tried.adversary, [draw + t * self.config.draws]).changes[0]
+                more = try_member(later, tried.member, tried.adversary, [draw + t * self.config.draws]).changes[0]
                 change = {k: v + more[k] for k, v in change.items()}
             ends.append(change)
         return replace(tried, changes=tuple(ends), rounds=1 + self.config.ahead)
@@ -126,11 +126,11 @@ class Adaptive(Adversary):
         return min(float((right / seen).min()), 1.0 if share == 1 else progress)
 
 
-def try_member(crowd: Crowd, label: str, adversary: Colluding, draws: Iterable[int]) -> Tried:
+def try_member(crowd: Crowd, member: Mapping[str, Any], adversary: Colluding, draws: Iterable[int]) -> Tried:
     """What it would send, and what the rule would make of that."""
     forge = adversary.forge_seeing(crowd)
     forged = {k: forge(k) for k in crowd.meeting.own}
-    return Tried(label, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
+    return Tried(member, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
 
 
 def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int) -> Payload:
@@ -154,15 +154,14 @@ def measure_progress(crowd: Crowd, change: Payload, rounds: int) -> float:
     return max(-1.0, min(1.0, float(vector(change) @ crowd.mean) / far)) if far else 0.0
 
 
-def describe_member(member: Member) -> str:
-    """A member of the family as one line of the metrics names it."""
-    settings = {"name": member} if isinstance(member, str) else member
-    return " ".join([str(settings["name"]), *(f"{k}={v}" for k, v in settings.items() if k != "name")])
+def write_whole(member: Member) -> dict[str, Any]:
+    """A member of the family with its name as a setting."""
+    return {"name": member} if isinstance(member, str) else dict(member)
 
 
-def make_member(member: Member) -> Colluding:
+def make_member(member: Mapping[str, Any]) -> Colluding:
     """Raises UserError where it is no adversary that forges changes from those of the round."""
-    settings: dict[str, Any] = {"name": member} if isinstance(member, str) else dict(member)
+    settings = dict(member)
     where = "adversary.family"
     cls = plugin.load("fedaudit.attacks.poisoning", str(settings.pop("name", "")), Adversary, where)
     if not issubclass(cls, Colluding):

@@ -11,6 +11,7 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
 from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
 from fedaudit.audit.phases.failures import reasons
+from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import Place, plan_matrix
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
@@ -47,7 +48,9 @@ def measure(run: RunDir, config: Config, progress: Progress) -> Robustness:
         ended |= {wanted[c.name]: FinishedRun(c.config, c.folder) for c in cells if c.name not in failed}
         with workers.one_thread(), sharing():
             made = tabulate(ended, reasons(failures))
-        todo = plan_bisection(config, made.cells, ran) if config.matrix and config.matrix.breakdown else []
+        todo = plan_family(ended, ran)
+        if not todo and config.matrix and config.matrix.breakdown:
+            todo = plan_bisection(config, made.cells, ran)
         if not todo:
             return made
 

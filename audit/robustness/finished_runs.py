@@ -100,6 +100,11 @@ class FinishedRun:
         return [float(r[name]) for r in RunDir(self.folder).history() if r.get(name) is not None]
 
     @property
+    def sent(self) -> list[dict[str, Any]]:
+        """Of an adversary with a family of attacks, the one it chose in each round, as a config writes it."""
+        return [dict(r["sent"]) for r in RunDir(self.folder).history() if r.get("sent")]
+
+    @property
     def successes(self) -> dict[int, float]:
         """Round -> how often the backdoor worked, of rounds that were measured."""
         history = RunDir(self.folder).history()

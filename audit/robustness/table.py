@@ -292,6 +292,8 @@ def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str
     """Runs still to make, by folder none that ran; nothing where every rule's least number is known."""
     matrix, found = config.matrix, dict[str, Place]()
     assert matrix is not None
+    listed = {label_of(s): s for s in matrix.adversaries}
+    cells = [c for c in cells if c.adversary in listed]
     for setting, family in dict.fromkeys((c.setting, c.family) for c in cells):
         own = [c for c in cells if (c.setting, c.family) == (setting, family)]
         most = max(c.malicious for c in own)
@@ -302,8 +304,7 @@ def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str
         number = choose_next_number(broken, (config.federation.clients - 1) // 2)
         if not number:
             continue
-        spec = next(s for s in matrix.adversaries if label_of(s) == worst)
-        alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (spec,)})
+        alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (listed[worst],)})
         for place in plan_matrix(config.model_copy(update={"matrix": alone})):
             wanted = (place.setting, place.rule.family) == (setting, family)
             if wanted and place.adversary not in CONTROLS and place.folder not in ran:

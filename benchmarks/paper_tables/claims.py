@@ -2,13 +2,15 @@
 
 A claim says that a row is above another by more than `least` (0 if nothing is said). From the differences of the
 two rows at the same seed (where the claim says `equal`, of as many rounds of each as used no more examples than
-the other row in all), and the 95 % interval of their mean by Student's t:
+the other row in all), and the interval of their mean by Student's t, at 95 % for all claims of the table together
+(Bonferroni):
 
-    reproduced           the interval lies above `least`
-    not reproduced       the interval lies at or below it
-    cannot be decided    it holds `least`, or there are fewer than three seeds
+    reproduced                   the interval lies above `least`, in the paper's own setting
+    same sign, other setting     it lies above `least`, with other data, another network or fewer rounds
+    not reproduced               it lies at or below `least`
+    cannot be decided            it holds `least`, or there are fewer than three seeds
 
-Intervals are of single claims, over seeds; the verdict is on the setting that was run, which stands beside it.
+The setting that was run stands beside the verdict.
 """
 
 import itertools
@@ -17,10 +19,10 @@ from collections.abc import Sequence
 
 from benchmarks.paper_tables.report import Finished
 from benchmarks.paper_tables.table import Claim, Table
-from fedaudit.attacks.stats import t_interval
+from fedaudit.attacks.stats import ALPHA, corrected, t_interval
 
 LEAST_SEEDS = 3
-REPRODUCED, NOT, OPEN = "reproduced", "not reproduced", "cannot be decided"
+REPRODUCED, SAME, NOT, OPEN = "reproduced", "same sign, other setting", "not reproduced", "cannot be decided"
 
 
 def differences(claim: Claim, runs: Sequence[Finished], rounds: int) -> dict[int, float]:
@@ -41,12 +43,12 @@ def differences(claim: Claim, runs: Sequence[Finished], rounds: int) -> dict[int
     return found
 
 
-def verdict(found: Sequence[float], least: float = 0.0) -> str:
-    """By the rule above."""
+def verdict(found: Sequence[float], least: float = 0.0, claims: int = 1, is_papers: bool = True) -> str:
+    """By the rule above, of one of so many claims, in the paper's own setting or another."""
     if len(found) < LEAST_SEEDS:
         return OPEN
-    low, high = t_interval(found)
-    return REPRODUCED if low > least else NOT if high <= least else OPEN
+    low, high = t_interval(found, corrected(ALPHA, claims))
+    return (REPRODUCED if is_papers else SAME) if low > least else NOT if high <= least else OPEN
 
 
 def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
@@ -54,9 +56,10 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
     rounds = claim.rounds or table.rounds
     found = differences(claim, runs, rounds)
     values = list(found.values())
+    is_papers = rounds == table.rounds and not claim.setting
     mean = "–" if not values else f"{statistics.fmean(values):+.2f}"
     if len(values) > 1:
-        low, high = t_interval(values)
+        low, high = t_interval(values, corrected(ALPHA, len(table.header.claims)))
         mean += f" [{low:+.2f}, {high:+.2f}]"
     cells = {
         "difference": f"{claim.above} minus {claim.below}",
@@ -64,9 +67,9 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
         "rounds": f"{rounds} of {table.rounds}",
         "seeds": ", ".join(map(str, found)) or "none",
         "each seed": ", ".join(f"{v:+.2f}" for v in values) or "–",
-        "mean [95 %]": mean,
+        f"mean [{100 * (1 - corrected(ALPHA, len(table.header.claims))):.4g} %]": mean,
         "printed": "–" if claim.printed is None else f"{claim.printed:+g}",
-        "verdict": f"**{verdict(values, claim.least)}**",
+        "verdict": f"**{verdict(values, claim.least, len(table.header.claims), is_papers)}**",
     }
     others = (s for s in itertools.count(7) if s not in found)
     seeds = ",".join(map(str, [*found, *itertools.islice(others, max(0, LEAST_SEEDS - len(found)))]))

@@ -89,7 +89,8 @@ class Colluded:
 
     messages: Mapping[int, Message]
     state: Tree = field(default_factory=dict)  # kept in the server's state, and so in checkpoints
-    member: str = ""  # of a family of attacks, the one that was chosen; the metrics say so as `sent`
+    # of a family of attacks, the one that was chosen, as a config writes it; the metrics say so as `sent`
+    member: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Adversary(Plugin):

@@ -7,6 +7,7 @@ nobody compromised neither does anything.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from fedaudit.fl.aggregation import aggregator
 from fedaudit.fl.aggregation.aggregator import Averages
@@ -99,7 +100,7 @@ class Tampering:
     before: Tree  # of the adversary, from the server's state
     lost: Callable[[int], bool]  # whose reply never arrives
     _state: Tree = field(default_factory=dict)
-    _member: str = ""
+    _member: Mapping[str, Any] = field(default_factory=dict)
     _stealth: Stealth = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,10 +119,10 @@ class Tampering:
                 self._stealth.add(k, reply.message, base(k, reply.message))
             yield k, reply
 
-    def notes(self) -> list[tuple[str, float | str]]:
+    def notes(self) -> list[tuple[str, Any]]:
         """For the round's metrics: where forged changes stand among the honest, and what was chosen."""
         ranks = self._stealth.ranks(self.compromise.acting(self.averages.round))
-        return [*ranks.items(), *([("sent", self._member)] if self._member else [])]
+        return [*ranks.items(), *([("sent", dict(self._member))] if self._member else [])]
 
     def _tamper_replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.paper_tables.claims import NOT, OPEN, REPRODUCED, differences, section, verdict
+from benchmarks.paper_tables.claims import NOT, OPEN, REPRODUCED, SAME, differences, section, verdict
 from benchmarks.paper_tables.finished import KEYS, read
 from benchmarks.paper_tables.main import Selection, reproduce
 from benchmarks.paper_tables.report import Finished, collect, kept
@@ -154,6 +154,14 @@ def test_a_cell_under_anothers_name_is_refused(table: Path) -> None:
 )
 def test_verdicts_by_hand(found: list[float], least: float, expected: str) -> None:
     assert verdict(found, least) == expected
+
+
+def test_a_verdict_on_another_setting_is_none_on_the_papers_and_allows_for_the_other_claims() -> None:
+    assert verdict([0.9, 1.0, 1.1], is_papers=False) == SAME == "same sign, other setting"
+    assert (
+        verdict([-0.9, -1.0, -1.1], is_papers=False) == NOT and verdict([0.0, 1.0, 2.0], is_papers=False) == OPEN
+    )
+    assert verdict([0.9, 1.0, 1.1], 0.7, claims=2) == OPEN  # [0.64, 1.36] at 97.5 %
 
 
 CLAIM = "claims: [{says: FedRS is higher, column: even, above: FedRS, below: FedAvg, rounds: 2, printed: 3}]\n"

@@ -56,7 +56,8 @@ def test_clopper_pearson_gives_the_tabulated_interval() -> None:
 
 def test_nobody_malicious_is_a_drop_of_exactly_nothing() -> None:
     run = of([9] * 10)
-    for e in (measures.difference("accuracy_drop", [run], [run], 1), measures.worst_class_drop([run], [run], 1)):
+    drop = measures.difference("accuracy_drop", [run], [run], 1)
+    for e in (drop, measures.worst_class_difference("worst_class_drop", [run], [run], 1)):
         assert e.value == 0.0 and e.interval is not None and e.interval[0] <= 0 <= e.interval[1]
 
 
@@ -64,7 +65,7 @@ def test_a_lost_class_is_a_drop_of_a_tenth_and_the_whole_of_the_worst_class() ->
     before, after = of([9] * 10), of([0, *[9] * 9])
     drop = measures.difference("accuracy_drop", [before], [after], 1)
     assert drop.value == pytest.approx(0.09) and drop.interval is not None and drop.interval[0] > 0.03
-    worst = measures.worst_class_drop([before], [after], 1)
+    worst = measures.worst_class_difference("worst_class_drop", [before], [after], 1)
     assert worst.value == pytest.approx(0.9) and worst.interval is not None and worst.interval[0] > 0.4
 
 

@@ -1,0 +1,45 @@
+"""Family: what an adaptive attacker sent most becomes cells of its own, each alone in every round.
+
+The attacker chooses round by round, by an estimate; one attack kept up to the end may do more harm. The worst of
+them all is what the report quotes.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedaudit.audit.robustness.finished_runs import FinishedRun
+from fedaudit.audit.robustness.plan import Place
+
+MOST = 2  # of each attacker
+LEAST = 0.25  # of its rounds
+
+
+def plan_family(ended: Mapping[Place, FinishedRun], ran: Mapping[str, object]) -> list[Place]:
+    """The cells still to run; nothing where no attacker has a family."""
+    sent: dict[tuple[str, str, str, int], list[tuple[Place, list[dict[str, Any]]]]] = defaultdict(list)
+    for place, run in ended.items():
+        if place.adversary and not place.bisected and (chosen := run.sent):
+            sent[place.setting, place.rule.name, place.adversary, place.malicious].append((place, chosen))
+    found: dict[str, Place] = {}
+    for runs in sent.values():
+        for member in list_preferred([m for _, chosen in runs for m in chosen]):
+            for place, _ in runs:
+                attack = {**member, "clients": place.malicious}
+                new = replace(place, adversary=label(member), changes={**place.changes, "adversary": attack})
+                if new.folder not in ran:
+                    found[new.folder] = new
+    return list(found.values())
+
+
+def list_preferred(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were sent in a quarter of the rounds, at most two, the most frequent first."""
+    counts = Counter(label(m) for m in sent)
+    named = {label(m): m for m in sent}
+    return [named[name] for name, count in counts.most_common(MOST) if count >= LEAST * len(sent)]
+
+
+def label(member: Mapping[str, Any]) -> str:
+    """What its cells are called: "ipm-0.1"."""
+    return "-".join(str(v) for v in (member["name"], *(v for k, v in member.items() if k != "name")))

@@ -1,0 +1,122 @@
+"""What an adaptive attacker preferred is run by itself; what attacks take and rules cost is graded alike."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases import matrix as phase
+from fedaudit.audit.robustness.family import label, list_preferred
+from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.verdict.judge import judge, judged
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
+from fedaudit.reports.result import Outcome, Severity
+from fedaudit.reports.robustness import Adversary, DefenceCost, MatrixCell, Robustness
+from tests.audit.robustness.test_matrix import TEXT
+
+POLICY = load_policy("default")
+IPM, ALIE = {"name": "ipm", "tau": 0.1}, {"name": "alie", "z": 1.5}
+
+
+def test_what_was_sent_in_a_quarter_of_the_rounds_is_preferred_two_at_most() -> None:
+    assert list_preferred([IPM, ALIE, IPM, {"name": "min_max"}]) == [IPM, ALIE]
+    assert list_preferred([IPM] * 9 + [ALIE]) == [IPM]
+    assert label({"name": "min_max", "direction": "unit", "times": 2.0}) == "min_max-unit-2.0"
+
+
+def test_an_attack_that_the_adaptive_attacker_preferred_has_a_cell_of_its_own(tmp_path: Path) -> None:
+    plain = yaml.safe_load(TEXT)
+    plain["matrix"] = {
+        "adversaries": [{"name": "adaptive", "family": [{"name": "ipm", "tau": 16.0}, ALIE], "ahead": 1}],
+        "malicious": [1],
+    }
+    found = phase.measure(RunDir(tmp_path), validate(Config, plain, "c.yaml"), lambda *_: None)
+    assert not found.not_run
+    cells = {c.adversary: c for c in found.cells}
+    assert all((tmp_path / f / "metrics.jsonl").is_file() for c in found.cells for f in c.folders)
+    sent = [r["sent"] for f in cells["adaptive"].folders for r in RunDir(tmp_path / f).history()]
+    assert len(sent) == 2 and all(m in ({"name": "ipm", "tau": 16.0}, ALIE) for m in sent)
+    assert set(cells) == {"adaptive", *(label(m) for m in sent)}
+    assert all(found.adversaries[label(m)].name == m["name"] for m in sent)
+
+
+def lost(measure: str, value: float, idle: float | None = None) -> Evidence:
+    nothing = [Baseline(name="nobody malicious", value=0.0)]
+    if idle is not None:
+        nothing.append(Baseline(name="the same clients doing nothing", value=idle, interval=(idle, idle)))
+    interval = (value - 0.001, value + 0.001)
+    return Evidence(
+        measure=measure, value=value, unit="fraction", trials=1000, interval=interval, baselines=tuple(nothing)
+    )
+
+
+def cell(adversary: str, drop: float, idle: float = 0.0) -> MatrixCell:
+    share = Evidence(measure="honest_share", value=0.8, unit="fraction", trials=1, interval=(0.8, 0.8))
+    return MatrixCell(
+        setting="fedavg-iid",
+        rule="mean",
+        family="mean",
+        assumed=None,
+        adversary=adversary,
+        title=adversary,
+        malicious=4,
+        accuracy=0.9 - drop,
+        clean=0.9,
+        by_seed=[(0.9 - drop, 0.9)],
+        evidence=[lost("accuracy_drop", drop, idle), lost("worst_class_drop", drop, idle), share],
+    )
+
+
+def matrix(cells: list[MatrixCell]) -> Robustness:
+    threat = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
+    about: dict[str, Any] = {
+        "source": "",
+        "does": "harms it",
+        "remedy": "beware",
+        "threat": threat,
+        "taxonomy": [],
+    }
+    who = {c.adversary: Adversary(name=c.adversary, title=c.title, **about) for c in cells}
+    return Robustness(clients=20, chance=0.1, seeds=[7], cells=cells, adversaries=who)
+
+
+def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() -> None:
+    found = judged(make_matrix_subjects(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))[0], POLICY)
+    assert found.rule == "accuracy-lost-critical" and found.title.endswith("adaptive by 4 of 20 clients harms it")
+    assert "attack=adaptive" in found.where.replace(" ", "") or "adaptive" in found.where
+
+
+def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes() -> None:
+    subject = make_matrix_subjects(matrix([cell("label_flip", 0.110, idle=0.113)]))[0]
+    assert judged(subject, POLICY).outcome is not Outcome.DEMONSTRATED
+    subject = make_matrix_subjects(matrix([cell("label_flip", 0.110)]))[0]
+    assert judged(subject, POLICY).severity is Severity.HIGH
+
+
+def cost(drop: float, worst: float) -> Any:
+    evidence = [lost("cost_of_defence", drop), lost("cost_of_worst_class", worst)]
+    made = DefenceCost(
+        setting="fedavg-iid", rule="krum", assumed=4, accuracy=0.9 - drop, worst_class=0.5, evidence=evidence
+    )
+    return Cost(made)
+
+
+@pytest.mark.parametrize("drop", [0.01, 0.03, 0.06, 0.692])
+def test_a_rule_that_costs_as_much_as_an_attack_takes_is_graded_alike(drop: float) -> None:
+    attack = make_matrix_subjects(matrix([cell("adaptive", drop)]))[0]
+    taken = judged(attack, POLICY)
+    costs = judged(cost(drop, drop), POLICY)
+    assert costs.rule == (taken.rule if taken.rule != "above-chance" else "")
+    assert costs.rule == "" or costs.severity is taken.severity
+
+
+def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:
+    found = judged(cost(0.001, 0.4), POLICY)
+    assert found.severity is Severity.HIGH and "the rule itself costs the worst class" in found.title
+    assert judge(cost(0.001, 0.1).found, POLICY).outcome is Outcome.NOT_DEMONSTRATED
