@@ -147,7 +147,8 @@ class Tampering:
         sent: Mapping[int, Message] = {}
         if own:
             knows, rehearsal = adversary.card.threat.knows, self.rehearsal
-            tries, shared = "aggregator" in knows, bool(rehearsal.model)
+            tries = "aggregator" in knows
+            shared = bool(self.averages.parameters) and set(self.averages.parameters) <= rehearsal.model.keys()
             honest = {k: r.message for k, r in heard.items() if k not in own}
             colluded = adversary.collude(
                 Meeting(

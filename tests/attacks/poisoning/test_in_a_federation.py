@@ -84,6 +84,22 @@ def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
     assert not same(found, small("fedavg", None, Krum(Krum.Config(f=1))))
 
 
+SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
+
+
+@pytest.mark.parametrize("of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam"])
+def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
+    found = small(of, "adaptive", family=SHORT)
+    assert {r["sent"]["name"] for r in found.history} <= {"ipm", "alie"}
+    assert not same(found, clean(of)) and same(found, small(of, "adaptive", family=SHORT))
+
+
+@pytest.mark.parametrize("rule", ["crfl", "fl_detector", "centered_clipping"])
+def test_the_adaptive_attacker_rehearses_with_rules_of_models_and_of_histories(rule: str) -> None:
+    made = catalog.load("aggregators", rule)()
+    assert not same(small("fedavg", "adaptive", made, family=SHORT), small("fedavg", None, made))
+
+
 @pytest.mark.parametrize("name", ["backdoor", "neurotoxin", "model_replacement"])
 def test_rounds_say_how_many_test_images_of_other_classes_the_trigger_turns(name: str) -> None:
     world = small("fedavg", name, target=1)
