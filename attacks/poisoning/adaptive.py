@@ -1,17 +1,6 @@
-"""Adaptive: compromised clients try a family of attacks on the very rule in use, and send what harms most.
+"""Attackers who try what they could send on the very rule that the server uses."""
 
-Tramer, Carlini, Brendel, Madry. On Adaptive Attacks to Adversarial Example Defenses. NeurIPS 2020.
-arXiv:2002.08347 (the principle); Fang et al. USENIX Security 2020. arXiv:1911.11815 (knowing the rule). In each
-round every member of the `family` forges its updates, the rule makes a model of them and of the honest ones, and
-what is left of that model on the compromised clients' own examples is measured: the mean probability of the right
-class, of all classes or of the worst one; for classes they do not hold, how far it went the honest mean's way.
-The `looks` attacks that leave least are followed for `ahead` rounds more, in which the compromised clients really
-train on the model so far, and honest clients are taken to change what they sent by as much as these changed. Who
-leaves least at the end is sent. The rule's state is known, its random draws are not: where it draws, `draws` are
-tried.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -20,11 +9,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.attacks.poisoning._updates import KINDS, Colluding, Crowd, follow, gathered, shaped, vector
+from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Share
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload
-from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
+from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
+
+PLUGINS = ("adaptive", "adaptive_backdoor")
 
 Member = str | dict[str, Any]
 FAMILY: tuple[Member, ...] = (
@@ -50,6 +42,19 @@ class Tried:
 
 
 class Adaptive(Adversary):
+    """Adaptive: compromised clients try a family of attacks on the very rule in use, and send what harms most.
+
+    Tramer, Carlini, Brendel, Madry. On Adaptive Attacks to Adversarial Example Defenses. NeurIPS 2020.
+    arXiv:2002.08347 (the principle); Fang et al. USENIX Security 2020. arXiv:1911.11815 (knowing the rule).
+    In each round every member of the `family` forges its updates, the rule makes a model of them and of the
+    honest ones, and what is left of that model on the compromised clients' own examples is measured: the mean
+    probability of the right class, of all classes or of the worst one; for classes they do not hold, how far
+    it went the honest mean's way. The `looks` attacks that leave least are followed for `ahead` rounds more,
+    in which the compromised clients really train on the model so far, and honest clients are taken to change
+    what they sent by as much as these changed. Who leaves least at the end is sent. The rule's state is
+    known, its random draws are not: where it draws, `draws` are tried.
+    """
+
     card = Card(
         title="Adaptive attacker",
         source="arXiv:2002.08347, arXiv:1911.11815",
@@ -114,16 +119,67 @@ class Adaptive(Adversary):
         return [tried[i] for i in left.argsort(stable=True)]
 
     def _measure(self, score: Tensor, progress: float) -> float:
-        """[2, C] probabilities of the right class, summed, and examples, by class.
+        """[3, C] probabilities of the right class, summed, and examples, by class.
 
         For classes that the compromised clients do not hold, the model's progress stands.
         """
         held = score[1] > 0
-        right, seen = score[:, held]
+        right, seen = score[:2, held]
         share = float(held.double().mean())
         if self.config.minimises == "mean":
             return share * float(right.sum() / seen.sum()) + (1 - share) * progress
         return min(float((right / seen).min()), 1.0 if share == 1 else progress)
+
+
+class AdaptiveBackdoor(Backdoors):
+    """Adaptive backdoor: sent as strongly as the rule in use lets through at a bounded loss of accuracy.
+
+    Bagdasaryan et al. AISTATS 2020. arXiv:1807.00459, sec. 3.3 (constrain and scale), with the rule known as in
+    Fang et al. USENIX Security 2020. arXiv:1911.11815. In each round what the compromised clients learnt from
+    triggered batches is tried at every strength, by itself, cut to the median honest norm, and as a distance from
+    the honest mean. Of those whose model loses at most `loss` on the clients' own examples, beside what the rule
+    makes of the honest mean in their place, the one with most success is sent; where all lose more, the one that
+    loses least.
+    """
+
+    card = Card(
+        title="Adaptive backdoor",
+        aim=Aim.BACKDOOR,
+        source="arXiv:1807.00459, sec. 3.3; arXiv:1911.11815",
+        does="plants a backdoor as strong as the rule in use lets through, at little cost in accuracy",
+        remedy="do not trust a rule by backdoors that do not know it; bound what one client can change",
+        threat=Adaptive.card.threat,
+        kinds=KINDS,
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Backdoors.Config):
+        strengths: Annotated[
+            tuple[Amount, ...], Field(min_length=1, max_length=50, description="factors that are tried")
+        ] = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+        loss: Annotated[Share, Field(description="accuracy that may be lost on the clients' own examples")] = 0.02
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gathered(meeting)
+        if crowd is None or meeting.aggregate is None or meeting.judge is None:
+            return Colluded(messages={})
+        draws = range(3 if is_random(crowd) else 1)
+        tried = [dict.fromkeys(meeting.own, crowd.mean), *self._forge_all(crowd)]
+        scores = meeting.judge([aggregate(crowd, sent, draw) for sent in tried for draw in draws])
+        sums = torch.stack(scores).reshape(len(tried), len(draws), 3, -1).mean(1).sum(2)  # [tried, 3]
+        left, success = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 1]
+        allowed = left >= left[0] - self.config.loss
+        allowed[0] = False
+        best = int((success.where(allowed, -1.0) if allowed.any() else left[1:].nan_to_num()).argmax())
+        sent = tried[best if allowed.any() else best + 1]
+        return crowd.sent(lambda k: sent[k])
+
+    def _forge_all(self, crowd: Crowd) -> Iterator[dict[int, Tensor]]:
+        own = {k: crowd.own(k) for k in crowd.meeting.own}
+        for strength in self.config.strengths:
+            yield {k: strength * v for k, v in own.items()}
+            yield {k: v * (strength * crowd.median_norm / v.norm().clamp(min=1e-300)) for k, v in own.items()}
+            yield {k: crowd.mean + strength * (v - crowd.mean) for k, v in own.items()}
 
 
 def try_member(crowd: Crowd, member: Mapping[str, Any], adversary: Colluding, draws: Iterable[int]) -> Tried:

@@ -226,14 +226,22 @@ class Site:
         return right, seen, float(loss), self._count_turned(net, x, y), hit.cpu()
 
     def judge(self, state: State) -> Tensor:
-        """[2, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
+        """[3, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
         rows = [self.holdings.parts[k] for k in sorted(self.compromise.clients)]
         x, y = self.examples(self.data.train, np.concatenate(rows))
         model = {k: v.to(self.device) for k, v in state.items()}
         net = self.net if model.keys() == self.net.state_dict().keys() else self.trained
-        right = evaluate(net, "forward", model, x).softmax(1).gather(1, y[:, None])[:, 0].double()
-        sums = torch.zeros(self.classes, dtype=torch.float64, device=y.device).index_add(0, y, right)
-        return torch.stack([sums, torch.bincount(y, minlength=self.classes).double()]).cpu()
+        nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
+
+        def add_up(images: Tensor, wanted: Tensor) -> Tensor:
+            chances = evaluate(net, "forward", model, images).softmax(1).gather(1, wanted[:, None])[:, 0]
+            return nothing.index_add(0, y, chances.double())
+
+        adversary = self.compromise.adversary
+        aim = adversary.aim(x, self.data.mean, self.data.std) if adversary else None
+        turned = nothing if aim is None else add_up(aim[0], torch.full_like(y, aim[1]))
+        seen = torch.bincount(y, minlength=self.classes).double()
+        return torch.stack([add_up(x, y), seen, turned]).cpu()
 
     def imagine(self, job: tuple[tuple[int, Tree, Message], State]) -> tuple[Message, Message]:
         """What a client would send had the round begun with another model, and what that is a change from."""

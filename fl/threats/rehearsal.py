@@ -47,9 +47,10 @@ class Rehearsal:
         return {n: v - start[n] if start else v for n, v in made.value().items()}
 
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
-        """[2, C] of the shared model after each change, on the compromised clients' own examples.
+        """[3, C] of the shared model after each change, on the compromised clients' own examples.
 
-        These are the probability of the right class, summed over a class's examples, and their number.
+        These are the probability of the right class, summed over a class's examples, their number, and the
+        probability of the adversary's own answer to them.
         """
         return list(self.workers.map("judge", (self._move(c) for c in changes)))
 

@@ -214,6 +214,27 @@ def test_the_adaptive_attacker_follows_attacks_for_rounds_and_sends_what_pays_la
     assert len(trained) == 2 * (1 + 2)  # each attack, each round
 
 
+def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> None:
+    """Accuracy falls and success grows with w[0]; what stands for no attack has the honest mean's 1.5."""
+
+    def judge(moved: Any) -> list[Tensor]:
+        sizes = [float(m["w"][0].clamp(-100, 100)) for m in moved]
+        return [torch.tensor([[1 - 0.01 * s], [1.0], [0.01 * s]]).double() for s in sizes]
+
+    met = replace(meeting({0: (2, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=judge)
+
+    def send(loss: float) -> float:
+        return changes(adversary("adaptive_backdoor", loss=loss).collude(met))[0][0]
+
+    assert send(1.0) == pytest.approx(
+        20 * float(torch.tensor(HONEST).float().norm(dim=1).quantile(0.5)), rel=1e-4
+    )
+    assert 6 < send(0.1) <= 11.5 and 1.5 < send(0.02) <= 3.5
+    assert send(0.0) <= 1.5
+    unseen = meeting({0: (2, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0]))
+    assert not adversary("adaptive_backdoor").collude(unseen).messages
+
+
 def test_a_rule_that_draws_at_random_is_tried_several_times() -> None:
     tried = list[int]()
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fedaudit.attacks.poisoning.count_inflation import COUNTS
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.kinds import Kind
@@ -17,6 +18,10 @@ STATING = [  # losses of generators decide at most when training ends
     if {Kind.LOCAL_LOSS, Kind.NUM_STEPS} & set(sent := catalog.load("methods", m).card.uplink)
     and Kind.GAN_G not in sent
 ]
+
+
+COUNTING = [m for m in catalog.names("methods") if set(COUNTS) & set(catalog.load("methods", m).card.uplink)]
+UNHEARD = ("dsgd", "power_of_choice")  # counts are stated, and their servers weigh clients alike
 
 
 def test_what_is_stated_is_multiplied_and_what_is_trained_is_not() -> None:
@@ -36,6 +41,12 @@ def test_what_is_stated_is_multiplied_and_what_is_trained_is_not() -> None:
 def test_a_false_claim_moves_every_method_that_goes_by_it_and_a_true_one_none(of: str) -> None:
     assert not same(small(of, "false_claims", factor=1000.0), small(of))
     assert same(small(of, "false_claims", factor=1.0), small(of))
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("of", COUNTING)
+def test_a_false_count_moves_every_method_but_those_that_weigh_clients_alike(of: str) -> None:
+    assert same(small(of, "count_inflation", factor=1000.0), small(of)) == (of in UNHEARD)
 
 
 def test_it_is_refused_where_nobody_states_anything() -> None:
