@@ -91,20 +91,20 @@ def _introduction(matrix: Robustness) -> str:
 
 def _costs(costs: Sequence[DefenceCost]) -> Block:
     return Table(
-        header=["Setting", "Rule", "Accuracy", "Worst class", "Cost, points", "Severity"],
+        header=["Setting", "Rule", "Accuracy", "Worst class", "Cost, points", "To the worst class", "Severity"],
         rows=[
             [
                 c.setting,
                 c.rule,
                 fmt.percent(c.accuracy),
                 fmt.percent(c.worst_class),
-                _points(c.evidence[0]) if c.evidence else "",
+                *(([_points(e) for e in c.evidence] + ["", ""])[:2]),
                 c.severity,
             ]
             for c in costs
         ],
-        align="llrrll",
-        widths=[2, 2, 1.2, 1.3, 2.2, 1.2],
+        align="llrrlll",
+        widths=[2, 2, 1.2, 1.3, 2, 2.2, 1.2],
         caption="With nobody malicious: accuracy, that of the worst class, and what the rule costs beside the "
         "mean. A rule that assumes f malicious clients assumes them here as well.",
     )
