@@ -5,7 +5,6 @@ another scale and offset keeps them. Stretches that look alike are found by hash
 examples, and are then compared in full. It costs some 150 ns a number; 10 million take about 2 seconds.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,32 +54,24 @@ def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
 
 def _choose_probes(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
     """Example, place in it and hash of the stretches that are looked for, those of the most different steps."""
-    chosen = list(_probe_each(rows))
-    if not chosen:
-        none = np.zeros(0, np.int64)
-        return none, none, np.zeros(0, np.uint64)
-    whose, starts, hashes = zip(*chosen, strict=True)
-    return np.array(whose), np.array(starts), np.array(hashes, np.uint64)
-
-
-def _probe_each(rows: NDArray[np.float32]) -> Iterator[tuple[int, int, int]]:
-    for i, row in enumerate(rows):
-        hashes, different = _hash(row)
-        for start in np.argsort(-different, kind="stable")[:PROBES]:
-            if different[start] >= LEAST:
-                yield i, int(start), int(hashes[start])
+    hashes, different = _hash(rows)
+    starts = np.argsort(-different, axis=1, kind="stable")[:, :PROBES]
+    whose = np.broadcast_to(np.arange(len(rows))[:, None], starts.shape)
+    chosen = different[whose, starts] >= LEAST
+    return whose[chosen], starts[chosen], hashes[whose, starts][chosen]
 
 
 def _hash(values: NDArray[np.float32]) -> tuple[Hashes, NDArray[np.int64]]:
-    """Of every stretch of WINDOW + 1 values its hash, and how many of its differences are not small."""
+    """Of every stretch of WINDOW + 1 values [..., d] its hash, and how many of its differences are not small."""
     gaps = np.abs(np.diff(values))
-    count = len(gaps) - WINDOW + 1
-    sums = np.concatenate([[0.0], np.cumsum(gaps.astype(np.float64) ** 2)])
-    length = np.sqrt(np.maximum(sums[WINDOW:] - sums[:-WINDOW], 0.0))
-    scale = np.divide(STEPS, length, out=np.zeros(count), where=length > 0).astype(np.float32)
-    marks, different = np.zeros(count, np.uint64), np.zeros(count, np.int64)
+    count = gaps.shape[-1] - WINDOW + 1
+    squares = np.cumsum(gaps.astype(np.float64) ** 2, axis=-1)
+    sums = np.concatenate([np.zeros((*squares.shape[:-1], 1)), squares], axis=-1)
+    length = np.sqrt(np.maximum(sums[..., WINDOW:] - sums[..., :-WINDOW], 0.0))
+    scale = np.divide(STEPS, length, out=np.zeros(length.shape), where=length > 0).astype(np.float32)
+    marks, different = np.zeros(length.shape, np.uint64), np.zeros(length.shape, np.int64)
     for j in range(WINDOW):
-        steps = np.rint(gaps[j : j + count] * scale).astype(np.uint64)
+        steps = np.rint(gaps[..., j : j + count] * scale).astype(np.uint64)
         marks = (marks + steps + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         marks ^= marks >> np.uint64(29)
         different += steps > 1

@@ -17,6 +17,7 @@ from fedaudit.attacks.people import People, Share
 from fedaudit.fl.kinds import Kind
 
 Rows = NDArray[np.int64]
+CLEAR = 0.9  # of planted people who are named: as clearly as so many are
 NAMED = "named: nearer to a reconstruction than all else of its gallery"
 
 
@@ -133,11 +134,14 @@ def count_named(
         for client, rows in truth.people(artifact, label).items():
             found.hold(client, rows)
     lucky: dict[tuple[int, bytes], bool] = {}
+    trials = list(trials)
+    furthest = _find_furthest(trials)
     for t in trials:
         hit = [int(shares.argmax()) for shares in t.named.members if shares.any()]
         if t.origin == "recorded":
             _, owners, rows = gather_people(truth, t.artifact, dict.fromkeys(t.members.y.tolist()))
-            every_claim_hits = len(set(hit)) == len(t.claimed) < len(rows)
+            is_clear = bool((t.named.apart[t.named.hits > 0] <= furthest).any())  # else luck named them
+            every_claim_hits = is_clear and len(set(hit)) == len(t.claimed) < len(rows)
             for k in np.unique(owners).tolist():
                 found.test(k, rows[owners == k], [rows[i] for i in hit if owners[i] == k])
                 if every_claim_hits:
@@ -151,6 +155,16 @@ def count_named(
         if not found.holds(client):
             found.hold_at_least(client, len(truth.client_images(client)))
     return found.people()
+
+
+def _find_furthest(trials: Sequence[Reconstruction]) -> float:
+    """How far from whom they name, over all else, nine of ten reconstructions of planted people are at most.
+
+    Any distance without planted people: nothing is known of how clearly an attack names.
+    """
+    planted = [t.named for t in trials if t.n == 1 and t.origin in (REPLAYED, UNPROTECTED)]
+    apart = np.concatenate([np.zeros(0), *(n.apart[n.hits > 0] for n in planted)])
+    return float(np.quantile(apart, CLEAR)) if len(apart) else np.inf
 
 
 def gather_people(truth: Truth, artifact: str, labels: Iterable[int]) -> tuple[Images, Rows, Rows]:

@@ -48,6 +48,7 @@ class Named:
 
     members: Values  # [r, n]
     held_out: Values  # [r, m]
+    apart: Values  # [r] squared distance of the nearest member over that of all else: 0 is its image, 1 a tie
 
     @property
     def hits(self) -> Values:
@@ -102,7 +103,9 @@ def name_nearest(members: Values, held_out: Values, means: Values) -> Named:
         is_first = nearest[i] < np.delete(nearest, i, axis=0).min(axis=0)
         tied = (apart[i] == nearest[i][:, None]) & is_first[:, None]
         shares.append(tied / np.maximum(tied.sum(axis=1, keepdims=True), 1))
-    return Named(members=shares[0], held_out=shares[1])
+    others = nearest[1:].min(axis=0)
+    apart = np.divide(nearest[0], others, out=np.ones(len(others)), where=np.isfinite(nearest[0]) & (others > 0))
+    return Named(members=shares[0], held_out=shares[1], apart=apart)
 
 
 def _squared_distances(x: Floats, others: Floats) -> Values:

@@ -3,7 +3,7 @@
 Carlini, Chien, Nasr, Song, Terzis, Tramer. Membership Inference Attacks From First Principles. IEEE
 S&P 2022, arXiv:2112.03570, algorithm 1 (online) and sec. V.C (offline). With phi = ln(p / (1 - p)):
 
-    online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   ln Phi((phi - mu_out) / s_out)
+    online   ln N(phi; mu_in, s_in) - ln N(phi; mu_out, s_out)    offline   (phi - mu_out) / s_out
 
 Offline, shadow models are trained on auxiliary images alone, once for any image queried.
 Online, the candidates are put into half of them, which is stronger and has to be done anew for other

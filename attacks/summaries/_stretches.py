@@ -7,12 +7,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.attacks.attack import Floats
+from fedaudit.attacks.evaluation.copies import find_copies
 
 Values = NDArray[np.float64]
 BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
 CHUNK = 4096  # stretches at a time
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
 COARSE = 16  # grey levels up to which an image is less than EXACT like itself
+FINE = 8  # grey levels from which on 16 pixels are more than LEAST_BITS
 LEAST_BITS = 32  # in an image of few grey levels, below which numbers are like it by chance
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 
@@ -20,7 +22,8 @@ FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no imag
 def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = None) -> Values:
     """How well each image [n, ...] fits the stretch that it fits best: 0 to 1, [n].
 
-    The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default.
+    The last rounds * width numbers are messages of successive rounds, the newest at the end; one by default. In
+    what few bits of earlier rounds count, whole copies are found and nothing that is only like an image.
     """
     rows = np.asarray(images, np.float64).reshape(len(images), -1)
     d, width = rows.shape[1], len(numbers) if width is None else width
@@ -28,10 +31,13 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     for reading, levels in readings(numbers[len(numbers) - width :]):
         coarse = [_standardise(x) for x in _quantise(rows, levels)]
         some = np.concatenate(coarse) if coarse else small
-        near = _correlation(_stretches(reading, d), reading, some)
+        near = _correlation(list_stretches(reading, d), reading, some)
         best = np.maximum(best, near.reshape(-1, len(rows)).max(axis=0))
-    earlier = _finite(numbers[: len(numbers) - width])
-    best = np.maximum(best, _correlation(_stretches(earlier, d), earlier, small))
+    earlier = numbers[: len(numbers) - width]
+    best = np.maximum(best, _correlation(list_stretches(_finite(earlier), d), _finite(earlier), small))
+    for reading, levels in readings(earlier):
+        for written in _list_written(rows, levels):
+            best[[copy.example for copy in find_copies(reading, written)]] = 1.0
     series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
     for pieces in _join_pieces(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
@@ -43,7 +49,7 @@ def find_stretch(numbers: Floats, image: Floats) -> int | None:
     unit, d = _standardise(np.asarray(image, np.float64).reshape(1, -1)), image.size
     values = _finite(numbers)
     for begin in range(0, len(values) - d + 1, CHUNK):
-        stretches = _stretches(values[begin : begin + CHUNK + d - 1], d)
+        stretches = list_stretches(values[begin : begin + CHUNK + d - 1], d)
         if _correlation(stretches, values, unit)[0] >= EXACT:
             return begin + int(np.argmax([_correlation(one[None], values, unit)[0] for one in stretches]))
     return None
@@ -57,7 +63,7 @@ def _join_pieces(series: Values, d: int) -> Iterator[Values]:
     rounds, width = series.shape
     for k in (k for k in range(2, min(rounds, d) + 1) if d % k == 0 and d // k <= width):
         for start in sorted({*range(0, rounds - k + 1, k), rounds - k}):
-            yield np.concatenate([_stretches(row, d // k) for row in series[start : start + k]], axis=1)
+            yield np.concatenate([list_stretches(row, d // k) for row in series[start : start + k]], axis=1)
 
 
 def readings(numbers: Floats) -> Iterator[tuple[Values, int]]:
@@ -94,6 +100,11 @@ def _quantise(rows: Values, levels: int) -> list[Values]:
     return [np.where(_count_bits(x, levels)[:, None] >= LEAST_BITS, x, 0.0) for x in ways]
 
 
+def _list_written(rows: Values, levels: int) -> list[Values]:
+    """Images as they may stand in numbers of so many values: in as many grey levels, or in their own."""
+    return [*_quantise(rows, levels), *([rows] if levels >= FINE else [])]
+
+
 def _count_bits(grey: Values, levels: int) -> Values:
     """log2 of how many images [n, d] chance would have to choose from, scale and offset apart.
 
@@ -111,7 +122,7 @@ def _finite(numbers: Floats) -> Values:
     return np.nan_to_num(np.asarray(numbers, np.float64), posinf=0.0, neginf=0.0)
 
 
-def _stretches(values: Values, d: int) -> Values:
+def list_stretches(values: Floats, d: int) -> Values:
     """Every d numbers in a row, [m, d]; not a copy."""
     few = np.zeros((0, d)) if len(values) < d else np.lib.stride_tricks.sliding_window_view(values, d)
     return np.asarray(few)

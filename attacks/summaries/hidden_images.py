@@ -2,14 +2,15 @@
 
 A client's code may write an image into what is called a bias, a row of the last layer, a mean, or into the last
 bits or the signs of weights; nothing of what the numbers are called says so. So all that a client sends in a
-round is read as one row of numbers, of a model also what the client changed in it: in every round as they are,
-in the newest also their last 2 to 8 bits and their signs. Pieces that stand at one place in successive rounds
+round is read as one row of numbers, of a model also what the client changed in it: as they are, by their last 2
+to 8 bits and by their signs. Pieces that stand at one place in successive rounds
 are put together. A candidate image is held against every stretch of as many numbers by the normalised
 correlation (Lewis. Fast normalized cross-correlation. Vision Interface 1995; here of rows), whatever its scale,
 offset and sign; what few bits count also against the image in as few grey levels. No image of nobody's fits all
 but exactly (EXACT), so that a member that does stands there: the record or an affine copy of it is in the
 message. This is asked of every example of every client, over all rounds that were recorded. A sum of uploads is
-read as the only message of all its clients.
+read as the only message of all its clients: of an image that one of them wrote a part is left in it, which is
+compared in the units of what everybody's examples make of the sum (_mixtures.py).
 
 An image that is written coarsely fits less well. So it is also asked of each client whether its messages name a
 member (evaluation/naming.py): whether one fits some stretch better than all non-members of the same classes, the
@@ -41,7 +42,8 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.summaries._stretches import EXACT, Values, find_stretch, fits
+from fedaudit.attacks.summaries._reading import Reader, Sent
+from fedaudit.attacks.summaries._stretches import Values, find_stretch
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -68,8 +70,8 @@ class HiddenImages(Attack):
         also_reads=(*READ, Kind.GLOBAL_MODEL, Kind.AGGREGATE),
         aids=(Kind.GLOBAL_MODEL,),
         learns="one of the images behind a message, which stands among its numbers",
-        does_not_show="images in low bits or signs of earlier rounds than the last, in pieces of unequal length "
-        "or at places that move from round to round, enciphered, or written in another order",
+        does_not_show="images in pieces of unequal length, in pieces in low bits or signs, "
+        "at places that move from round to round, enciphered, or written in another order",
         control="",  # planted in measure()
         any_numbers=True,
         rounds="all",
@@ -96,9 +98,9 @@ class HiddenImages(Attack):
             if a.round in newest and floats:
                 last[whose] = a.id
                 rows.setdefault(whose, {}).setdefault(a.round, []).extend(floats)
-        ordered = [_order(list(each.values())) for each in rows.values()]
-        found, layout = [sent for sent, _ in ordered], np.empty(len(ordered), object)
-        layout[:] = [segments for _, segments in ordered]
+        found = [_order(list(each.values())) for each in rows.values()]
+        layout = np.empty(len(found), object)
+        layout[:] = [of.layout for of in found]
         ends = np.cumsum([len(of.numbers) for of in found])
         return {
             "client": np.array([client for client, _ in rows]),
@@ -117,6 +119,7 @@ class HiddenImages(Attack):
         columns = (claim[name].tolist() for name in ("client", "artifact"))
         for own, client, artifact in zip(_sent(claim), *columns, strict=True):
             _, owners, _ = _find_people(truth, claim, client, artifact)
+            reader = Reader.of(own, client, truth.auxiliary, len(owners))
             members = collect_images(truth, client, artifact, int(claim["classes"]))
             members = _some(members, len(members), rng)
             few = min(len(members), self.config.members)
@@ -124,7 +127,7 @@ class HiddenImages(Attack):
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
                 class_means = average_classes(members.y, truth.auxiliary)
                 senders = len(np.unique(owners))
-                trials.append(_ask(own, members, few, senders, others, class_means, rng))
+                trials.append(_ask(reader, members, few, senders, others, class_means, rng))
         if not trials:
             return []
         return [
@@ -164,17 +167,21 @@ class HiddenImages(Attack):
                 found.hold(k, whose[mine])
             if x[0].size > own.width * own.rounds:
                 continue
+            reader = Reader.of(own, client, truth.auxiliary, len(members))
             others = _some(_unseen(truth, owners, members), len(members), rng)
-            is_there = fits(own.numbers, np.concatenate([x, others.x]), own.rounds, own.width) >= EXACT
+            scores = reader.fit(np.concatenate([x, others.x]))
+            least = reader.find_least(scores[:, len(x) :], len(x))
+            is_there = np.max(scores / least, axis=0) >= 1
             found.luck(float(is_there[len(x) :].sum()), len(others))
             for k, mine in theirs.items():
                 found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
                 if x[0].size <= own.width:
                     some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
-                    hits = sum(
-                        fits(_written(own, image, len(theirs), rng), image[None])[0] >= EXACT for image in some
-                    )
-                    found.plant(k, float(hits), len(some), protected=False)
+                    hits = [
+                        (reader.fit_planted(image, image[None], len(theirs), rng) >= least).any()
+                        for image in some
+                    ]
+                    found.plant(k, float(sum(hits)), len(some), protected=False)
         return found.people()
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
@@ -204,14 +211,6 @@ class _Array(NamedTuple):
     values: NDArray[Any]
 
 
-class _Sent(NamedTuple):
-    """All numbers of one client; the last are `rounds` messages of `width` numbers, the newest at the end."""
-
-    numbers: NDArray[np.float32]
-    rounds: int
-    width: int
-
-
 class _Result(NamedTuple):
     """How surely a member is named, and by chance; and whether one fits all but exactly."""
 
@@ -233,8 +232,8 @@ def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def _order(messages: Sequence[Sequence["_Array"]]) -> tuple[_Sent, list[Segment]]:
-    """Messages of successive rounds, those as long as the newest last; and which arrays they are made of."""
+def _order(messages: Sequence[Sequence["_Array"]]) -> Sent:
+    """Messages of successive rounds, those as long as the newest last."""
     sizes = [sum(x.values.size for x in m) for m in messages]
     alike = [m for m, size in zip(messages, sizes, strict=True) if size == sizes[-1]]
     others = [m for m, size in zip(messages, sizes, strict=True) if size != sizes[-1]]
@@ -245,12 +244,14 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> tuple[_Sent, list[Segment]
         for x, end in zip(every, ends, strict=True)
     ]
     numbers = np.concatenate([x.values.astype(np.float32).ravel() for x in every])
-    return _Sent(numbers, len(alike), sizes[-1]), segments
+    return Sent(numbers, len(alike), sizes[-1], segments)
 
 
-def _sent(claim: Claim) -> list[_Sent]:
-    columns = (claim[name] for name in ("begin", "end", "rounds", "width"))
-    return [_Sent(claim["numbers"][i:j], int(n), int(w)) for i, j, n, w in zip(*columns, strict=True)]
+def _sent(claim: Claim) -> list[Sent]:
+    columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout"))
+    return [
+        Sent(claim["numbers"][i:j], int(n), int(w), layout) for i, j, n, w, layout in zip(*columns, strict=True)
+    ]
 
 
 def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tuple[Images, Rows, Rows]:
@@ -270,18 +271,8 @@ def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:
     return Images(x=unseen.x[like], y=unseen.y[like])
 
 
-def _written(own: _Sent, image: Floats, senders: int, rng: np.random.Generator) -> Floats:
-    """The newest message where one sender wrote an image over its part of the mean; elsewhere it is as it was."""
-    newest, image = own.numbers[-own.width :], image.ravel()
-    at = int(rng.integers(0, own.width - image.size + 1))
-    written = newest[max(0, at - image.size) : at + 2 * image.size].copy()
-    part = written[min(at, image.size) :][: image.size]
-    part += (image - part) / senders
-    return written
-
-
 def _ask(
-    own: _Sent,
+    reader: Reader,
     members: Images,
     few: int,
     senders: int,
@@ -294,8 +285,10 @@ def _ask(
     stand_in = Images(x=others.x[:half], y=others.y[:half])
     every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]
     x, cuts = np.concatenate(every), np.cumsum([len(some) for some in every])[:-1]
-    sent = fits(own.numbers, x, own.rounds, own.width)
-    written = np.maximum(sent, fits(_written(own, members.x[0], senders, rng), x))
+    sent = reader.fit(x)
+    written = np.maximum(sent, reader.fit_planted(members.x[0], x, senders, rng))
+    least = reader.find_least(sent[:, cuts[0] : cuts[1]], len(members))
+    sent, written = ((scores / least).max(axis=0) for scores in (sent, written))
     results = []
     for scores in (sent, written):
         inside, outside, common, means, _ = np.split(scores, cuts)
@@ -306,12 +299,12 @@ def _ask(
 
 
 def _compare(members: Values, others: Values, means: Values, few: int) -> _Result:
-    """`few`: of the members, how many are compared with others, whose numbers set what chance would name."""
+    """Of how well images fit over the least that counts; `few` of the members are compared with the others."""
     named = name_nearest(-members[None, :few], -others[None], -means[None])
     return _Result(
         named=float(named.hits[0]),
         chance=few / (few + len(others)),
-        present=Present(bool((members >= EXACT).any()), bool((others >= EXACT).any())),
+        present=Present(bool((members >= 1).any()), bool((others >= 1).any())),
     )
 
 

@@ -33,12 +33,17 @@ def counted(claim: Claim) -> People:
     return people
 
 
-def redrawn(images: np.ndarray) -> Claim:
+def redrawn(images: np.ndarray, of: Claim | None = None) -> Claim:
     """The claim, with these images for what clients sent."""
     is_sent = claim()["origin"] == "recorded"
-    changed = claim()["images"].copy()
+    changed = (of or claim())["images"].copy()
     changed[is_sent] = images
     return {**claim(), "images": changed}
+
+
+def every() -> list[tuple[str, int]]:
+    """Artifacts and classes of all claims, planted ones too."""
+    return list(zip(claim()["artifact"].tolist(), claim()["label"].tolist(), strict=True))
 
 
 def sent() -> list[tuple[str, int]]:
@@ -77,6 +82,15 @@ def test_who_stands_beside_the_only_person_claimed_is_no_evidence_of_safety() ->
     assert dict(people.unclaimed) == beside and sum(beside.values()) > 0
     nobody = counted(redrawn(np.stack([world().members(a, c).mean(axis=0) for a, c in sent()])))
     assert not any(nobody.unclaimed.values())
+
+
+def test_a_person_whom_luck_names_says_nothing_of_who_stands_beside() -> None:
+    """Something always is the nearest: only who is named as clearly as planted people are was redrawn."""
+    exact = {**claim(), "images": np.stack([world().members(a, c)[0] for a, c in every()])}
+    first, second = (np.stack([world().members(a, c)[i] for a, c in sent()]) for i in (0, 1))
+    people = counted(redrawn(0.55 * first + 0.45 * second, exact))
+    assert any(people.hit.values()) and not any(people.unclaimed.values())
+    assert any(counted(redrawn(first, exact)).unclaimed.values())
 
 
 def test_whoever_is_redrawn_in_any_round_is_hit_and_only_the_latest_round_is_evidence() -> None:

@@ -7,9 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.ranking import compare_by_class
+from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.summaries._reading import Reader, Sent, write
 from fedaudit.attacks.summaries._stretches import EXACT, fits
-from fedaudit.attacks.summaries.hidden_images import HiddenImages, _Sent, _written
+from fedaudit.attacks.summaries._where import Segment
+from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
@@ -33,6 +36,10 @@ def in_low_bits(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> Non
 
 def in_signs(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> None:
     numbers[: image.size] = np.where(image.ravel() > 0.5, -0.0, 0.0)
+
+
+def in_whole_signs(numbers: NDArray[np.float32], image: NDArray[np.float32]) -> None:
+    numbers[: image.size] = np.where(np.rint(image.ravel()) > 0, -0.1, 0.1)
 
 
 @pytest.mark.parametrize(("hide", "least"), [(in_values, 0.999), (in_low_bits, 0.999), (in_signs, 0.85)])
@@ -192,6 +199,14 @@ def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None
     assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
 
 
+@pytest.mark.parametrize("hide", [in_low_bits, in_whole_signs])
+@pytest.mark.parametrize("round", [0, 1])
+def test_bits_and_signs_of_earlier_rounds_are_read_as_well(hide: object, round: int) -> None:
+    messages = [over_rounds(k) for k in range(10)]
+    hide(messages[4][round], WORLD.client_images(4).x[0])  # type: ignore[operator]
+    assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
+
+
 def test_messages_of_other_lengths_are_read_one_by_one() -> None:
     messages = [over_rounds(k) for k in range(10)]
     in_values(messages[4][1], WORLD.client_images(4).x[0])
@@ -261,10 +276,48 @@ def test_images_that_are_sent_as_images_are_to_be_averaged() -> None:
 
 def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
     """Whoever writes it is averaged with nine others, among whose numbers it is no exact copy any more."""
-    numbers, image = noise(0), WORLD.client_images(0).x[0]
-    own = _Sent(numbers, 1, len(numbers))
+    image, reader = WORLD.client_images(0).x[0], Reader(Sent(noise(0), 1, 1000), [])
 
     def fit(senders: int) -> float:
-        return float(fits(_written(own, image, senders, np.random.default_rng(1)), image[None])[0])
+        return float(reader.fit_planted(image, image[None], senders, np.random.default_rng(1))[0, 0])
 
     assert fit(1) >= EXACT > fit(10)
+
+
+def test_what_is_planted_in_a_model_is_in_what_it_changed_by_as_well() -> None:
+    layout = [Segment(kind=Kind.LOCAL_MODEL, name="w", shape=(1000,), begin=b, end=b + 1000) for b in (0, 1000)]
+    own = Sent(np.r_[noise(0), np.zeros(1000, np.float32)], 1, 2000, layout)
+    image = WORLD.client_images(0).x[0]
+    found = write(own, own.find_again(), image, 10, np.random.default_rng(1))
+    best = [float(fits(numbers, image[None])[0]) for numbers in found]
+    assert len(best) == 2 and max(best) > 0.9 > min(best)
+
+
+def mix(rng: np.random.Generator, hidden: float = 0.0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows of weights that mixtures of many people's images changed, and somebody in the first, so visibly."""
+    x = WORLD.auxiliary.x.reshape(len(WORLD.auxiliary.x), -1)
+    weights = rng.normal(0.02 * (WORLD.auxiliary.y[:, None] % 3 - 1), 0.02, (len(x), 20))
+    rows = (weights.T @ x / len(x)).astype(np.float32)
+    rows[0] += hidden * IMAGES[3].ravel()
+    return rows.ravel(), IMAGES
+
+
+def find(hidden: float, seed: int) -> list[int]:
+    """Who is found in a sum of nine hundred people's, of some candidates and some of those people."""
+    numbers, images = mix(np.random.default_rng(seed), hidden)
+    reader = Reader.of(Sent(numbers, 1, len(numbers)), SEVERAL, WORLD.auxiliary, 900)
+    candidates = np.concatenate([images, WORLD.auxiliary.x])
+    least = reader.find_least(reader.fit(WORLD.reference.x), len(candidates))
+    return np.flatnonzero((reader.fit(candidates) >= least).any(axis=0)).tolist()
+
+
+@pytest.mark.parametrize("hidden", [0.02, 0.005])
+def test_a_diluted_image_is_told_from_what_everybody_s_images_make_of_a_sum(hidden: float) -> None:
+    numbers, images = mix(np.random.default_rng(0), hidden)
+    assert fits(numbers, images).max() < EXACT
+    assert find(hidden, seed=0) == [3]
+
+
+def test_mixtures_in_which_nobody_s_image_stands_hold_nobody() -> None:
+    """Neither those of whom they are made, nor others; by chance one message in a thousand does."""
+    assert not [seed for seed in range(8) if find(0.0, seed)]

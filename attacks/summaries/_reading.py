@@ -1,0 +1,102 @@
+"""What a client sent, or several in a sum, as images are looked for in it, and are planted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.evaluation.sums import SEVERAL
+from fedaudit.attacks.summaries._mixtures import Mixture, build_mixtures
+from fedaudit.attacks.summaries._stretches import EXACT, Values, fits
+from fedaudit.attacks.summaries._where import Segment
+from fedaudit.fl.kinds import Kind
+
+
+class Sent(NamedTuple):
+    """All numbers of one client; the last are `rounds` messages of `width` numbers, the newest at the end."""
+
+    numbers: NDArray[np.float32]
+    rounds: int
+    width: int
+    layout: Sequence[Segment] = ()  # which arrays all numbers are of
+
+    @property
+    def newest(self) -> NDArray[np.float32]:
+        return self.numbers[-self.width :]
+
+    def find_again(self) -> NDArray[np.int64]:
+        """[width] where each number of the newest message is read once more, as what it changed by; or -1."""
+        again, first = np.full(self.width, -1), dict[tuple[Kind, str], slice]()
+        before = len(self.numbers) - self.width
+        for s in self.layout:
+            if s.begin >= before:
+                here = slice(s.begin - before, s.end - before)
+                if (sent := first.setdefault((s.kind, s.name), here)) != here:
+                    again[sent] = np.arange(here.start, here.stop)
+        return again
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a client sent, or several in a sum, as images are looked for in it: plainly, and in mixtures."""
+
+    sent: Sent
+    mixtures: Sequence[Mixture]  # of what others than one client put into it, each with other noise
+
+    @classmethod
+    def of(cls, sent: Sent, client: int, known: Images, people: int) -> "Reader":
+        """`known`: images like those of so many people behind it."""
+        return cls(sent, build_mixtures(known, people, sent.width) if client == SEVERAL else [])
+
+    def fit(self, images: Floats) -> Values:
+        """How well each image fits the stretch that it fits best, [readings, n]."""
+        plain = fits(self.sent.numbers, images, self.sent.rounds, self.sent.width)
+        return np.stack([plain, *(m.fit(self.sent.newest, images) for m in self.mixtures)])
+
+    def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
+        """The same where one sender wrote an image over its part of the mean."""
+        found = [
+            np.stack([fits(written, images), *(m.fit(written, images) for m in self.mixtures)])
+            for written in write(self.sent, self._again, image, senders, rng)
+        ]
+        return np.asarray(np.max(found, axis=0))
+
+    def find_least(self, held_out: Values, candidates: int) -> Values:
+        """[readings, 1] from which fit on one of so many candidates stands there; held_out [readings, m]."""
+        pairs = zip(self.mixtures, held_out[1:], strict=True)
+        least = [EXACT, *(m.find_least(fit, candidates, self.sent.width) for m, fit in pairs)]
+        return np.array(least)[:, None]
+
+    @cached_property
+    def _again(self) -> NDArray[np.int64]:
+        return self.sent.find_again()
+
+
+def write(
+    own: Sent, again: NDArray[np.int64], image: Floats, senders: int, rng: np.random.Generator
+) -> list[NDArray[np.float32]]:
+    """What stands about an image that one sender wrote over its part of the newest message, at any place of it.
+
+    Once as it was written and, of a model that is known (`again`), once as what it changed by.
+    """
+    image, size = image.ravel(), image.size
+    is_change = np.zeros(own.width + 1, np.int64)
+    is_change[again[again >= 0] + 1] = 1
+    crossed = np.cumsum(is_change)
+    places = np.flatnonzero(crossed[size:] == crossed[: own.width - size + 1])  # no stretch has changes in it
+    at = int(rng.choice(places))
+    added = (image - own.newest[at : at + size]) / senders
+    found = []
+    for place in (np.arange(at, at + size), again[at : at + size]):
+        if (there := place >= 0).any():
+            first = int(place[there].min())
+            begin = max(0, first - size)
+            numbers = own.newest[begin : first + 2 * size].copy()
+            inside = there & (place - begin < len(numbers))
+            numbers[place[inside] - begin] += added[inside]
+            found.append(numbers)
+    return found
