@@ -192,7 +192,7 @@ def _answer_by_attacks(
 ) -> dict[str, object]:
     """By attacks that opened the artifact: any demonstrates, and all that say how many must bound.
 
-    Where every attack that demonstrates says how many as well, a tolerable bound stands beside what was shown.
+    Where every attack that demonstrates says how many as well, a bound stands beside what was shown.
     """
     names = [a.id for a in asking]
     if asking[0].outcome is None:
@@ -204,7 +204,8 @@ def _answer_by_attacks(
     rest = [n for n in names if n not in shown]
     why = f"{shown[0]} worked on recorded messages"
     answer: dict[str, object] = {"state": State.DEMONSTRATED, "findings": [*shown, *rest], "why": why}
-    if bound["state"] is State.BOUNDED and {*shown} <= {*counted}:
+    is_whole = bound["state"] is State.BOUNDED or "more" in bound  # everybody was read, in every round
+    if is_whole and {*shown} <= {*counted}:
         answer |= {"at_most": bound["at_most"], "people": bound["people"]}
     return answer
 

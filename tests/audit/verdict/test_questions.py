@@ -249,17 +249,20 @@ def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, b
     assert found["exfiltration.server.local_model"].state is not State.BOUNDED
 
 
-@pytest.mark.parametrize(("hit", "planted", "bounded"), [(0, 40.0, True), (40, 40.0, False), (0, 10.0, False)])
+@pytest.mark.parametrize(
+    ("hit", "planted", "known", "bounded"),
+    [(0, 40.0, True, True), (40, 40.0, True, False), (0, 10.0, False, False)],
+)
 def test_what_is_computed_from_an_artifact_is_bounded_with_it_though_something_was_shown(
-    hit: int, planted: float, bounded: bool
+    hit: int, planted: float, known: bool, bounded: bool
 ) -> None:
-    """If what showed it also says how many people that exposes, at most."""
+    """If what showed it also says how many people that exposes, at most, and these are few enough."""
     people = make_people(hit=hit, planted=planted)
     shown = attempt("gradient_cosine", {MODEL: ALL}, Outcome.DEMONSTRATED, people=people)
     other = attempt("loss_threshold", {MODEL: ALL}, people=make_people())
     found = answer(make_scene("fedavg"), [shown, other])
     q = found["membership.server.local_model"]
-    assert q.state is State.DEMONSTRATED and (q.at_most is not None) is bounded
+    assert q.state is State.DEMONSTRATED and (q.at_most is not None) is known
     for observer in ("server", "client", "public"):
         assert (found[f"membership.{observer}.global_model"].state is State.BOUNDED) is bounded
 
