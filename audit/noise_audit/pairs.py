@@ -26,7 +26,7 @@ from fedaudit.fl.runtime.streams import Streams
 
 Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
 Tried = tuple[str, probes.Sent, probes.Sent | None, Cohort]  # its name, the client's messages, others', who
-DIRECTIONS = (probes.constant, probes.alternating, probes.one_array, probes.each_alike)
+DIRECTIONS = (probes.fill_evenly, probes.alternate_signs, probes.fill_one_array, probes.fill_arrays_alike)
 STEPS = 12  # numbers of examples that are left out
 QUIET = probes.Sent((1e-3,))  # which a rule may make as long as others'
 GRID = 12  # norms near the clip where one client is tried at a time
@@ -46,7 +46,7 @@ class Side(NamedTuple):
     absent: int | None = None
 
     @property
-    def honest(self) -> bool:
+    def is_honest(self) -> bool:
         return self.neighbour is SAME and type(self.probe) is Probe
 
 
@@ -79,7 +79,7 @@ class Pairs:
         self.target = max(self.members, key=lambda k: (came[k], -k))  # who trained most often
         self.rarest = min(self.members, key=lambda k: (came[k], k))
 
-    def of_client(self, central: bool) -> Iterator[Pair]:
+    def pair_client(self, central: bool) -> Iterator[Pair]:
         """`central`: the observer sees noise on the mean, and no single upload."""
         lines = [r for r in self.lines if r.unit == "client"]
         clips = probes.find_clips(lines, central)
@@ -90,7 +90,7 @@ class Pairs:
             name = "single uploads changed so that their sum stays"
             yield Pair(name, Side(), Side(probe=probes.Masks()), allow_client)
 
-    def of_record(self) -> Iterator[Pair]:
+    def pair_record(self) -> Iterator[Pair]:
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
         for record in self._choose_records():
             bright, without = _brighten_record(record), _remove_record(record)
@@ -131,7 +131,7 @@ class Pairs:
             first = self._play_everybody(clips, far)
             second, factor = nothing, allow_client
             if replaced:
-                second, factor = self._play_everybody(clips, far.opposite()), allow_replaced_client
+                second, factor = self._play_everybody(clips, far.negate()), allow_replaced_client
             name, first_of_all = f"messages far beyond the clip, {direction.__doc__}", direction is DIRECTIONS[0]
             yield Pair(name, first, second, factor, another_seed=first_of_all)
         count = max(1, len(self.members))
@@ -145,7 +145,7 @@ class Pairs:
     def _choose_norms(self, start: int, step: int) -> probes.Sent:
         """Norms near the clip, another one in every round."""
         places = (start + t * step for t in range(self.rounds))
-        return probes.Sent(tuple(probes.NEAR[p % len(probes.NEAR)] for p in places), probes.alternating)
+        return probes.Sent(tuple(probes.NEAR[p % len(probes.NEAR)] for p in places), probes.alternate_signs)
 
     def _pair_central(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         """The noise is on the mean: one client is tried, in cohorts of one, of half and of all clients."""
@@ -171,12 +171,12 @@ class Pairs:
         far, clipped = (probes.FAR,), probes.Sent((1.0,))
         tried: list[Tried] = [
             ("alone", probes.Sent(far), None, alone),
-            ("with half of the clients", probes.Sent(far, probes.alternating), None, some),
-            ("with all clients", probes.Sent(far, probes.one_array), None, everybody),
-            ("with all clients", probes.Sent(far, probes.each_alike), None, everybody),
+            ("with half of the clients", probes.Sent(far, probes.alternate_signs), None, some),
+            ("with all clients", probes.Sent(far, probes.fill_one_array), None, everybody),
+            ("with all clients", probes.Sent(far, probes.fill_arrays_alike), None, everybody),
             ("with all others at the clip along it", probes.Sent(far), clipped, everybody),
-            ("with all others at the clip against it", probes.Sent(far), clipped.opposite(), everybody),
-            ("next to nothing, with all others at the clip", QUIET, clipped.opposite(), everybody),
+            ("with all others at the clip against it", probes.Sent(far), clipped.negate(), everybody),
+            ("next to nothing, with all others at the clip", QUIET, clipped.negate(), everybody),
             ("with half of the others at the clip along it", probes.Sent(far), clipped, some),
         ]
         for start in range(0, GRID, self.rounds):
@@ -191,7 +191,7 @@ class Pairs:
         second = Side(probe=probes.Messages(clips, {}, others, _drop_client(target, cohort)), absent=target)
         factor = allow_client
         if replaced:
-            second = Side(probe=probes.Messages(clips, {target: sent.opposite()}, others, cohort))
+            second = Side(probe=probes.Messages(clips, {target: sent.negate()}, others, cohort))
             factor = allow_replaced_client
         name, again = f"a message of client {target}, {name}", (target, name) == (self.target, "alone")
         return Pair(name, first, second, factor, another_seed=again)

@@ -28,15 +28,15 @@ Direction = Callable[[int, Payload], Payload]  # (round, arrays) -> arrays
 class Probe:
     """What is played other than the federation's own: nothing."""
 
-    def cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
+    def choose_cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
         """Who takes part."""
         return answering
 
-    def measured(self, round: int, client: int, value: float) -> float:
+    def measure(self, round: int, client: int, value: float) -> float:
         """What is measured of a client's training."""
         return value
 
-    def message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+    def replace_message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
         """What a client sends, before its protections."""
         return message
 
@@ -50,23 +50,23 @@ class Probe:
         return 0.0
 
 
-def constant(round: int, arrays: Payload) -> Payload:
+def fill_evenly(round: int, arrays: Payload) -> Payload:
     """all numbers alike"""
     return {name: torch.ones_like(value) for name, value in arrays.items()}
 
 
-def alternating(round: int, arrays: Payload) -> Payload:
+def alternate_signs(round: int, arrays: Payload) -> Payload:
     """signs changing from number to number"""
     return {name: _draw_signs(value, round) for name, value in arrays.items()}
 
 
-def one_array(round: int, arrays: Payload) -> Payload:
+def fill_one_array(round: int, arrays: Payload) -> Payload:
     """one array at a time"""
     chosen = sorted(arrays)[round % len(arrays)] if arrays else ""
     return {name: torch.full_like(value, float(name == chosen)) for name, value in arrays.items()}
 
 
-def each_alike(round: int, arrays: Payload) -> Payload:
+def fill_arrays_alike(round: int, arrays: Payload) -> Payload:
     """all arrays of one norm"""
     return {name: torch.ones_like(value) / max(1, value.numel()) ** 0.5 for name, value in arrays.items()}
 
@@ -76,9 +76,9 @@ class Sent:
     """What a client sends: so many times the clip along a direction, round by round and again; 0 is nothing."""
 
     reach: tuple[float, ...]
-    direction: Direction = constant
+    direction: Direction = fill_evenly
 
-    def opposite(self) -> "Sent":
+    def negate(self) -> "Sent":
         return Sent(tuple(-r for r in self.reach), self.direction)
 
 
@@ -94,10 +94,10 @@ class Messages(Probe):
     others: Sent | None = None
     cohorts: Callable[[int, tuple[int, ...]], Collection[int]] = field(default=lambda _, answering: answering)
 
-    def cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
+    def choose_cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(self.cohorts(round, answering)))
 
-    def message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+    def replace_message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
         sent = self.sent.get(-1 if sender.index is None else sender.index, self.others)
         if sent is None:
             return message
@@ -138,7 +138,7 @@ class Measurements(Probe):
     factor: float
     start: float = 1.0
 
-    def measured(self, round: int, client: int, value: float) -> float:
+    def measure(self, round: int, client: int, value: float) -> float:
         return self.start * self.factor**round if client == self.client else CALM
 
 

@@ -52,12 +52,12 @@ class Outcome:
                 self.failure, self.pair = difference, pair.name
 
     @property
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether a noised release moved by more than numbers are rounded; else nothing was tried."""
         return self.largest > RELATIVE
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         return self.failure is not None and self.failure.ratio is None
 
 
@@ -157,12 +157,12 @@ def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits
         return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
     outcome = Outcome()
     for pair in _list_pairs(case, observer, unit, honest):
-        if pair.spare and outcome.moved:
+        if pair.spare and outcome.has_moved:
             break
         outcome.add(pair, _compare(case, observer, pair, honest, limits))
-        if outcome.settled:
+        if outcome.is_settled:
             break
-    if outcome.failure is None and outcome.moved:
+    if outcome.failure is None and outcome.has_moved:
         _try_another_seed(reseed(case), observer, unit, limits, outcome)
     return _conclude(observer, unit, outcome)
 
@@ -170,7 +170,7 @@ def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits
 def _list_pairs(case: SimulatedCase, observer: str, unit: Unit, honest: World) -> Iterator[Pair]:
     pairs = Pairs(case, honest)
     central = observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
-    return pairs.of_client(central) if unit == "client" else pairs.of_record()
+    return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
 
 
 def _try_another_seed(case: SimulatedCase, observer: str, unit: Unit, limits: Limits, outcome: Outcome) -> None:
@@ -185,7 +185,7 @@ def _try_another_seed(case: SimulatedCase, observer: str, unit: Unit, limits: Li
 def _compare(case: SimulatedCase, observer: str, pair: Pair, honest: World, limits: Limits) -> Listener:
     """The second world of a pair, compared with the first."""
     first, known = honest, None if pair.trained else honest
-    if not pair.first.honest:
+    if not pair.first.is_honest:
         first = _listen(case, observer, pair.first, limits, known=known).world
     known = None if pair.trained else first
     return _listen(case, observer, pair.second, limits, first, pair.factor, known)
@@ -226,7 +226,7 @@ def _rank(difference: Difference) -> float:
 
 def _conclude(observer: str, unit: Unit, outcome: Outcome) -> BoundCheck:
     failure, tried = outcome.failure, outcome.tried
-    if failure is None and not outcome.moved:
+    if failure is None and not outcome.has_moved:
         reason = f"None of {tried} pairs of neighbouring plays of the run moved anything that gets noise."
         return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason, pairs=tried)
     if failure is None:

@@ -114,13 +114,13 @@ class Listener(Tap):
                 self._note_difference(Key("draw", round, str(SERVER), "participation"), "other clients take part")
             answering = expected
         self.world.answering.setdefault(round, answering)
-        return self.probe.cohort(round, answering)
+        return self.probe.choose_cohort(round, answering)
 
     def measure(self, round: int, client: int, value: float) -> float:
-        return self.probe.measured(round, client, value)
+        return self.probe.measure(round, client, value)
 
     def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
-        return self.probe.message(round, sender, message, reference)
+        return self.probe.replace_message(round, sender, message, reference)
 
     def enter(self, line: Release) -> None:
         self.world.lines.append(line)

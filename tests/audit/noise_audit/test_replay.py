@@ -229,7 +229,7 @@ def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, 
 
 def listen(system: dict[str, Any], side: Side = Side(), first: world.World | None = None) -> Listener:  # noqa: B008
     listener = Listener("server", side.probe, first, absent=side.absent)
-    play(make_case(**system), listener, side.neighbour, Limits(), None if side.honest else first)
+    play(make_case(**system), listener, side.neighbour, Limits(), None if side.is_honest else first)
     return listener
 
 
@@ -275,7 +275,7 @@ def test_without_worst_case_messages_a_clean_momentum_is_missed(monkeypatch: pyt
 
 def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 3: no mild neighbour flips a threshold on a loss."""
-    monkeypatch.setattr(probes.Measurements, "measured", lambda self, round, client, value: value)
+    monkeypatch.setattr(probes.Measurements, "measure", lambda self, round, client, value: value)
     assert check("server", **method(f"{WRONG}SlowsOnALoss"), protections=[GAUSSIAN]).status == "verified"
 
 
@@ -292,7 +292,7 @@ def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.Mo
 class Drifts(probes.Probe):
     """Noise from the process's own generator."""
 
-    def message(self, round, sender, message, reference):  # type: ignore[no-untyped-def]
+    def replace_message(self, round, sender, message, reference):  # type: ignore[no-untyped-def]
         return {
             k: {n: v + torch.rand(()) if v.is_floating_point() else v for n, v in p.items()}
             for k, p in message.items()
@@ -314,7 +314,7 @@ def test_a_record_is_tried_that_training_draws() -> None:
 
 
 def test_a_bound_of_which_no_pair_moved_anything_stays_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pairs, "of_record", lambda _: iter([Pair("nothing", Side(), Side(), lambda _: 1.0)]))
+    monkeypatch.setattr(Pairs, "pair_record", lambda _: iter([Pair("nothing", Side(), Side(), lambda _: 1.0)]))
     result = check("server", "record", protections=[SGD])
     assert result.status == "declared" and "moved" in result.reason
 
