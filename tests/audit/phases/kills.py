@@ -140,7 +140,7 @@ def kills(settings: dict[str, Any], count: int, folder: Path, rng: random.Random
         while tally.kills < count or (folder / "killed").exists():
             seconds = rng.uniform(0, took) if tally.kills < count else PATIENCE
             if not patient(path, folder / "killed", seconds, group=tally.kills % 2 == 1, ranks=ranks):
-                tally.kills += 1
+                tally.kills += (folder / "killed").exists()  # before there is a folder nothing is interrupted
                 continue
             found = left(folder / "killed")
             other = (f for f in {**whole, **found} if whole.get(f) != found.get(f))
