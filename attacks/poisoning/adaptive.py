@@ -28,6 +28,7 @@ FAMILY: tuple[Member, ...] = (
     "fang_trimmed_mean",
     *({"name": name, "knows": "own"} for name in ("min_max", "fang_krum", "fang_trimmed_mean")),
 )
+NEAR = 0.02  # of what is left; members that leave so little more are nearly as harmful
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Tried:
     forged: Mapping[int, Tensor]  # client -> [P]
     changes: tuple[Payload, ...]  # of the shared model; several where the rule draws at random
     rounds: int = 1  # in which it came to that
+    left: float = 0.0  # of the model, as it was ranked by
 
 
 class Adaptive(Adversary):
@@ -92,7 +94,8 @@ class Adaptive(Adversary):
             followed = [t for t in ranked if best[type(t.adversary)] is t][: self.config.looks]
             ranked = self._rank(crowd, [self._look_ahead(crowd, t) for t in followed])
         worst = ranked[0]
-        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.member)
+        near = [t.member for t in ranked[1:] if t.left <= worst.left + NEAR]
+        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.member, near=near)
 
     def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
         """What it comes to in the rounds after this one; what is sent stays."""
@@ -115,8 +118,8 @@ class Adaptive(Adversary):
             rounds = [t.rounds for t in tried for _ in t.changes]
             scores = zip(crowd.meeting.judge(changes), changes, rounds, strict=True)
             each = [self._measure(score, measure_progress(crowd, c, n)) for score, c, n in scores]
-        left = torch.tensor(each, dtype=torch.float64).reshape(len(tried), -1).mean(1)
-        return [tried[i] for i in left.argsort(stable=True)]
+        left = torch.tensor(each, dtype=torch.float64).reshape(len(tried), -1).mean(1).tolist()
+        return sorted((replace(t, left=x) for t, x in zip(tried, left, strict=True)), key=lambda t: t.left)
 
     def _measure(self, score: Tensor, progress: float) -> float:
         """[3, C] probabilities of the right class, summed, and examples, by class.

@@ -1,4 +1,4 @@
-"""Family: what an adaptive attacker sent most becomes cells of its own, each alone in every round.
+"""Family: what an adaptive attacker found most harmful becomes cells of its own, each alone in every round.
 
 The attacker chooses round by round, by an estimate; one attack kept up to the end may do more harm. The worst of
 them all is what the report quotes.
@@ -12,13 +12,13 @@ from typing import Any
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import Place
 
-MOST = 2  # of each attacker
+MOST = 3  # of each attacker
 LEAST = 0.25  # of its rounds
 
 
 def plan_family(ended: Mapping[Place, FinishedRun], ran: Mapping[str, object]) -> list[Place]:
     """The cells still to run; nothing where no attacker has a family."""
-    sent: dict[tuple[str, str, str, int], list[tuple[Place, list[dict[str, Any]]]]] = defaultdict(list)
+    sent: dict[tuple[str, str, str, int], list[tuple[Place, list[list[dict[str, Any]]]]]] = defaultdict(list)
     for place, run in ended.items():
         if place.adversary and not place.bisected and (chosen := run.sent):
             sent[place.setting, place.rule.name, place.adversary, place.malicious].append((place, chosen))
@@ -33,10 +33,10 @@ def plan_family(ended: Mapping[Place, FinishedRun], ran: Mapping[str, object]) -
     return list(found.values())
 
 
-def list_preferred(sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that were sent in a quarter of the rounds, at most two, the most frequent first."""
-    counts = Counter(label(m) for m in sent)
-    named = {label(m): m for m in sent}
+def list_preferred(sent: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Those that were sent, or nearly, in a quarter of the rounds, at most three, the most frequent first."""
+    named = {label(m): m for members in sent for m in members}
+    counts = Counter(label(m) for members in sent for m in members)
     return [named[name] for name, count in counts.most_common(MOST) if count >= LEAST * len(sent)]
 
 

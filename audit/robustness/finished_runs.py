@@ -100,9 +100,9 @@ class FinishedRun:
         return [float(r[name]) for r in RunDir(self.folder).history() if r.get(name) is not None]
 
     @property
-    def sent(self) -> list[dict[str, Any]]:
-        """Of an adversary with a family of attacks, the one it chose in each round, as a config writes it."""
-        return [dict(r["sent"]) for r in RunDir(self.folder).history() if r.get("sent")]
+    def sent(self) -> list[list[dict[str, Any]]]:
+        """Of an adversary with a family, the attack it chose in each round and those nearly as harmful."""
+        return [[r["sent"], *r["near"]] for r in RunDir(self.folder).history() if r.get("sent")]
 
     @property
     def successes(self) -> dict[int, float]:

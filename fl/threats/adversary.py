@@ -90,8 +90,10 @@ class Colluded:
 
     messages: Mapping[int, Message]
     state: Tree = field(default_factory=dict)  # kept in the server's state, and so in checkpoints
-    # of a family of attacks, the one that was chosen, as a config writes it; the metrics say so as `sent`
+    # of a family of attacks, the one that was chosen, as a config writes it, and those that were nearly as
+    # harmful; the metrics say so as `sent` and `near`
     member: Mapping[str, Any] = field(default_factory=dict)
+    near: Sequence[Mapping[str, Any]] = ()
 
 
 class Adversary(Plugin):

@@ -100,7 +100,7 @@ class Tampering:
     before: Tree  # of the adversary, from the server's state
     lost: Callable[[int], bool]  # whose reply never arrives
     _state: Tree = field(default_factory=dict)
-    _member: Mapping[str, Any] = field(default_factory=dict)
+    _chosen: list[tuple[str, Any]] = field(default_factory=list)
     _stealth: Stealth = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class Tampering:
     def notes(self) -> list[tuple[str, Any]]:
         """For the round's metrics: where forged changes stand among the honest, and what was chosen."""
         ranks = self._stealth.ranks(self.compromise.acting(self.averages.round))
-        return [*ranks.items(), *([("sent", dict(self._member))] if self._member else [])]
+        return [*ranks.items(), *self._chosen]
 
     def _tamper_replies(
         self, answered: Iterable[tuple[int, Reply]], base: Callable[[int, Message], Message]
@@ -164,7 +164,9 @@ class Tampering:
                     train=partial(rehearsal.train, list(own)) if tries and shared else None,
                 )
             )
-            sent, self._state, self._member = colluded.messages, colluded.state, colluded.member
+            sent, self._state = colluded.messages, colluded.state
+            if colluded.member:
+                self._chosen = [("sent", dict(colluded.member)), ("near", [dict(m) for m in colluded.near])]
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
 

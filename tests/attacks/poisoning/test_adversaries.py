@@ -167,6 +167,10 @@ def test_the_adaptive_attacker_sends_what_leaves_least_of_the_model_on_its_own_e
     for family in ((weak, strong), (strong, weak)):
         assert adversary("adaptive", family=family).collude(met).member == {"name": "ipm", "tau": 16.0}
 
+    third = {"name": "ipm", "tau": 15.99}
+    found = adversary("adaptive", family=(weak, strong, third)).collude(met)
+    assert found.member == strong and found.near == [third]
+
     # ipm leaves 0.4 of both classes, alie all of one and nothing of the other
     def uneven(moved: Any) -> list[Tensor]:
         return [torch.tensor([[0.4, 0.4] if m["w"][0] < 0 else [1.0, 0.0], [1, 1]]).double() for m in moved]
