@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedaudit.audits import Audit as Audit
+    from fedaudit.audits import RecordedFederation as RecordedFederation
     from fedaudit.audits import Verdict as Verdict
     from fedaudit.audits import load as load
+    from fedaudit.audits import load_inbox as load_inbox
     from fedaudit.audits import run as run
     from fedaudit.fl.runtime.errors import UserError as UserError
     from fedaudit.privacy import account as account
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from fedaudit.tables import Table as Table
 
 _MODULES = {
-    "fedaudit.audits": ("Audit", "Verdict", "load", "run"),
+    "fedaudit.audits": ("Audit", "RecordedFederation", "Verdict", "load", "load_inbox", "run"),
     "fedaudit.fl.runtime.errors": ("UserError",),
     "fedaudit.privacy": ("account", "calibrate"),
     "fedaudit.single_attacks": ("AttackResult", "Reconstruction", "attack", "invert"),

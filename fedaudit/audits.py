@@ -10,6 +10,8 @@ from typing import Any
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
+from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.phases.import_inbox import bring, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
 from fedaudit.audit.phases.plan import confirm_verdict, phases
 from fedaudit.audit.phases.result_file import read_result
@@ -20,6 +22,7 @@ from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.document import compose
+from fedaudit.reports.imported import Check, Imported
 from fedaudit.reports.questions import Question
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.result import Alternative, AuditResult, Figure, Finding, History
@@ -154,6 +157,84 @@ def load(folder: str | Path, *, trust_plugins: bool = False) -> Audit:
     run_dir = RunDir.open(Path(folder))
     confirm_verdict(run_dir, run_dir.load_config(trust_plugins=trust_plugins))
     return Audit(folder)
+
+
+class RecordedFederation:
+    """A federation that ran elsewhere, taken in and checked; `run` audits it."""
+
+    def __init__(self, folder: Path, imported: Imported, *, trust_plugins: bool) -> None:
+        self.folder, self.imported, self._trust = folder, imported, trust_plugins
+
+    @property
+    def checks(self) -> Table[Check]:
+        """One row a statement of its operator, and whether the messages bear it out."""
+        return Table(self.imported.checks, lambda c: c.model_dump(mode="json"))
+
+    def run(self, *, workers: int | str | None = None) -> Audit:
+        """Audit it. One that was stopped goes on where it was. Raises UserError."""
+        run_dir = RunDir.open(self.folder)
+        config = run_dir.load_config(trust_plugins=self._trust)
+        if workers is not None:
+            config = with_workers(config, str(workers))
+        with progress() as report_progress:
+            execute_all(run_dir, config, [p.name for p in phases(config)], report_progress)
+        return Audit(self.folder)
+
+    def _repr_html_(self) -> str:
+        return self.checks._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"<RecordedFederation {self.folder}: {self.imported.messages:,} messages>"
+
+
+def load_inbox(
+    inbox: str | Path,
+    *,
+    truth: str | Path | None = None,
+    subject: str | Path | None = None,
+    model: str = "",
+    base: str | Path | None = None,
+    out: str | Path | None = None,
+    trust_plugins: bool = False,
+    **settings: Any,
+) -> RecordedFederation:
+    """Take in what a recorder wrote of a federation, and check every byte and statement of it.
+
+    Args:
+        inbox: The recorder's folder.
+        truth: Folder of clients' examples, NAME.npz with x and y each; own.npz is of nobody.
+        subject: What its operator states; without it, one is written of the inbox, every line seen or guessed.
+        model: Without a subject, the network: a name of ours or module:Class.
+        base: Weights that nobody sends, as safetensors.
+        out: The run folder; by default runs/NAME of the inbox.
+        trust_plugins: Run code that the subject or `model` names.
+        **settings: The auditor's, as keys of a config: attacks, seed, policy.
+
+    Raises:
+        UserError: With what was found, what was expected and what to do next.
+    """
+    paths = {"truth": truth, "subject": subject, "base": base}
+    given = {name: Path(path) if path is not None else None for name, path in paths.items()}
+    config, text = state_inbox(
+        Path(inbox), given["subject"], settings, truth=given["truth"], model=model, base=given["base"]
+    )
+    folder = RunDir.create(Path(out) if out is not None else Path("runs") / Path(inbox).resolve().name)
+    beside = given["subject"].parent if given["subject"] else Path.cwd()
+    with progress() as report_progress:
+        imported = bring(
+            folder,
+            config,
+            Path(inbox),
+            given["truth"],
+            None,
+            beside,
+            Limits(),
+            trust_plugins,
+            report_progress,
+            text,
+            given["base"],
+        )
+    return RecordedFederation(folder.path, imported, trust_plugins=trust_plugins)
 
 
 def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config, str]:

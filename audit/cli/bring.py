@@ -1,9 +1,8 @@
 """Commands of who begins: a config, or a federation that really ran and was recorded."""
 
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -11,9 +10,7 @@ from fedaudit.audit.cli.app import reader, say
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from fedaudit.audit.settings.config import Config
-
-SUBJECT = "subject.yaml"
+    pass
 
 
 @reader(
@@ -86,15 +83,14 @@ def import_(
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
     from fedaudit.audit.importing.inbox import Limits
-    from fedaudit.audit.phases.import_inbox import bring
+    from fedaudit.audit.phases.import_inbox import SUBJECT, bring, read_settings, state_inbox
 
     if subject is not None and model:
         raise UserError("--model belongs to an import without --subject", hint="state model in that file")
     if subject is None and not model and sys.stdin.isatty() and sys.stdout.isatty():
         model = typer.prompt("the network, as module:Class or a name of ours (empty: not stated)", default="")
-    with tempfile.TemporaryDirectory() as scratch:
-        file = subject or _write_first(Path(scratch) / SUBJECT, inbox, truth, model, base)
-        stated, text = _stated(file, config), "" if subject else file.read_text(encoding="utf-8")
+    settings = read_settings(config)
+    stated, text = state_inbox(inbox, subject, settings, truth=truth, model=model, base=base, where=config)
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
     limits, beside = Limits(bytes=int(most_gib * 2**30)), Path.cwd() if subject is None else subject.parent
     with progress() as report_progress:
@@ -109,28 +105,3 @@ def import_(
         say(f"not stated: {line}")
     say(f"correct a copy of {folder.path / SUBJECT}; then this command with --subject COPY, and `fedaudit run`")
     finish_audit(folder.path, trust=trust)
-
-
-def _write_first(path: Path, inbox: Path, truth: Path | None, model: str, base: Path | None) -> Path:
-    from fedaudit.audit.importing.first_subject import first_subject
-    from fedaudit.fl.runtime import durable
-
-    durable.write(path, first_subject(inbox, truth, model, base.stem if base else "").encode())
-    return path
-
-
-def _stated(subject: Path, config: Path | None) -> "Config":
-    """The config of a recorded case: what the operator states, and the auditor's settings."""
-    from fedaudit.audit.settings.config import Config, at
-    from fedaudit.audit.settings.errors import validate
-    from fedaudit.audit.settings.subject import Subject
-    from fedaudit.audit.settings.yaml import read_yaml
-
-    told: Any = read_yaml(subject)
-    validate(Subject, told, subject)
-    settings: Any = {} if config is None else read_yaml(config)
-    if not isinstance(settings, dict):
-        raise UserError(f"{config} holds no keys", hint="such as attacks, policy or seed")
-    # options are measured unless told otherwise: messages pass through protections without the clients
-    stated = {"variants": "auto"} | settings | {"case": "recorded", "subject": told}
-    return at(None, validate(Config, stated, config or subject))

@@ -4,20 +4,26 @@ All of it is put together in a folder inside the run folder and moved up when th
 is refused or killed leaves the run folder as it was; one that was not there before is removed.
 """
 
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.base import read_base
+from fedaudit.audit.importing.first_subject import first_subject
 from fedaudit.audit.importing.inbox import Limits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.code import bring_code, named_code
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, at
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.subject import Subject
+from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable, foreign
@@ -25,6 +31,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import Imported
 
 MOST_LEDGER = 2**30
+SUBJECT = "subject.yaml"
 
 
 def bring(
@@ -50,8 +57,51 @@ def bring(
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = Imported.model_validate(staged.read_json(staged.imported))
         if subject:
-            durable.write(staged.path / "subject.yaml", subject.encode())
+            durable.write(staged.path / SUBJECT, subject.encode())
     return found
+
+
+def state_inbox(
+    inbox: Path,
+    subject: Path | None,
+    settings: Mapping[str, Any],
+    *,
+    truth: Path | None = None,
+    model: str = "",
+    base: Path | None = None,
+    where: Path | None = None,
+) -> tuple[Config, str]:
+    """The config of a recorded case, and the text of its subject where that was written of the inbox.
+
+    Args:
+        inbox: The folder that a recorder wrote.
+        subject: What its operator states; None: written of the inbox, every line seen or guessed.
+        settings: The auditor's, as a config has them.
+        truth: Clients' examples.
+        model: The network, where the subject is written.
+        base: Weights that nobody sends.
+        where: What errors of the settings name.
+
+    Raises:
+        UserError: With the key.
+    """
+    text = "" if subject else first_subject(inbox, truth, model, base.stem if base else "")
+    with tempfile.TemporaryDirectory() as scratch:  # what is written of an inbox is read as strictly as any file
+        written = Path(scratch) / SUBJECT
+        durable.write(written, text.encode())
+        told: Any = read_yaml(subject or written)
+    validate(Subject, told, subject or SUBJECT)
+    # options are measured unless told otherwise: messages pass through protections without the clients
+    stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
+    return at(None, validate(Config, stated, where or subject or SUBJECT)), text
+
+
+def read_settings(path: Path | None) -> dict[str, Any]:
+    """The auditor's settings of a file; none where there is none. Raises UserError for another file."""
+    settings: Any = {} if path is None else read_yaml(path)
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} holds no keys", hint="such as attacks, policy or seed")
+    return settings
 
 
 @contextmanager

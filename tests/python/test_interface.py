@@ -127,3 +127,19 @@ def test_examples_in_docstrings_hold() -> None:
 
     outcome = doctest.testmod(privacy)
     assert outcome.attempted and not outcome.failed
+
+
+def test_an_inbox_is_taken_in_checked_and_audited(tmp_path: Path) -> None:
+    inbox = Path(__file__).parents[1] / "audit/importing/flower/inbox"
+    taken = fa.load_inbox(
+        inbox, out=tmp_path / "run", attacks=["example_numbers"], variants=[], report={"formats": ["json"]}
+    )
+    assert "holds" in {c.status for c in taken.checks} and "<table>" in taken._repr_html_()
+    assert taken.imported.messages > 0 and str(taken.imported.messages) in repr(taken)
+    audited = taken.run(workers=0)
+    assert audited.verdict in ("not_ready", "cannot_tell") and "example_numbers" in {
+        f.id for f in audited.findings
+    }
+    with pytest.raises(fa.UserError, match="no"):
+        fa.load_inbox(tmp_path / "nothing", out=tmp_path / "other")
+    assert not (tmp_path / "other" / "config.yaml").exists()
