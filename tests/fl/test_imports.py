@@ -25,6 +25,7 @@ ALLOWED = {
         "fedaudit.fl.runtime.eager",
         "fedaudit.fl.runtime.errors",
         "fedaudit.fl.runtime.plugin",
+        "fedaudit.fl.runtime.settings",
         "fedaudit.fl.runtime.streams",
     ),
     "audit": ("fedaudit.fl", "fedaudit.attacks", "fedaudit.reports"),
