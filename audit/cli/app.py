@@ -4,6 +4,9 @@ import contextlib
 import functools
 import inspect
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -60,7 +63,29 @@ READERS: set[str] = set()  # commands that may open what others wrote, such as "
 
 def say(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Print; nothing in it can move the cursor, colour the terminal or turn the direction of writing."""
-    typer.echo(visible(text) + end, err=err, nl=False)
+    safe = visible(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        safe = fold(safe, shutil.get_terminal_size().columns)
+    typer.echo(safe + end, err=err, nl=False)
+
+
+def fold(text: str, columns: int) -> str:
+    """Long lines broken between words, their rest indented; a command, which is copied, stays whole."""
+    rows = []
+    for row in text.split("\n"):
+        if len(row) <= columns or row.lstrip().startswith(("next: ", "fedaudit ")):
+            rows.append(row)
+            continue
+        indent = " " * (len(row) - len(row.lstrip()))
+        rows += textwrap.wrap(
+            row.strip(),
+            columns,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(rows)
 
 
 def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., None]:

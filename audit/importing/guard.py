@@ -137,7 +137,7 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         copied, in_rows = ({i for pair in found for i in pair[k]} for k in (0, 1))
         if copied:
             text = f"{fmt.plural(len(copied), 'example')} can be read from {a.kind}"
-            if copied <= in_rows:
+            if copied <= in_rows and a.kind in UPDATES:
                 text += (
                     ", in rows of a layer that reads examples as they are; training on few of them makes such "
                     "rows, whatever the code intends"

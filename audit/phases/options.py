@@ -65,7 +65,10 @@ def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
 
 
 def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
-    """Protections against what a run's attacks demonstrated, those first that answer most."""
+    """Protections against what a run's attacks demonstrated, those first that answer most.
+
+    Recorded messages pass through any in moments, so every one is tried that can act on them.
+    """
     case = open_case(run, config)
     leaks = _list_leaks(run, config, case)
     norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
@@ -75,7 +78,8 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
         answered = [
             leak
             for leak in leaks
-            if leak.aim in cls.answers and _propose(cls, case.data, leak.kinds, norms) is not None
+            if (leak.aim in cls.answers or not case.simulated)
+            and _propose(cls, case.data, leak.kinds, norms) is not None
         ]
         kinds = tuple(dict.fromkeys(k for leak in answered for k in leak.kinds))
         settings = _propose(cls, case.data, kinds, norms) if kinds else None

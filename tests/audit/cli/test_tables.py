@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from fedaudit.audit.cli.app import fold
 from fedaudit.audit.cli.show import print_table
 
 WORDS = (
@@ -63,3 +64,10 @@ def test_a_narrow_table_stays_a_table(
 ) -> None:
     lines = printed(["name", "what"], [["one", "two words"]], 80, monkeypatch, capsys)
     assert [line.split() for line in lines] == [["name", "what"], ["one", "two", "words"]]
+
+
+def test_long_sentences_are_broken_between_words_and_commands_stay_whole() -> None:
+    text = "  open: " + " ".join(["clients-not-recorded"] * 9) + "\nnext: fedaudit run " + "x" * 90
+    rows = fold(text, 40).split("\n")
+    assert all(len(row) <= 40 for row in rows[:-1]) and rows[-1].endswith("x" * 90) and len(rows) == 10 - 4 + 4
+    assert all(row.startswith("    c") for row in rows[1:-1]) and fold("short", 40) == "short"

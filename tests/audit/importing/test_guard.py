@@ -106,6 +106,12 @@ def test_what_should_not_leave_is_named(name: str, tmp_path: Path) -> None:
     assert "examples" not in {a.check for a in of_others}  # it is the image that is found, not the place
 
 
+def test_rows_that_no_training_makes_are_not_excused(tmp_path: Path) -> None:
+    rows = PART[0][:2].reshape(2, -1)
+    alarms = check_outgoing(outgoing(tmp_path, {"proxies": {"classes": PART[1][:2], "rows": rows}}), OWN)
+    assert alarms and "rows of a layer" not in alarms[0].text
+
+
 NOISES: dict[str, tuple[Callable[[State], State], bool]] = {
     "none": (lambda s: s, True),
     "a tenth": (lambda s: secret(s, STD / 10), True),

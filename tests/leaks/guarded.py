@@ -1,0 +1,57 @@
+"""Planted leaks at the guard of a site: what `fedaudit tools guard` says of each before it leaves.
+
+Every upload of a leaking federation, and of the honest one beside it, is checked as its site would check it.
+"""
+
+import tempfile
+from pathlib import Path
+
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing.guard import Alarm, Outgoing, check_outgoing
+from fedaudit.audit.phases.plan import execute
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import read
+from tests.leaks.runs import LEAKS, config
+
+UNSEEN = {  # leak -> why a guard cannot name it: what no site can see alone, or what nobody holds against it
+    "image in low bits": "the last bits of weights are as random as others",
+    "image in signs of zeros": "signs of zeros: one bit a pixel",
+    "image over rounds": "eight pixels a message",
+    "one step on one image": "members are an audit's question",
+    "features of one image": "features of one image are those of some image",
+    "outputs on one image": "outputs on one image are outputs",
+    "generators of four images": "a generator's images are an audit's question",
+    "memorising generators": "a generator's images are an audit's question",
+    "memorising models": "members are an audit's question",
+    "buffers of one image": "statistics of a site of one image are those of its data",
+    "clients of one class": "classes are an audit's question",
+    "label in a loss": "a loss is any number",
+    "label as a cluster": "a cluster is any number",
+    "counts by order": "an order of classes is as good as another",
+    "sums that differ by one": "what sums tell is seen by no site alone",
+    "image in buffers": "pixels in an order that only the reader knows",
+    "control of one image": "a gradient of one example is one of some batch",
+}
+
+
+def check_all(name: str, honest: bool = False) -> tuple[list[Alarm], int]:
+    """Alarms about the uploads of all clients in all rounds, and how many uploads there were."""
+    with tempfile.TemporaryDirectory() as folder:
+        run, settings = RunDir.create(Path(folder) / "run"), config(LEAKS[name], honest, 0.1)
+        execute(run, settings, ("simulate",), lambda *_: None, skip_finished=True)
+        case, sent = open_case(run, settings), list(read(run.artifacts))
+    models = {a.round: a.payload for a in sent if a.kind == Kind.GLOBAL_MODEL and a.channel == Channel.DOWNLINK}
+    uploads: dict[tuple[int, int], list[Artifact]] = {}
+    for a in sent:
+        if a.channel in (Channel.UPLINK, Channel.RELAY) and a.sender.index is not None:
+            uploads.setdefault((a.round, a.sender.index), []).append(a)
+    alarms = []
+    for (t, k), parts in uploads.items():
+        rows = case.examples.parts[k]
+        own = Arrays(x=case.data.train.x[rows], y=case.data.train.y[rows])
+        line = {"sender": f"client/{k}", "round": t, "sha256": ""}
+        alarms += check_outgoing(Outgoing(line=line, parts=parts, received=models.get(t, {})), own)
+    return alarms, len(uploads)
