@@ -68,6 +68,18 @@ def test_an_action_with_a_name_is_recorded_as_training(hook: Hook, tmp_path: Pat
     assert rounds(lines, "uplink") == [0, 0, 1, 1] and not [x for x in lines if "error" in x]
 
 
+def test_of_several_records_one_is_the_model_and_the_others_kinds_of_the_apps_own(
+    hook: Hook, tmp_path: Path
+) -> None:
+    sent = message("train", 5, config={"server-round": 1})
+    array = sent.content.array_records["a"]
+    sent.content.array_records = {"arrays": array, "optimizer": array, "my-state": array}
+    lines = record(hook, tmp_path, [[sent]])
+    kinds = {x["channel"]: set(x["kinds"]) for x in lines if "message" in x}
+    assert kinds["uplink"] == {"local_model", "client:optimizer", "client:my_state", "num_examples"}
+    assert kinds["downlink"] == {"global_model", "clients:optimizer", "clients:my_state"}
+
+
 def test_rounds_of_numpy_clients_are_those_of_their_messages_groups(hook: Hook, tmp_path: Path) -> None:
     sent = [[message("train", k, group=str(t), value=t)] for t in (1, 2, 3) for k in (5, 6)]
     lines = record(hook, tmp_path, sent)

@@ -1,0 +1,96 @@
+"""The hook for NVFlare, with a stand-in for its classes: SCAFFOLD's controls, and models sent to be evaluated."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.audit.importing.recorders.files import source
+
+WEIGHTS = {"w": np.ones(3, np.float32)}
+RESULT, TASK = "result", "data"
+
+
+class Dxo(SimpleNamespace):
+    """An exchange object."""
+
+    def get_meta_prop(self, name: str, default: Any = None) -> Any:
+        return self.meta.get(name, default)
+
+    def get_filter_history(self) -> list[str]:
+        return []
+
+
+def weights(kind: str = "WEIGHTS", **meta: Any) -> Dxo:
+    return Dxo(data_kind=kind, data=WEIGHTS, meta=meta)
+
+
+@pytest.fixture
+def tap(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class Tap of what `fedaudit tools recorder nvflare` writes."""
+    names = {"WEIGHTS": "WEIGHTS", "WEIGHT_DIFF": "WEIGHT_DIFF", "COLLECTION": "COLLECTION"}
+    contents: dict[str, dict[str, Any]] = {
+        "dxo": {
+            "DXO": Dxo,
+            "DataKind": SimpleNamespace(**names),
+            "MetaKey": SimpleNamespace(NUM_STEPS_CURRENT_ROUND="steps", CURRENT_ROUND="round"),
+            "from_shareable": lambda shareable: shareable.dxo,
+        },
+        "filter": {
+            "Filter": type("Filter", (), {"get_prop": lambda self, _: self.chain}),
+            "FilterChainType": SimpleNamespace(TASK_RESULT_CHAIN=RESULT),
+            "FilterContextKey": SimpleNamespace(CHAIN_TYPE="chain"),
+        },
+        "fl_constant": {"FLContextKey": SimpleNamespace(TASK_NAME="task")},
+    }
+    for name in ("nvflare", "nvflare.apis"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name, values in contents.items():
+        module = ModuleType(name)
+        vars(module).update(values)
+        monkeypatch.setitem(sys.modules, f"nvflare.apis.{name}", module)
+    found: dict[str, Any] = {"__name__": "fedaudit_recorder"}
+    exec(compile(source("nvflare"), "fedaudit_recorder.py", "exec"), found)
+    return found["Tap"]
+
+
+def record(tap: Any, folder: Path, chain: str, dxo: Dxo, task: str = "train") -> list[set[str]]:
+    """Kinds of each message that one exchange left."""
+    peer = SimpleNamespace(get_identity_name=lambda: "site-1")
+    context = SimpleNamespace(
+        get_identity_name=lambda: "server",
+        get_prop={"task": task, "current_round": 0}.get,
+        get_peer_context=lambda: peer,
+    )
+    one = tap(str(folder))
+    one.chain = chain
+    one.process(SimpleNamespace(dxo=dxo, get_return_code=lambda: "OK", get_header=lambda _: None), context)
+    path = folder / "manifest.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    assert not [x for x in lines if "error" in x]
+    return [set(x["kinds"]) for x in lines if "message" in x]
+
+
+def test_controls_in_a_models_metadata_are_kinds_of_their_own(tap: Any, tmp_path: Path) -> None:
+    up = weights(steps=4, scaffold_c_diff=WEIGHTS)
+    assert record(tap, tmp_path / "a", RESULT, up) == [{"local_model", "num_steps", "control_delta"}]
+    down = weights(scaffold_c_global=WEIGHTS, scaffold_c_diff=WEIGHTS)
+    kinds = {"global_model", "control_global", "clients:scaffold_c_diff"}  # the mean of clients' changes
+    assert record(tap, tmp_path / "b", TASK, down) == [kinds]
+
+
+def test_controls_in_a_collection_are_not_part_of_the_model(tap: Any, tmp_path: Path) -> None:
+    parts = {"__model_weights__": weights("WEIGHT_DIFF"), "scaffold_c_diff": weights("WEIGHT_DIFF")}
+    up = Dxo(data_kind="COLLECTION", data=parts, meta={})
+    assert record(tap, tmp_path, RESULT, up) == [{"model_delta", "control_delta"}]
+    line = json.loads((tmp_path / "manifest.jsonl").read_text().splitlines()[-1])
+    assert (tmp_path / f"{line['message']}.safetensors").read_bytes().count(b"model_delta/w") == 1
+
+
+def test_models_that_others_evaluate_are_not_recorded_as_training(tap: Any, tmp_path: Path) -> None:
+    assert record(tap, tmp_path / "a", TASK, weights(), "validate") == []
+    assert record(tap, tmp_path / "b", RESULT, weights(), "submit_model") == []
