@@ -1,4 +1,4 @@
-"""Planted leaks at the guard of a site: what `fedaudit tools guard` says of each before it leaves.
+"""Planted leaks at a site's guard: what it says of each before it leaves; python -m tests.leaks --guard prints it.
 
 Every upload of a leaking federation, and of the honest one beside it, is checked as its site would check it.
 """
@@ -25,12 +25,10 @@ UNSEEN = {  # leak -> why a guard cannot name it: what no site can see alone, or
     "outputs on one image": "outputs on one image are outputs",
     "generators of four images": "a generator's images are an audit's question",
     "memorising generators": "a generator's images are an audit's question",
-    "memorising models": "members are an audit's question",
     "buffers of one image": "statistics of a site of one image are those of its data",
     "clients of one class": "classes are an audit's question",
     "label in a loss": "a loss is any number",
     "label as a cluster": "a cluster is any number",
-    "counts by order": "an order of classes is as good as another",
     "sums that differ by one": "what sums tell is seen by no site alone",
     "image in buffers": "pixels in an order that only the reader knows",
     "control of one image": "a gradient of one example is one of some batch",

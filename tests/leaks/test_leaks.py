@@ -8,6 +8,7 @@ from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.wire.protection import Message
+from tests.leaks.guarded import UNSEEN, check_all
 from tests.leaks.runs import LEAKS, config, found
 
 
@@ -61,6 +62,12 @@ def test_the_second_book_leaks_too() -> None:
     direction = sent("control of one image")[0][Kind.CONTROL_DELTA]["fc.weight"]
     values = torch.linalg.svdvals(direction)
     assert values[0] > 1e-4 and values[1] < 1e-5 * values[0]  # of one example: an outer product
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(LEAKS.keys() - UNSEEN.keys()))
+def test_a_guard_names_what_a_site_can_see(name: str) -> None:
+    assert check_all(name)[0]
 
 
 @pytest.mark.nightly

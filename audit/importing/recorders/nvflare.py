@@ -67,7 +67,7 @@ class Tap(Filter):  # type: ignore[misc]
         said = shareable.get_header("current_round")  # a model's own metadata may be those of the round before
         round = fl_ctx.get_prop("current_round")
         up = self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN
-        if fl_ctx.get_prop(FLContextKey.TASK_NAME) in UNTRAINED and not self.guard:  # which asks of all that leaves
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) in UNTRAINED and not self.guard:  # it asks of all
             return False
         for prefix, dxo in parts(from_shareable(shareable)):
             for name in CONTROLS.keys() & dxo.meta.keys():
