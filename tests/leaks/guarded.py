@@ -1,4 +1,4 @@
-"""Planted leaks at a site's guard: what it says of each before it leaves; python -m tests.leaks --guard prints it.
+"""Planted leaks at a site's guard: what it says of each; python -m tests.leaks --guard prints it.
 
 Every upload of a leaking federation, and of the honest one beside it, is checked as its site would check it.
 """
