@@ -35,5 +35,5 @@ status=0
 env -u PYTHONPATH flwr run . --stream \
   --federation-config "num-supernodes=$nodes client-resources-num-cpus=1 init-args-num-cpus=2" \
   --run-config "nodes=$nodes $*" 2>&1 | tee "$work/log" || status=$?
-if grep -q "Simulation Runtime crashed" "$work/log"; then exit 4; fi
+if grep -qE "Simulation Runtime crashed|Failed to start local SuperLink" "$work/log"; then exit 4; fi
 exit $status

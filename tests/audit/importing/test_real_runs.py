@@ -33,7 +33,7 @@ def run_example(framework: str, command: list[str], work: Path) -> None:
     env = os.environ | {"FEDAUDIT": str(Path(sys.executable).with_name("fedaudit")), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode == 4:
-        pytest.skip("Flower's simulation did not start: Ray waits 30 seconds, and the machine is busy")
+        pytest.skip("Flower's simulation did not start within its 30 seconds: the machine is busy")
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
