@@ -191,9 +191,9 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def read(
-    folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] = tuple(Kind)
+    folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] | None = None
 ) -> list[Artifact]:
-    """The recorded artifacts of these kinds whose manifest line is `wanted`, with hashes and shapes checked.
+    """The recorded artifacts of these kinds, or of all, whose manifest line is `wanted`, with hashes and shapes checked.
 
     No more than one message is in memory besides what is returned.
 
@@ -204,7 +204,7 @@ def read(
     names: set[str] = set()
     for line in manifest(folder):
         if "message" in line and wanted(line):
-            artifacts += [a for a in read_message(folder, line) if a.kind in kinds]
+            artifacts += [a for a in read_message(folder, line) if kinds is None or a.kind in kinds]
             if line["message"] in names:
                 raise UserError(
                     f"{folder / MANIFEST} lists message {line['message']!r} twice",

@@ -32,6 +32,16 @@ LOG = logging.getLogger("fedaudit.recorder")
 Arrays = Mapping[str, Any]
 
 
+def _store(value: Any) -> np.ndarray[Any, Any]:
+    """An array as an import takes it: complex numbers as pairs, short floats as float32, long ones as float64."""
+    array = np.asarray(value, order="C")  # safetensors would scramble a transposed array
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], axis=-1)
+    if array.dtype.name.startswith(("bfloat", "float8")):
+        return array.astype(np.float32)
+    return array.astype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array
+
+
 class Inbox:
     """One folder of recorded messages. `recorder` says in the manifest what wrote it."""
 
@@ -111,11 +121,7 @@ class Inbox:
         receivers: Sequence[str],
         more: Mapping[str, Any],
     ) -> bool:
-        arrays = {
-            f"{kind}/{name}": np.asarray(value, order="C")  # safetensors would scramble a transposed array
-            for kind, part in kinds.items()
-            for name, value in part.items()
-        }
+        arrays = {f"{kind}/{name}": _store(value) for kind, part in kinds.items() for name, value in part.items()}
         objects = [name for name, array in arrays.items() if array.dtype.hasobject]
         if not arrays or objects:
             raise ValueError(f"{objects[0]} holds Python objects" if objects else "it holds no arrays")

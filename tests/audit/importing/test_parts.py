@@ -13,6 +13,8 @@ from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import first_subject
 from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.recorders.plain import Inbox
+from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import Traffic
 from fedaudit.audit.phases.import_inbox import bring
@@ -124,3 +126,19 @@ def test_a_network_whose_parts_are_called_features_and_head_is_called_with_other
     runner = Runner(adapt(Named()), data)
     zero = {n: torch.zeros_like(p) for n, p in runner.named_parameters()}
     assert len(zero) == 6 and not functional_call(runner, zero, (torch.ones(2, 1, 8, 8),)).any()
+
+
+def test_a_recorder_stores_types_that_an_import_takes(tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    odd = {"pairs": x + 1j * x, "long": x.astype(np.longdouble), "turned": x.T[::2], "swapped": x.astype(">f4")}
+    inbox = Inbox(tmp_path)
+    inbox.message(
+        0, "uplink", inbox.client("a"), ["server"], {"client:odd": odd | {"none": x[:0], "one": x[0, 0]}}
+    )
+    assert not inbox.message(
+        0, "uplink", inbox.client("b"), ["server"], {"client:odd": {"words": np.array(["a"])}}
+    )
+    (found,) = [a for a in read(tmp_path) if a.kind.open]
+    assert Survey.of(tmp_path).errors and found.payload["pairs"].shape == (2, 3, 2)
+    assert found.payload["long"].dtype == np.float64 and np.array_equal(found.payload["turned"], x.T[::2])
+    assert np.array_equal(found.payload["swapped"], x) and found.payload["one"].shape == ()
