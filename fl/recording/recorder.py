@@ -193,7 +193,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 def read(
     folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] | None = None
 ) -> list[Artifact]:
-    """The recorded artifacts of these kinds, or of all, whose manifest line is `wanted`, with hashes and shapes checked.
+    """The recorded artifacts of these kinds, or of all, whose line is `wanted`, with hashes and shapes checked.
 
     No more than one message is in memory besides what is returned.
 
