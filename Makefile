@@ -40,9 +40,9 @@ check: $(DONE)  ## ruff, formatting and types
 	$(RUN)/mypy
 
 # npm brings Chromium, a driver and axe-core; nothing of them is part of the project.
-browser: $(DONE)  ## the HTML report in a headless Chromium, with axe-core, from npm: SCREENSHOTS=folder
+browser: $(DONE)  ## the HTML report, and the site where it is built, in a headless Chromium, with axe-core, from npm: SCREENSHOTS=folder
 	npm install --silent --no-fund --no-audit --prefix .browser axe-core@4 puppeteer-core@24 @sparticuz/chromium@147
-	$(RUN)/python -m pytest -rs tests/reports/test_browser.py
+	$(RUN)/python -m pytest -rs tests/reports/test_browser.py tests/test_site.py
 
 # The pages come from our code, the site from mkdocs, whose environment has nothing of ours.
 docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site: site/index.html

@@ -149,6 +149,13 @@ def find_python_faults(code: str) -> list[str]:
                 signature.bind(*node.args, **{k.arg: k.value for k in node.keywords if k.arg})
             except TypeError as error:
                 faults.append(f"{ast.unparse(node.func)}: {error}")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fedaudit":  # a notebook's own, for commands
+            words = [
+                a.value if isinstance(a, ast.Constant) else "X"
+                for a in node.args
+                if not isinstance(a, ast.Starred)
+            ]
+            faults += [fault for fault in [find_fault(f"fedaudit {' '.join(map(str, words))}")] if fault]
         if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "fedaudit":
             module = importlib.import_module(str(node.module))
             faults += [f"{node.module} has no {a.name}" for a in node.names if not hasattr(module, a.name)]
@@ -193,6 +200,7 @@ def test_the_cells_of_a_notebook_run_in_order(
 def test_code_that_names_nothing_is_seen() -> None:
     assert find_python_faults("fa.run('quickstart', outt='x')") and find_python_faults("fa.ran('quickstart')")
     assert find_python_faults("from fedaudit.fl.method import Nothing")
+    assert find_python_faults("fedaudit('doctor', inbox)") and not find_python_faults("fedaudit('check', run)")
     assert find_python_faults("audit.verdikt") and not find_python_faults("audit.verdict.why")
 
 
