@@ -250,6 +250,11 @@ class ClientSide(Plugin):
         return received
 
 
+def is_stackable(method: type[Plugin]) -> bool:
+    """Whether its clients can train as one batch on an accelerator: they train as all do."""
+    return issubclass(method, ClientSide) and method.train is ClientSide.train
+
+
 class RoundMethod(ServerSide, ClientSide, Method):
     """A method of rounds: the loop that calls its server's side and its clients'.
 

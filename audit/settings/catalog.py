@@ -135,15 +135,22 @@ def _entry(name: str, cls: type[Any]) -> Entry:
         title=str(getattr(card, "title", "") or cls.__name__),
         source=str(source),
         text=first.partition(": ")[2] or first,
-        more=_more(card),
+        more=_more(card, cls),
     )
 
 
-def _more(card: Any) -> dict[str, str]:
-    """What a method sends and receives; from where an attack works, with what, and what it needs."""
+def _more(card: Any, cls: type[Any]) -> dict[str, str]:
+    """What a method sends and receives, and how its clients train on an accelerator.
+
+    Of an attack from where it works, with what, and what it needs.
+    """
     if hasattr(card, "uplink"):
+        from fedaudit.fl.method import is_stackable  # which loads torch
+
         sent = {"sends": card.uplink, "receives": card.downlink}
-        return {name: ", ".join(kinds) or "nothing" for name, kinds in sent.items()}
+        trains = "clients side by side" if is_stackable(cls) else "clients one by one"
+        said = {name: ", ".join(kinds) or "nothing" for name, kinds in sent.items()}
+        return said | {"on an accelerator": trains}
     if hasattr(card, "threat"):
         threat, knows = card.threat, ", ".join(sorted(card.threat.knows)).replace("_", " ")
         adversary = f"{threat.position}, {threat.conduct}".replace("_", " ")

@@ -5,12 +5,14 @@ of the host; stacking K clients launches once for all K. On a CPU the opposite h
 many clients fall out of cache), so there the pool is used; the code is the same and tests run it on
 the CPU against the serial loop.
 
-Clients are stacked when they hold equally many examples, because their batches then have equal
-shapes; statistics of normalisation are stacked like weights. Others, methods with a train() of their own, and
-DP-SGD are trained one by one.
+Clients hold unequally many examples, so their last batches differ: each step takes as many clients as
+possible whose next batches are of one size. Statistics of normalisation are stacked like weights.
+Methods with a train() of their own, constants whose shapes differ, compromised clients and DP-SGD are
+trained one by one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -18,22 +20,26 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.execution.site import Site
-from fedaudit.fl.method import ClientSide
+from fedaudit.fl.method import is_stackable
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.workers import Workers
-from fedaudit.fl.training.local import Handle, Params, Trained, crop_flip, stepper
+from fedaudit.fl.training.local import Handle, Params, Trained, crop_flip
+
+WIDTH = 32  # clients of a stack, at most
+COPIES = 8  # of the weights: their gradients, the optimiser's, and what a step holds besides
+SHARE = 0.5  # of the free memory that a stack may take
 
 
 class Batched(Workers):
-    """One site in this process that trains up to `width` clients at a time."""
+    """One site in this process that trains up to `width` clients at a time; as memory allows by default."""
 
     count = 1
 
-    def __init__(self, make_site: Callable[[], Site], width: int = 32) -> None:
+    def __init__(self, make_site: Callable[[], Site], width: int | None = None) -> None:
         super().__init__()
         self._site, self._width = make_site(), width
 
@@ -41,28 +47,54 @@ class Batched(Workers):
         getattr(self._site, name)(*args)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
-        stacks = type(self._site.method).train is ClientSide.train and not self._site.private
-        if name != "train" or not stacks:
+        if name != "train" or not is_stackable(type(self._site.method)) or self._site.private:
             yield from map(getattr(self._site, name), items)
             return
-        # neighbours of equal size are stacked; order is kept
-        sized = ((len(self._site.holdings.parts[job[0]]), job) for job in items)
         bad = self._site.compromise.clients
-        for (_, alone), group in groupby(sized, key=lambda pair: (pair[0], pair[1][0] in bad)):
-            jobs = [job for _, job in group]
+        for alone, group in groupby(items, key=lambda job: job[0] in bad):
+            jobs = list(group)  # order is kept
             if alone:  # a compromised client trains in its own way
                 yield from map(self._site.train, jobs)
                 continue
+            self._width = self._width or _plan_here(self._site)
             for start in range(0, len(jobs), self._width):
                 yield from train_together(self._site, jobs[start : start + self._width])
 
 
+def plan_width(weights: int, activations: int, free: int) -> int:
+    """Clients of a stack, of so many numbers of a network and of what it makes of a batch, in `free` bytes."""
+    each = 4 * (COPIES * weights + 3 * activations)
+    return max(1, min(WIDTH, int(SHARE * free) // max(1, each)))
+
+
+def _plan_here(site: Site) -> int:
+    if torch.device(site.device).type != "cuda":
+        return WIDTH
+    free, _ = torch.cuda.mem_get_info(site.device)
+    made: list[int] = []
+    hooks = [m.register_forward_hook(lambda *x: made.append(_count(x[2]))) for m in site.net.modules()]
+    x, _ = site.examples(site.data.train, range(min(2, len(site.data.train))))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            site.net.eval()(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    each = sum(made) * site.method.config.batch_size // max(1, len(x))
+    return plan_width(sum(p.numel() for p in site.net.parameters()), each, free)
+
+
+def _count(out: Any) -> int:
+    return out.numel() if isinstance(out, Tensor) else 0
+
+
 def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
-    """Clients of equal size, side by side; the same draws and steps as one by one."""
+    """Clients side by side; the same draws and steps as one by one."""
     method, clients = site.method, [site.client(job) for job in jobs]
     consts = [method.compute_constants(c) for c in clients]
     rates = {method.config.lr_decay**c.round for c in clients}  # asynchronous rounds may differ
-    if len(clients) == 1 or len(rates) > 1:
+    shapes = {tuple(tuple(leaf.shape) for leaf in tree_flatten(const)[0]) for const in consts}
+    if len(clients) == 1 or len(rates) > 1 or len(shapes) > 1:
         return [method.finish(c, c.train(method, const)) for c, const in zip(clients, consts, strict=True)]
     const = tree_map(lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:])
     trained = _train(site, clients, const)
@@ -82,8 +114,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     )
     anchor = {k: v.clone() for k, v in params.items()}
     rate = config.lr * config.lr_decay ** clients[0].round
-    optimiser = stepper(config, list(params.values()), rate)  # elementwise: one for all clients of a stack
-    losses: list[Tensor] = []
+    optimiser = _Stepper(config, params, rate, torch.zeros(len(clients), device=site.device))
 
     def loss(p: Params, b: Params, x: Tensor, y: Tensor, c: Any) -> tuple[Tensor, Params]:
         own = {k: v.clone() for k, v in b.items()}  # which the network changes in place
@@ -91,32 +122,113 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
 
     step = vmap(grad_and_value(loss, has_aux=True), randomness="different")
     correct = vmap(method.correct)
-    orders = [c.generator("batches") for c in clients]
-    x, y = torch.stack([c.x for c in clients]), torch.stack([c.y for c in clients])
-    rows, steps = torch.arange(len(clients), device=x.device)[:, None], 0
-    for _ in range(method.count_epochs(x.shape[1])):
-        losses = []
-        permutation = torch.stack([torch.randperm(x.shape[1], generator=g) for g in orders])
-        for batch in torch.split(permutation.to(x.device), config.batch_size, dim=1):
-            xb = x[rows, batch]
-            if clients[0].augment == "crop_flip":
-                xb = torch.stack([crop_flip(b, g) for b, g in zip(xb, orders, strict=True)])
-            grads, (values, buffers) = step(params, buffers, xb, y[rows, batch], const)
-            if config.grad_clip > 0:
-                grads = vmap(partial(_clip, config.grad_clip))(grads)
-            grads = correct(grads, params, anchor, const)
-            for k, p in params.items():
-                p.grad = grads[k].detach()
-            optimiser.step()
-            for k, moved in method.after_step(params, const, rate).items():
-                params[k].copy_(moved)
-            steps += 1
-            losses.append(values.detach())
-    means = torch.stack(losses).mean(0).tolist() if losses else [0.0] * len(clients)
+    queues = [_Queue(c, method.count_epochs(len(c.y)), config.batch_size) for c in clients]
+    x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
+    offsets = torch.tensor([0, *(len(c.y) for c in clients)]).cumsum(0)
+    sums = torch.zeros(len(clients), device=x.device)
+    while rows := _choose_rows(queues):
+        here = torch.tensor(rows)
+        index = (torch.stack([queues[i].next for i in rows]) + offsets[here, None]).to(x.device)
+        here, xb = here.to(x.device), x[index]
+        if clients[0].augment == "crop_flip":
+            xb = torch.stack([crop_flip(b, queues[i].order) for b, i in zip(xb, rows, strict=True)])
+        own, statistics, first, own_const = _take_rows([params, buffers, anchor, const], here, len(clients))
+        grads, (values, moved) = step(own, statistics, xb, y[index], own_const)
+        if config.grad_clip > 0:
+            grads = vmap(partial(_clip, config.grad_clip))(grads)
+        grads = correct(grads, own, first, own_const)
+        own = optimiser.step(own, {k: g.detach() for k, g in grads.items()}, here)
+        own |= method.after_step(own, own_const, rate)
+        for whole, some in ((params, own), (buffers, moved)):
+            for k, v in some.items():
+                whole[k][here] = v.detach()
+        last = torch.tensor([queues[i].is_last for i in rows]).to(x.device)
+        sums[here] += values.detach() * last
+        for i in rows:
+            queues[i].advance()
     return [
-        Trained({k: _take_row({**params, **buffers}, fixed, k, i) for k in net.state_dict()}, steps, mean)
-        for i, mean in enumerate(means)
+        Trained(
+            {k: _take_row({**params, **buffers}, fixed, k, i) for k in net.state_dict()}, q.steps, total / q.lasts
+        )
+        for i, (q, total) in enumerate(zip(queues, sums.tolist(), strict=True))
     ]
+
+
+class _Queue:
+    """The batches of one client, drawn as it comes to them."""
+
+    def __init__(self, client: Client, epochs: int, size: int) -> None:
+        self.order, self._count, self._epochs, self._size = (
+            client.generator("batches"),
+            len(client.y),
+            epochs,
+            size,
+        )
+        self._left: list[Tensor] = []
+        self.steps, self.lasts = -1, 1  # taken, and those of the last epoch
+        self.next = torch.zeros(0, dtype=torch.int64)
+        self.advance()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next batch is of the last epoch."""
+        return self._epochs == 0
+
+    def advance(self) -> None:
+        """To the next batch; an empty one after the last."""
+        self.steps += 1
+        if not self._left and self._epochs and self._count:
+            self._epochs -= 1
+            permutation = torch.randperm(self._count, generator=self.order)
+            self._left = list(torch.split(permutation, self._size))[::-1]
+            self.lasts = len(self._left)
+        self.next = self._left.pop() if self._left else self.next[:0]
+
+
+def _choose_rows(queues: Sequence[_Queue]) -> list[int]:
+    """The clients of the next step: the most whose next batches are of one size; of equals the largest batch."""
+    sizes = Counter(len(q.next) for q in queues if len(q.next))
+    if not sizes:
+        return []
+    size = max(sizes, key=lambda n: (sizes[n], n))
+    return [i for i, q in enumerate(queues) if len(q.next) == size]
+
+
+class _Stepper:
+    """torch's optimisers, as stepper() makes them, on rows of stacked weights, each with steps of its own."""
+
+    def __init__(self, config: Any, params: Params, rate: float, steps: Tensor) -> None:
+        self._kind, self._rate = getattr(config, "optimiser", "sgd"), rate
+        self._decay, self._momentum = config.weight_decay, config.momentum
+        slots = 2 if self._kind != "sgd" else int(bool(config.momentum))
+        self._state = {k: [torch.zeros_like(p) for _ in range(slots)] for k, p in params.items()}
+        self._steps = steps  # that each row has taken
+
+    def step(self, params: Params, grads: Params, rows: Tensor) -> Params:
+        """The weights of these rows after a step."""
+        self._steps[rows] += 1
+        return {k: self._move(k, p, grads[k], rows) for k, p in params.items()}
+
+    def _move(self, name: str, p: Tensor, g: Tensor, rows: Tensor) -> Tensor:
+        if self._kind == "adamw":
+            p = p * (1 - self._rate * self._decay)
+        elif self._decay:
+            g = g + self._decay * p
+        if self._kind == "sgd":
+            if self._momentum:
+                (velocity,) = self._state[name]
+                g = velocity[rows] = self._momentum * velocity[rows] + g
+            return p - self._rate * g
+        mean, square = self._state[name]
+        mean[rows] = m = 0.9 * mean[rows] + 0.1 * g
+        square[rows] = v = 0.999 * square[rows] + 0.001 * g.square()
+        count = self._steps[rows].reshape(-1, *[1] * (p.dim() - 1))
+        return p - self._rate / (1 - 0.9**count) * m / (v.sqrt() / (1 - 0.999**count).sqrt() + 1e-8)
+
+
+def _take_rows(trees: Any, rows: Tensor, of: int) -> Any:
+    """These rows of every tensor; all of them as they are."""
+    return trees if len(rows) == of else tree_map(lambda v: v[rows], trees)
 
 
 def _take_row(params: Params, fixed: State, name: str, i: int) -> Tensor:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.fl.method import ClientSide, Method
+from fedaudit.fl.execution.batched import plan_width
+from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
 from tests.accelerator import DEVICE, REAL, TOLERANCE, accelerator
 from tests.fl.test_all_methods import method
@@ -20,22 +21,22 @@ EVERY = [
 STACKED = [
     n
     for n in plugin.names("fedaudit.fl.methods")
-    if plugin.load("fedaudit.fl.methods", n, Method).train is ClientSide.train and n not in ("fjord", "heterofl")
+    if is_stackable(plugin.load("fedaudit.fl.methods", n, Method)) and n not in ("fjord", "heterofl")
 ]
 NORMALISED = [
     pytest.param(n, marks=() if n in ("fedmmd", "moon", "scaffold") else pytest.mark.nightly) for n in STACKED
 ]
 
 
-def world(name: str, workers: int | str, device: str = "cpu", make: Any = TinyNet) -> World:
-    """Two clients of one size, two of another, one without data."""
+def world(name: str, workers: int | str, device: str = "cpu", make: Any = TinyNet, **settings: Any) -> World:
+    """Clients of unequal size, one without data."""
     return run(
-        method(name, rounds=2),  # type: ignore[arg-type]
+        method(name, rounds=2, **settings),  # type: ignore[arg-type]
         workers=workers,
         device=device,
         make=make,
         d=data(n=100),
-        index=parts(data(n=80), sizes=(7, 7, 11, 0, 11), skew=False),
+        index=parts(data(n=80), sizes=(7, 20, 11, 0, 15), skew=False),
         script=[([0, 1, 2, 3, 4], [0, 1, 2, 4])],
     )
 
@@ -63,6 +64,28 @@ def test_a_method_agrees_with_the_processor(name: str) -> None:
 @pytest.mark.parametrize("name", NORMALISED)
 def test_a_stack_of_networks_that_normalise_by_the_batch_is_each_of_them(name: str) -> None:
     assert close(world(name, 0, make=Normalised), world(name, "batched", make=Normalised), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimiser": "adam", "weight_decay": 0.01, "lr": 0.01},
+        {"optimiser": "adamw", "weight_decay": 0.01, "lr": 0.01},
+        {"momentum": 0.5, "weight_decay": 0.01, "grad_clip": 0.5},
+    ],
+    ids=lambda s: s.get("optimiser", "sgd"),
+)
+def test_a_stack_of_clients_of_unequal_size_is_each_of_them_whatever_the_optimiser(settings: Any) -> None:
+    alone, stacked = (world("fedavg", w, local_epochs=2, **settings) for w in (0, "batched"))
+    assert close(alone, stacked, tolerance=1e-5)
+    for a, b in zip(alone.history, stacked.history, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], abs=1e-5)
+
+
+def test_a_stack_is_as_wide_as_free_memory_allows() -> None:
+    assert plan_width(80_000, 2_000_000, 2**36) == 32
+    assert plan_width(11_000_000, 250_000_000, 16 * 2**30) == 2  # a ResNet-18 with batches of 50
+    assert plan_width(11_000_000, 250_000_000, 2**20) == 1
 
 
 @pytest.mark.skipif(REAL, reason="CUDA refuses by itself")
