@@ -179,8 +179,12 @@ class SimulatedCase:
         federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
-        without = sum(not len(part) for part in self.examples.parts.values())
-        return drawn(self.availability, federation.clients, federation.empty_round, client, without)
+        return drawn(self.availability, federation.clients, federation.empty_round, client, self._without)
+
+    @cached_property
+    def _without(self) -> int:
+        """How many clients hold no example."""
+        return sum(not len(part) for part in self.population.parts)
 
     @property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
