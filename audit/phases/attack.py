@@ -70,10 +70,11 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
-    count = min(workers.processes(config.workers, case.device), len(attacks))
-    copies = count if count > 1 and is_copyable() else 0
+    count = workers.processes(config.workers, case.device)
+    copies = min(count, len(attacks)) if min(count, len(attacks)) > 1 and is_copyable() else 0
+    each = count // max(1, copies)  # processes that one attack may start
     progress("attack", 0, len(attacks))
-    bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0 if copies else count, copies)
+    bench = Bench(case, [a.card for a, _ in attacks], config.replay, each if each > 1 else 0, copies)
     ended = 0
 
     def carry_out(number: int, progress: Progress) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
     if copies:  # the longest first: none is left alone at the end for longer than it takes
         longest = sorted(range(len(attacks)), key=lambda i: -seconds[attacks[i][1]])
-        side_by_side(longest, count, carry_out, tell, end, copies=True)
+        side_by_side(longest, copies, carry_out, tell, end, copies=True)
     else:
         for number in range(len(attacks)):
             end(number, carry_out(number, progress))
