@@ -6,6 +6,10 @@ of the processor that draws there. Numbers are the processor's. It says nothing 
 or of what cuDNN lacks.
 """
 
+import functools
+import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,9 +24,7 @@ REAL = torch.cuda.is_available()
 DEVICE = "cuda" if REAL else "gpu"
 TOLERANCE = 1e-3 if REAL else 1e-4  # of weights after a few steps
 
-if not REAL:
-    _setup_privateuseone_for_python_backend("gpu")
-GPU, CPU = torch.device(DEVICE, 0), torch.device("cpu")
+CPU = torch.device("cpu")
 aten = torch.ops.aten
 MOVES = {aten.copy_.default, aten._to_copy.default}
 INDEXING = {  # CUDA takes indices of the processor
@@ -42,8 +44,30 @@ def accelerator() -> Iterator[None]:
     if REAL:
         yield
         return
+    if not hasattr(torch, "gpu"):  # for good: with a device torch's engine starts threads in this process
+        _setup_privateuseone_for_python_backend("gpu")
     with _Factories(), _Accelerator():
         yield
+
+
+def apart(test: Any) -> Any:
+    """A test in a copy of this process: nobody may fork beside the threads that torch starts for a device."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        child = os.fork()
+        if not child:
+            try:
+                test(*args, **kwargs)
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, "the copy of this process says why"
+
+    return run
 
 
 class OnDevice(torch.Tensor):
@@ -60,7 +84,7 @@ class OnDevice(torch.Tensor):
             strides=raw.stride(),
             storage_offset=raw.storage_offset(),
             dtype=raw.dtype,
-            device=GPU,
+            device=torch.device(DEVICE, 0),
         )
         made.raw = raw
         return made

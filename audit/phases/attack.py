@@ -71,7 +71,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
     count = workers.processes(config.workers, case.device)
-    copies = min(count, len(attacks)) if min(count, len(attacks)) > 1 and is_copyable() else 0
+    copies = min(count, len(attacks)) if case.device == "cpu" and is_copyable() else 0
+    copies = copies if copies > 1 else 0
     each = count // max(1, copies)  # processes that one attack may start
     progress("attack", 0, len(attacks))
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, each if each > 1 else 0, copies)

@@ -19,7 +19,7 @@ from fedaudit.audit.phases import attack as phase
 from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
-from tests.accelerator import DEVICE, REAL, accelerator
+from tests.accelerator import DEVICE, REAL, accelerator, apart
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
@@ -95,6 +95,7 @@ def difference(one: Any, other: Any) -> float:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ALONE)
+@apart
 def test_an_attack_agrees_with_the_processor(name: str) -> None:
     known = stage(name).knowledge
     with one_thread():
@@ -113,6 +114,7 @@ PHASES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("method", "attacks"), PHASES)
+@apart
 def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[str, ...]) -> None:
     case, config = federation(method)
     cards = [made(a).card for a in attacks]

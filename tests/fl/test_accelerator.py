@@ -9,7 +9,7 @@ from torch import nn
 from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
-from tests.accelerator import DEVICE, REAL, TOLERANCE, accelerator
+from tests.accelerator import DEVICE, REAL, TOLERANCE, accelerator, apart
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
 
@@ -55,6 +55,7 @@ class Normalised(TinyNet):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", EVERY)
+@apart
 def test_a_method_agrees_with_the_processor(name: str) -> None:
     with accelerator():
         there = world(name, "batched", DEVICE)
@@ -89,6 +90,7 @@ def test_a_stack_is_as_wide_as_free_memory_allows() -> None:
 
 
 @pytest.mark.skipif(REAL, reason="CUDA refuses by itself")
+@apart
 def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
     with accelerator():
         there = torch.ones(3).to(DEVICE)
