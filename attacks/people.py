@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.distributions import beta_sf
 
 END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
 SMALL = 5  # people of a group, below which a fact about it is one about them
@@ -85,5 +85,5 @@ def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) 
     if non_members < 1:
         raise ValueError(f"a threshold needs non-members, got {non_members}")
     ranks = np.arange(1, non_members + 1)
-    enough = scipy.stats.beta.sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
+    enough = beta_sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
     return int(ranks[enough][0])

@@ -16,6 +16,8 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, norm_isf
+
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -60,7 +62,7 @@ def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
     """
     if trials == 0:
         return 0.0, 1.0
-    z = float(scipy.stats.norm.isf(alpha / 2))
+    z = norm_isf(alpha / 2)
     p, z2 = hits / trials, z * z / trials
     centre = (p + z2 / 2) / (1 + z2)
     half = z * np.sqrt(p * (1 - p) / trials + z2 / (4 * trials)) / (1 + z2)
@@ -69,8 +71,8 @@ def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
 
 def clopper_pearson(hits: float, trials: float, alpha: float = ALPHA) -> Interval:
     """Exact interval of a proportion (Clopper, Pearson 1934); (0, 1) without trials."""
-    low = scipy.stats.beta.ppf(alpha / 2, hits, trials - hits + 1) if hits > 0 else 0.0
-    high = scipy.stats.beta.isf(alpha / 2, hits + 1, trials - hits) if hits < trials else 1.0
+    low = beta_ppf(alpha / 2, hits, trials - hits + 1) if hits > 0 else 0.0
+    high = beta_isf(alpha / 2, hits + 1, trials - hits) if hits < trials else 1.0
     return float(low), float(high)
 
 
@@ -126,7 +128,7 @@ def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
 
 def normal_reach(alpha: float = ALPHA) -> float:
     """How many standard deviations a two-sided normal interval reaches to either side."""
-    return float(scipy.stats.norm.isf(alpha / 2))
+    return norm_isf(alpha / 2)
 
 
 def corrected(alpha: float, looks: int) -> float:

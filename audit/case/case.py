@@ -133,6 +133,10 @@ class ClientCode(Protocol):
         """Where its networks run: clients', adversaries' and controls' alike."""
 
     @property
+    def parameters(self) -> int:
+        """How many numbers the weights are; 0: not known."""
+
+    @property
     def time_model(self) -> TimeModel | None:
         """The simulated clock; None: there is none."""
 

@@ -25,7 +25,7 @@ from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, Method
-from fedaudit.fl.model import Net, State
+from fedaudit.fl.model import Net, State, count
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
@@ -180,6 +180,11 @@ class RecordedCase:
         if first is None:
             return None
         return {**self._base, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
+
+    @property
+    def parameters(self) -> int:
+        first = self.initial()
+        return count(first) if first else 0
 
     @cached_property
     def _models(self) -> list[Artifact]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-KEPT = 8  # results at a time; cells of one column of a table need two
+KEPT = 24  # results at a time; a review of a run with options needs about twenty, nearly all of them small
 
 _kept: OrderedDict[tuple[Any, ...], Any] | None = None
 

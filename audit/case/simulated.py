@@ -17,7 +17,7 @@ from fedaudit.audit.case import digests
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import heard
 from fedaudit.audit.case.sharing import shared
-from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -27,7 +27,7 @@ from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
-from fedaudit.fl.model import Net, State, adapt, initialise, state_of
+from fedaudit.fl.model import Net, State, adapt, count, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.plugin import configure
@@ -243,11 +243,34 @@ class SimulatedCase:
         model = self.config.federation.model
         return maker(model, self.data.shape, len(self.data.classes), "federation.model")
 
+    @property
+    def parameters(self) -> int:
+        return count_parameters(self.make_net, self.initial)
+
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
         asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
         first = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
         return {name: values.clone() for name, values in first.items()}
+
+
+def count_parameters(make_net: "partial[Net]", make: Callable[[], State]) -> int:
+    """Numbers in the weights of a model; of one of ours the index keeps them, so that none is built for it."""
+    key = name_model(make_net)
+    if not key:
+        return count(make())
+    kept = index.recall("parameters", key)
+    if isinstance(kept, int):
+        return kept
+    found = count(make())
+    index.keep("parameters", key, found)
+    return found
+
+
+def name_model(make_net: "partial[Net]") -> str:
+    """A model of ours with its shape and settings; empty for one of others, whose code can change."""
+    cls, *rest = make_net.args
+    return " ".join(map(repr, (cls.__qualname__, *rest))) if cls.__module__.startswith("fedaudit.") else ""
 
 
 def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) -> "partial[Net]":

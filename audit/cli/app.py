@@ -17,7 +17,8 @@ from typer.core import TyperGroup
 
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.confine import choose_limits, confine
-from fedaudit.fl.runtime import children
+from fedaudit.audit.settings import index
+from fedaudit.fl.runtime import children, light
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible
 
@@ -107,6 +108,8 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
                 raise
             _complain(error)
             raise typer.Exit(2) from None
+        except light.TorchNeeded:
+            light.give_up()
 
     return group.command(name=function.__name__.removesuffix("_"))(guarded)
 
@@ -120,6 +123,8 @@ def reader(
     target: Callable[[Mapping[str, Any]], Path] | None = None,
     when: Callable[[Mapping[str, Any]], bool] = lambda given: True,
     works: bool = False,
+    keeps: Callable[[Mapping[str, Any]], bool] = lambda given: False,
+    is_light: Callable[[Mapping[str, Any]], bool] = lambda given: False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that opens what others wrote: where a user starts it, it runs confined.
 
@@ -131,6 +136,8 @@ def reader(
         target: The first of them, where it is not what was given.
         when: Whether these arguments name something that others may have written.
         works: Whether it may train and attack for hours.
+        keeps: Whether what follows from these arguments, a config of the user, is kept in the index.
+        is_light: Whether it only reads with these arguments, and so may go without torch.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -141,7 +148,12 @@ def reader(
             given = dict(signature.bind(*args, **kwargs).arguments)
             if CONFINED.get() and when(given):
                 at = {} if target is None else {writes[0]: target(given)}
-                confine(derive_access(given | at, writes=writes, own=own, more=reads), choose_limits(works))
+                access = derive_access(given | at, writes=writes, own=own, more=reads)
+                if keeps(given) and (folder := index.find_folder()):
+                    access = access._replace(writes=[*access.writes, folder])
+                confine(access, choose_limits(works))
+            if CONFINED.get() and is_light(given):
+                light.begin()
             function(*args, **kwargs)
 
         name = function.__name__.removesuffix("_")

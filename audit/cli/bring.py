@@ -1,5 +1,6 @@
 """Commands of who begins: a config, or a federation that really ran and was recorded."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -32,7 +33,10 @@ def init(
 
     out = out or Path("subject.yaml" if inbox else "audit.yaml")
     if out.exists():
-        raise UserError(f"{out} is there already", hint="name another file: fedaudit init mine.yaml")
+        given = f" --from {inbox}" if inbox else ""
+        raise UserError(
+            f"{out} is there already", hint=f"name another file: fedaudit init {_name_free(out)}{given}"
+        )
     if not out.parent.is_dir():
         raise UserError(f"no folder {out.parent}", hint="make it first")
     if truth is not None and inbox is None:
@@ -105,3 +109,9 @@ def import_(
         say(f"not stated: {line}")
     say(f"correct a copy of {folder.path / SUBJECT}; then this command with --subject COPY, and `fedaudit run`")
     finish_audit(folder.path, trust=trust)
+
+
+def _name_free(path: Path) -> Path:
+    """The first of audit-2.yaml, audit-3.yaml, ... that is not there."""
+    names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(name for name in names if not name.exists())

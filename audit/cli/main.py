@@ -6,13 +6,16 @@ cannot tell. 2 is an error, of any command.
 
 import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedaudit.audit.cli.app import CONFINED, app, dp, phase, reader, say, tools
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
+from fedaudit.audit.settings.known import is_known, note
+from fedaudit.audit.settings.origin import is_received
 from fedaudit.fl.runtime.children import start_safely
 
 
@@ -35,7 +38,15 @@ def _root(
         os.environ["FEDAUDIT_DEBUG"] = "1"
 
 
-@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+def _is_finished(given: Mapping[str, Any]) -> bool:
+    """Whether there is a report already, so that `run` most likely confirms what is there."""
+    folder = locate_run(given)
+    return any(folder.glob("report.*")) and is_known(folder)
+
+
+@reader(
+    writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True, is_light=_is_finished
+)
 def run(
     config: ConfigFile,
     out: Out = None,
@@ -54,14 +65,22 @@ def run(
     finish_audit(config, out, workers, hours, data, trust=trust)
 
 
-@reader(own=["config"])
+@reader(
+    own=["config"],
+    keeps=lambda given: not is_received(given["config"]),
+    is_light=lambda given: is_known(given["config"]),
+)
 def plan(config: ConfigFile, data: Data = None) -> None:
     """Say what a run will attack, what not, and how long it takes."""
     from fedaudit.audit.cli.preflight import preflight
     from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.settings.code import named_code
 
-    for line in preflight(load_config(config, data)):
+    settings = load_config(config, data)
+    for line in preflight(settings):
         say(line)
+    if not named_code(settings):
+        note(config)
 
 
 @reader(writes=["out"], target=lambda given: given["out"], works=True)

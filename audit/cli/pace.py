@@ -10,7 +10,8 @@ import time
 
 import torch
 
-from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.case.simulated import SimulatedCase, name_model
+from fedaudit.audit.settings import index
 from fedaudit.fl.model import initialise
 from fedaudit.fl.runtime.eager import eager
 
@@ -22,10 +23,28 @@ def training_seconds(case: SimulatedCase) -> float:
     settings = case.training
     if not settings.local_epochs or not settings.rounds:
         return 0.0
+    examples = sum(map(len, case.examples.parts.values()))
+    return _time_example(case) * examples * settings.local_epochs * settings.rounds
+
+
+def _time_example(case: SimulatedCase) -> float:
+    """Seconds of one step for one example; of a model of ours as measured here before, where it was."""
+    key = name_model(case.make_net)
+    kept = index.recall("pace", f"{key} {case.training.batch_size}") if key else None
+    if isinstance(kept, float):
+        return kept
+    each = _train_batch(case)
+    if key:
+        index.keep("pace", f"{key} {case.training.batch_size}", each)
+    return each
+
+
+def _train_batch(case: SimulatedCase) -> float:
+    """Seconds of one step for one example, by a batch that is trained now."""
     net = initialise(case.make_net, case.streams)
     mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (case.data.mean, case.data.std))
     batch = case.data.train.take(
-        next(part for part in case.examples.parts.values() if len(part))[: settings.batch_size]
+        next(part for part in case.examples.parts.values() if len(part))[: case.training.batch_size]
     )
     x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
     x = x if x.dtype == torch.int64 else (x - mean) / std
@@ -42,5 +61,4 @@ def training_seconds(case: SimulatedCase) -> float:
         each = (time.process_time() - began) / STEPS / len(y)
     finally:
         torch.set_num_threads(threads)
-    examples = sum(map(len, case.examples.parts.values()))
-    return each * examples * settings.local_epochs * settings.rounds
+    return each

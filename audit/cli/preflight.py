@@ -76,7 +76,7 @@ def preflight(config: Config) -> Iterator[str]:
         yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
     yield (
         f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
-        "was trained just now"
+        "was trained here"
     )
     if runs := count_further_runs(config):
         each = training_seconds(case)

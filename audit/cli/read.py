@@ -1,14 +1,16 @@
 """Commands for who reads: explain a finding, show a config or a schema, compare runs."""
 
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from fedaudit.audit.cli.app import reader, say
 from fedaudit.audit.cli.arguments import Data, Trust
+from fedaudit.audit.settings.known import is_known
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -18,7 +20,13 @@ class Schema(StrEnum):
     CLAIMS = "claims"
 
 
-@reader(reads=["runs"])
+def _is_known(given: Mapping[str, Any]) -> bool:
+    """Whether the run that will be explained was accounted for here."""
+    run: Path | None = given.get("run")
+    return run is not None and is_known(run)
+
+
+@reader(reads=["runs"], is_light=_is_known)
 def explain(
     finding: Annotated[str, typer.Argument(metavar="FINDING", help="its id, as the report and `run` name it")],
     run: Annotated[Optional[Path], typer.Option(help="a run folder; default: the newest in runs/")] = None,  # noqa: UP045
@@ -38,7 +46,7 @@ def explain(
         say(line)
 
 
-@reader(own=["config"], when=lambda given: given.get("config") is not None)
+@reader(own=["config"], when=lambda given: given.get("config") is not None, is_light=lambda given: True)
 def show(
     config: Annotated[Optional[Path], typer.Argument(metavar="CONFIG")] = None,  # noqa: UP045
     schema: Annotated[

@@ -4,26 +4,20 @@ import math
 import sys
 import textwrap
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.cli.app import say
+from fedaudit.audit.cli.time_left import TimeLeft
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
@@ -96,20 +90,33 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.fields[present]}"),
     )
     tasks: dict[str, TaskID] = {}
+    paces: defaultdict[str, TimeLeft] = defaultdict(TimeLeft)
     with Progress(*columns, console=console) as bars:
 
         def report(said: str, done: int, total: int) -> None:
             phase, present = split(visible(said))
             if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total, present="")
-            bars.update(tasks[phase], completed=done, total=total, present="" if done >= total else present)
+                tasks[phase] = bars.add_task(phase, total=total, present="", left="")
+            paces[phase].note(done, present)
+            left = paces[phase].estimate(total) if done < total else None
+            bars.update(
+                tasks[phase],
+                completed=done,
+                total=total,
+                present="" if done >= total else present,
+                left=_describe_left(left),
+            )
 
         yield report
+
+
+def _describe_left(seconds: float | None) -> str:
+    """In words; empty where it is not known."""
+    return "" if seconds is None else f"about {duration(seconds)} left"
 
 
 def split(said: str) -> tuple[str, str]:
@@ -124,6 +131,7 @@ class Lines:
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.write, self.clock = write, clock
         self.began: dict[str, float] = {}
+        self.paces: defaultdict[str, TimeLeft] = defaultdict(lambda: TimeLeft(clock))
         self.told: dict[str, tuple[str, float]] = {}  # phase -> its step, and when a line was last written
         self.ended: set[str] = set()
 
@@ -138,13 +146,14 @@ class Lines:
             self.write(f"{phase}: done" + (f", {duration(took)}" if took >= 1 else ""))
             return
         self.began.setdefault(phase, now)
+        self.paces[phase].note(done, present)
         if phase not in self.told:  # of all phases the first begins with a line, so that a log is not empty
             self.told[phase] = "", now if self.told or self.ended or not done else -math.inf
         step, last = self.told[phase]
         if (present and present != step) or now - last >= EVERY:
             self.told[phase] = present or step, now
-            left = (now - self.began[phase]) / done * (total - done) if done else 0
-            ahead = f", about {duration(left)} left" if left >= EVERY and not present else ""
+            left = _describe_left(self.paces[phase].estimate(total))
+            ahead = f", {left}" if left else ""
             self.write(f"{phase}: {f'{present}, ' if present else ''}{done:,} of {total:,}{ahead}")
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.sharing import shared
 from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -25,7 +26,6 @@ from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Scene, list_questions, list_twins
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.model import count
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
 from fedaudit.reports.questions import MESSAGES, Question
@@ -48,6 +48,11 @@ class Choice:
 
 def choose(config: Config, case: Case) -> Choice:
     """The attacks of this config; deterministic."""
+    key = ("choice", config.model_dump_json(), id(case))
+    return shared(key, lambda: (_choose(config, case), case))[0]  # with the case its id stays its own
+
+
+def _choose(config: Config, case: Case) -> Choice:
     sizes, scene = _sizes(config, case), plan_scene(config, case)
     traffic = scene.traffic
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
@@ -245,10 +250,10 @@ def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], 
 
 
 def _sizes(config: Config, case: Case) -> Sizes:
-    first, replay = case.initial(), config.replay
+    replay = config.replay
     return Sizes(
         pixels=math.prod(case.data.shape),
-        parameters=count(first) if first else 0,
+        parameters=case.parameters,
         auxiliary=len(case.examples.auxiliary),
         replays=replay.groups * len(replay.sizes),
         updates=_redrawn(replay, case.clients),

@@ -7,12 +7,14 @@ Without the index, or without a place to keep it, all stays the same but the tim
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +61,33 @@ def recall(name: str, key: str) -> Any:
 def keep(name: str, key: str, value: Any) -> None:
     """Keep a plain value for later processes; a folder that cannot be written is no error."""
     if (file := _file(name)) is not None:
-        newest = list(_read(name).items())[-MOST + 1 :]
-        content = {"state": _state(), "values": dict([(k, v) for k, v in newest if k != key] + [(key, value)])}
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError, OSError), _locked(file):
+            newest = list(_read(name).items())[-MOST + 1 :]
+            content = {
+                "state": _state(),
+                "values": dict([(k, v) for k, v in newest if k != key] + [(key, value)]),
+            }
             durable.write(file, json.dumps(content).encode())
 
 
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Other processes that keep a value meanwhile wait: each of them writes the whole file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+@cache
 def _state() -> str:
-    """Changes with the time or size of any file of ours: a card may read what another file defines."""
+    """Changes with the time or size of any file of ours: a card may read what another file defines.
+
+    Of a process it is that of its first question: what changes later is not what it runs.
+    """
     seen = hashlib.sha256()
     for package in PACKAGES:
         for folder, folders, names in os.walk(ROOT / package):
@@ -79,9 +100,15 @@ def _state() -> str:
 
 def _file(name: str) -> Path | None:
     """Where values are kept; None where the system names no place. Every installation has files of its own."""
-    folder = _cache()
+    folder = find_folder()
     installation = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
-    return folder / "fedaudit" / f"index-{installation}-{name}.json" if folder else None
+    return folder / f"index-{installation}-{name}.json" if folder else None
+
+
+def find_folder() -> Path | None:
+    """The folder of the index; None where the system names no place."""
+    folder = _cache()
+    return folder / "fedaudit" if folder else None
 
 
 def _cache() -> Path | None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 from functools import reduce
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, plugins
 from fedaudit.audit.settings.errors import located
+from fedaudit.fl.runtime.light import is_torch_loaded
 
 
 def resolve(config: Config) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def resolve(config: Config) -> dict[str, Any]:
     Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x. Where torch is not
     loaded yet the index is asked first: importing the plugins takes longer than all the rest of a light command.
     """
-    if "torch" in sys.modules or named_code(config):
+    if is_torch_loaded() or named_code(config):
         return _resolve(config)
     found: dict[str, Any] | None = index.recall("resolved", _key(config))
     if not isinstance(found, dict):

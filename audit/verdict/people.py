@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.attacks.people import END, People, Share, choose_threshold_rank
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
 from fedaudit.fl.threats.threat import Aim
 
 IntArray = NDArray[np.int64]
@@ -201,7 +201,7 @@ def count_held_out_needed(people: int, false_alarms: float, tolerable: float) ->
     """
     for number in range(HELD_OUT_STEP, MOST_HELD_OUT + 1, HELD_OUT_STEP):
         rank = choose_threshold_rank(number, false_alarms)
-        hits = int(scipy.stats.betabinom.ppf(SETTLES, people, rank, number - rank + 1))
+        hits = betabinom_ppf(SETTLES, people, rank, number - rank + 1)
         if bound_flagged(hits, people, people, false_alarms) <= tolerable * people:
             return number
     return None
@@ -217,7 +217,7 @@ def people_needed(
     """
 
     def leaves_open(besides: int) -> bool:
-        lucky = int(scipy.stats.binom.ppf(SETTLES, besides, luck)) if besides else 0
+        lucky = int(binom_ppf(SETTLES, besides, luck)) if besides else 0
         return bound(min(hits + lucky, tested + besides), tested + besides) > most
 
     if leaves_open(people - tested):
@@ -250,11 +250,11 @@ def _lower_end(share: Share) -> float:
     """One-sided Clopper-Pearson limit at 1 %."""
     if share.hits <= 0:
         return 0.0
-    return float(scipy.stats.beta.ppf(END, share.hits, share.trials - share.hits + 1))
+    return float(beta_ppf(END, share.hits, share.trials - share.hits + 1))
 
 
 def _upper_end(hits: float, trials: int, alpha: float) -> float:
-    return 1.0 if hits >= trials else float(scipy.stats.beta.isf(alpha, hits + 1, trials - hits))
+    return 1.0 if hits >= trials else float(beta_isf(alpha, hits + 1, trials - hits))
 
 
 def _search_last(most: int, holds: Callable[[int], bool]) -> int:
@@ -282,7 +282,7 @@ def _at_most(hits: int, tested: int, people: int, exposed: int, luck: float, sen
         chance = weight @ np.where(missed >= 0, np.exp(log), 0.0)
     else:
         chance = weight @ (drawn[:, None] == seen)
-    return float(chance @ scipy.stats.binom.cdf(hits - seen, tested - seen, luck))
+    return float(chance @ binom_cdf(hits - seen, tested - seen, luck))
 
 
 def _distribute_drawn(tested: int, people: int, exposed: int) -> tuple[IntArray, Floats]:

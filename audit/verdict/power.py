@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import special
 
@@ -22,6 +21,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.stats import corrected, normal_reach
 from fedaudit.audit.verdict.policy import Condition, Policy
 from fedaudit.audit.verdict.statistics import compute_statistic
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, binom_pmf, binom_sf, norm_ppf
 
 Floats = NDArray[np.float64]
 Holds = Callable[[Floats, Floats, Floats, Floats], NDArray[np.bool_]]  # of a value, its end, a blind one, its end
@@ -73,7 +73,7 @@ def _find_area(interval: tuple[float, float], b: Baseline, alpha: float, holds: 
         return math.inf
     low, high = (float(special.logit(min(max(end, 1e-9), 1 - 1e-9))) for end in interval)
     reach = (high - low) / 2
-    unlucky = reach / normal_reach(alpha) * float(scipy.stats.norm.ppf(POWER))
+    unlucky = reach / normal_reach(alpha) * norm_ppf(POWER)
     blind = np.array([b.value]), np.array([b.interval[1] if b.interval else b.value])
 
     def is_shown(p: float) -> bool:
@@ -130,7 +130,7 @@ def compute_power(
     `exact`: the rate of guessing is known, and has no interval.
     """
     least, weight = _find_least(trials, blind, blind_trials, alpha, holds, exact)
-    return float(weight @ scipy.stats.binom.sf(least - 1, trials, p))
+    return float(weight @ binom_sf(least - 1, trials, p))
 
 
 def find_residual_risk(
@@ -143,7 +143,7 @@ def find_residual_risk(
     low, high = blind, 1.0
     while high - low > 1e-7:
         middle = (low + high) / 2
-        enough = weight @ scipy.stats.binom.sf(least - 1, trials, middle) >= POWER
+        enough = weight @ binom_sf(least - 1, trials, middle) >= POWER
         low, high = (low, middle) if enough else (middle, high)
     return (high - blind) / (1 - blind)
 
@@ -158,7 +158,7 @@ def _find_least(
         guessed, weight, ends = np.array([blind]), np.ones(1), np.array([blind])
     else:
         y = np.arange(blind_trials + 1.0)
-        weight = scipy.stats.binom.pmf(y, blind_trials, blind)
+        weight = binom_pmf(y, blind_trials, blind)
         y, weight = y[weight > _RARE / len(y)], weight[weight > _RARE / len(y)]
         guessed, ends = y / max(1, blind_trials), _upper_ends(y, blind_trials, alpha)
     low, high = np.zeros(len(guessed)), np.full(len(guessed), trials + 1.0)
@@ -186,9 +186,9 @@ def count_effective(value: float, interval: tuple[float, float], trials: int, al
 def _lower_ends(hits: Floats, trials: int, alpha: float) -> Floats:
     """Clopper-Pearson."""
     some = np.maximum(hits, 1e-9)
-    return np.where(hits > 0, scipy.stats.beta.ppf(alpha / 2, some, trials - hits + 1), 0.0)
+    return np.where(hits > 0, beta_ppf(alpha / 2, some, trials - hits + 1), 0.0)
 
 
 def _upper_ends(hits: Floats, trials: int, alpha: float) -> Floats:
     rest = np.maximum(trials - hits, 1e-9)
-    return np.where(hits < trials, scipy.stats.beta.isf(alpha / 2, hits + 1, rest), 1.0)
+    return np.where(hits < trials, beta_isf(alpha / 2, hits + 1, rest), 1.0)

@@ -9,7 +9,6 @@ from fedaudit.audit.case.case import Case, KnownFederation, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.population import content
-from fedaudit.fl.model import count
 from fedaudit.fl.threats.threat import ThreatModel
 from fedaudit.reports.exposed import Exposure
 from fedaudit.reports.format import plural
@@ -26,7 +25,6 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[Exposure] = ()
     Where the training is not known, rounds are those in which clients sent something, by who saw what.
     """
     held, data = counts(case), case.data
-    initial = case.initial()
     threats: list[ThreatModel] = []
     for finding in findings:
         if finding.outcome not in RAN or finding.threat is None:
@@ -55,7 +53,7 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[Exposure] = ()
         clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
         rounds=case.training.rounds if case.training else max(rounds, default=0),
         model=case.about.model,
-        parameters=count(initial) if initial else 0,
+        parameters=case.parameters,
         training=_settings(case.training) if case.training else {},
         protections=[p.describe() for p in case.protections],
         threats=threats,

@@ -1,5 +1,6 @@
 """From raw pixels and labels to checked arrays."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,18 +31,45 @@ def hold_out(arrays: Arrays, fraction: float) -> tuple[Arrays, Arrays]:
 
     The split belongs to the data set, so it does not depend on the run's seed.
     """
-    from sklearn.model_selection import train_test_split
-
-    try:
-        train, test = train_test_split(
-            np.arange(len(arrays)), test_size=fraction, stratify=arrays.y, random_state=0
-        )
-    except ValueError as error:
+    _, labels, counts = np.unique(arrays.y, return_inverse=True, return_counts=True)
+    tests = math.ceil(fraction * len(arrays))
+    if counts.min(initial=2) < 2 or min(tests, len(arrays) - tests) < len(counts) or not len(arrays):
         raise UserError(
-            f"test_fraction {fraction:g} cannot be held out of {len(arrays)} examples: {error}",
+            f"test_fraction {fraction:g} cannot be held out of {len(arrays)} examples of {len(counts)} classes",
             hint="every class needs at least two examples and both parts one of each class",
-        ) from error
-    return arrays.take(np.sort(train)), arrays.take(np.sort(test))
+        )
+    rng = np.random.RandomState(0)
+    of_train = _share_out(counts, len(arrays) - tests, rng)
+    of_test = _share_out(counts - of_train, tests, rng)
+    train, test = [], []
+    for rows, first, second in zip(_split_by_class(labels, counts), of_train, of_test, strict=True):
+        mixed = rows[rng.permutation(len(rows))]
+        train.append(mixed[:first])
+        test.append(mixed[first : first + second])
+    return arrays.take(np.sort(np.concatenate(train))), arrays.take(np.sort(np.concatenate(test)))
+
+
+def _split_by_class(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows of each class in their order."""
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def _share_out(counts: NDArray[np.int64], draws: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """How many of each class make `draws`, in proportion; what is left over goes to the largest remainders.
+
+    Equal remainders are drawn from as in scikit-learn's train_test_split: this is its split to the last example.
+    """
+    exact = counts / counts.sum() * draws
+    whole = np.floor(exact)
+    remainder, missing = exact - whole, int(draws - whole.sum())
+    for value in np.unique(remainder)[::-1]:
+        if missing <= 0:
+            break
+        equal = np.flatnonzero(remainder == value)
+        more = rng.choice(equal, size=min(len(equal), missing), replace=False)
+        whole[more] += 1
+        missing -= len(more)
+    return np.asarray(whole, np.int64)
 
 
 def find(name: str, folders: Sequence[Path], files: Sequence[str], hint: str) -> list[Path]:

@@ -40,5 +40,9 @@ class Recorded:
     def initial(self) -> State | None:
         return self.first
 
+    @property
+    def parameters(self) -> int:
+        return sum(values.numel() for values in (self.first or {}).values())
+
     def sampling(self, client: int | None) -> Drawn:
         return Drawn()

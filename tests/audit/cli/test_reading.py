@@ -34,6 +34,9 @@ def test_init_leaves_a_file_alone_that_is_there(tmp_path: Path) -> None:
     code, said = invoke("init", str(tmp_path / "mine.yaml"))
     assert code == 2 and "is there already" in said and "hint:" in said
     assert (tmp_path / "mine.yaml").read_text() == "mine"
+    (tmp_path / "mine-2.yaml").write_text("mine")
+    assert "mine-3.yaml" in invoke("init", str(tmp_path / "mine.yaml"))[1]  # a name that is free
+    assert invoke("init", str(tmp_path / "mine-3.yaml"))[0] == 0
 
 
 def test_a_finding_is_explained_in_the_words_of_the_report() -> None:
@@ -113,9 +116,9 @@ def test_a_log_has_a_line_a_step_with_the_name_of_the_attack_and_an_estimate() -
     log("attack", 2, 2)
     assert [line.replace("\u00a0", " ") for line in lines] == [
         "simulate: 1 of 100",
-        "simulate: 31 of 100, about 1 min 7 s left",
-        "simulate: 61 of 100, about 38.4 s left",
-        "simulate: 91 of 100",
+        "simulate: 31 of 100, about 1 min 9 s left",
+        "simulate: 61 of 100, about 39 s left",
+        "simulate: 91 of 100, about 9 s left",
         "simulate: done, 1 min 38 s",
         "attack: upcnn, about 40 s, 0 of 2",
         "attack: ridge, about 2 s, 1 of 2",
