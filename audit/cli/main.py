@@ -44,9 +44,7 @@ def _is_finished(given: Mapping[str, Any]) -> bool:
     return any(folder.glob("report.*")) and is_known(folder)
 
 
-@reader(
-    writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True, is_light=_is_finished
-)
+@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True, is_light=_is_finished)
 def run(
     config: ConfigFile,
     out: Out = None,
