@@ -36,6 +36,7 @@ class Recorded:
     simulated: bool = False
     availability: None = None
     time_model: TimeModel | None = None
+    device: str = "cpu"
 
     def initial(self) -> State | None:
         return self.first
