@@ -6,14 +6,14 @@ of the processor that draws there. Numbers are the processor's. It says nothing 
 or of what cuDNN lacks.
 """
 
-import functools
 import os
+import subprocess
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -50,24 +50,16 @@ def accelerator() -> Iterator[None]:
         yield
 
 
-def apart(test: Any) -> Any:
-    """A test in a copy of this process: nobody may fork beside the threads that torch starts for a device."""
+OWN = os.environ.get("FEDAUDIT_ACCELERATOR") == "1"
+# torch's engine counts devices once and starts threads for them, beside which nobody may fork
+apart = pytest.mark.skipif(not OWN, reason="runs in a process of its own, which the last test of the file starts")
 
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        child = os.fork()
-        if not child:
-            try:
-                test(*args, **kwargs)
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status == 0, "the copy of this process says why"
 
-    return run
+def run_apart(file: str, nightly: bool) -> None:
+    """The tests of a file that are marked `apart`, in a new process."""
+    chosen = "nightly" if nightly else "not nightly"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", chosen, file]
+    subprocess.run(command, env=os.environ | {"FEDAUDIT_ACCELERATOR": "1"}, check=True, timeout=3600)
 
 
 class OnDevice(torch.Tensor):

@@ -9,7 +9,7 @@ from torch import nn
 from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
-from tests.accelerator import DEVICE, REAL, TOLERANCE, accelerator, apart
+from tests.accelerator import DEVICE, OWN, REAL, TOLERANCE, accelerator, apart, run_apart
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
 
@@ -101,3 +101,9 @@ def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
         with pytest.raises(RuntimeError, match="generator"):
             there.uniform_(generator=torch.Generator())
         assert (2 * there).cpu().tolist() == [2, 2, 2]
+
+
+@pytest.mark.skipif(OWN, reason="this is the process of its own")
+@pytest.mark.parametrize("nightly", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_on_an_accelerator(nightly: bool) -> None:
+    run_apart(__file__, nightly)
