@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evidence import Assertion, Evidence, Gallery, Series
+from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.kinds import Kind, Modality
@@ -61,7 +61,7 @@ class Effort:
     grows: tuple[Size, ...] = ("pixels",)
     least: float = 0.0  # share of the seconds that many steps on the smallest model still take
 
-    def at(self, sizes: Sizes) -> float:
+    def estimate_seconds(self, sizes: Sizes) -> float:
         """Seconds at other sizes."""
         found = self.seconds
         for name in self.grows:
@@ -188,7 +188,7 @@ class GeneratorArchitecture(Protocol):
 
     def scores(self, weights: Mapping[str, NDArray[Any]], images: Images) -> Floats: ...  # [N]
 
-    def trained(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
+    def train(self, images: Images, steps: int, rng: np.random.Generator) -> "TrainedPair": ...
 
     latent: int  # dimension of z
     classes: int  # 0: the generator cannot be wanted a class
@@ -308,12 +308,12 @@ class Truth(Protocol):
     def people(self, artifact: str, label: int) -> Mapping[int, NDArray[np.int64]]: ...
 
     # the clients that a recorded one is made of, heard for it where the server made it; nobody for a replayed one
-    def heard(self, artifact: str) -> frozenset[int]: ...
+    def find_contributors(self, artifact: str) -> frozenset[int]: ...
 
     # what members of these clients' messages are compared with: their own where they held some out
     def unseen(self, clients: Collection[int]) -> Unseen: ...
 
-    def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
+    def read_upload(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 
     def label_counts(self, client: int) -> NDArray[np.int64]: ...  # [classes]
 
@@ -357,7 +357,7 @@ class Attack(Plugin):
         score images have no words."""
         return []
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         """Images worth showing; none by default."""
         return []
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 
 # What stands under "origin" in a condition, besides "recorded": messages that a client of the auditor sent
 REPLAYED = "replayed"
@@ -16,7 +16,7 @@ UNPROTECTED = "replayed, without the protections"  # shows whether an attack wor
 WHOLE = "replayed, all of the cell"  # of the very examples behind a recorded message
 
 
-def is_replayed(origin: str) -> bool:
+def is_replay(origin: str) -> bool:
     """Whether the auditor had a client send it, with the run's protections or without."""
     return origin.startswith(REPLAYED)
 
@@ -51,7 +51,7 @@ class Evidence:
     note: str = ""
 
     def __post_init__(self) -> None:
-        row = named(self.measure)
+        row = find_measure(self.measure)
         if (self.unit, self.higher_is_worse) != (row.unit, row.higher_is_worse):
             raise ValueError(
                 f"measure {row.name} is in unit {row.unit!r} with higher_is_worse={row.higher_is_worse} "
@@ -81,7 +81,7 @@ class Assertion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gallery:
+class ImageGallery:
     """Images for the report: equal-length rows, each [k, C, H, W] in [0, 1]."""
 
     title: str

@@ -247,7 +247,7 @@ DESCRIPTIONS = frozenset(
 _PLACE = {name: place for place, name in enumerate(MEASURES)}
 
 
-def named(name: str) -> Measure:
+def find_measure(name: str) -> Measure:
     """The row of a measure; raises ValueError where there is none."""
     try:
         return MEASURES[name]

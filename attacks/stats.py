@@ -131,7 +131,7 @@ def normal_reach(alpha: float = ALPHA) -> float:
     return norm_isf(alpha / 2)
 
 
-def corrected(alpha: float, looks: int) -> float:
+def correct_alpha(alpha: float, looks: int) -> float:
     """Bonferroni: the alpha of each of `looks` intervals so that all hold together."""
     return alpha / max(1, looks)
 
@@ -321,7 +321,7 @@ def tpr_at_fpr(
     return Estimate(value=value, interval=(min(low, value), max(high, value)))
 
 
-def negatives_needed(fpr: float, alpha: float = ALPHA, groups: int | None = None) -> int | None:
+def count_needed_negatives(fpr: float, alpha: float = ALPHA, groups: int | None = None) -> int | None:
     """Negatives from which on `tpr_at_fpr` can show more than chance at all, however good the attack.
 
     The strictest of n negatives is above the wanted quantile with a chance of (1 - fpr) ** n, which alpha / 4
@@ -331,7 +331,7 @@ def negatives_needed(fpr: float, alpha: float = ALPHA, groups: int | None = None
     if groups is not None and groups < FEW_GROUPS:
         return None
     alone = math.ceil(math.log(alpha / 4) / math.log1p(-fpr))
-    return math.ceil(alone * _widened(groups, alpha))
+    return math.ceil(alone * _compute_design_effect(groups, alpha))
 
 
 def bound_share(hits: ArrayLike, groups: Groups, alpha: float = ALPHA) -> Interval:
@@ -384,7 +384,7 @@ def _left_out(without: ArrayLike, alpha: float) -> float:
     return deviation * float(scipy.stats.t.isf(alpha / 2, k - 1))
 
 
-def _widened(groups: int | None, alpha: float) -> float:
+def _compute_design_effect(groups: int | None, alpha: float) -> float:
     """By how much fewer trials few groups are worth, whatever is in them."""
     return (
         1.0 if groups is None else float(scipy.stats.t.isf(alpha / 2, groups - 1)) ** 2 / normal_reach(alpha) ** 2
@@ -406,4 +406,4 @@ def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:
     if 0 < rate < 1:
         variance = k / (k - 1) * float(((sums - rate * counts) ** 2).sum())
         effect = max(1.0, variance / (len(x) * rate * (1 - rate)))
-    return len(x) / (effect * _widened(k, alpha))
+    return len(x) / (effect * _compute_design_effect(k, alpha))

@@ -10,7 +10,7 @@ from typing import Any
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.phases.import_inbox import bring, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
 from fedaudit.audit.phases.plan import confirm_verdict, phases
@@ -22,7 +22,7 @@ from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.document import compose
-from fedaudit.reports.imported import Check, Imported
+from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.questions import Question
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.result import Alternative, AuditResult, Figure, Finding, History
@@ -162,11 +162,11 @@ def load(folder: str | Path, *, trust_plugins: bool = False) -> Audit:
 class RecordedFederation:
     """A federation that ran elsewhere, taken in and checked; `run` audits it."""
 
-    def __init__(self, folder: Path, imported: Imported, *, trust_plugins: bool) -> None:
+    def __init__(self, folder: Path, imported: ImportRecord, *, trust_plugins: bool) -> None:
         self.folder, self.imported, self._trust = folder, imported, trust_plugins
 
     @property
-    def checks(self) -> Table[Check]:
+    def checks(self) -> Table[CheckedStatement]:
         """One row a statement of its operator, and whether the messages bear it out."""
         return Table(self.imported.checks, lambda c: c.model_dump(mode="json"))
 
@@ -228,7 +228,7 @@ def load_inbox(
             given["truth"],
             None,
             beside,
-            Limits(),
+            InboxLimits(),
             trust_plugins,
             report_progress,
             text,

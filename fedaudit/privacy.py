@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.audit.accounting.budget import Budget, budgets
-from fedaudit.audit.accounting.planner import Answer, How, Question, answers, bound_plan
+from fedaudit.audit.accounting.budget import SpentBudget, budgets
+from fedaudit.audit.accounting.planner import How, NoiseQuestion, PlannedNoise, answers, bound_plan
 from fedaudit.audit.accounting.spending import figure
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release
@@ -67,7 +67,7 @@ def calibrate(
         >>> round(plan[0].noise_multiplier, 2)
         4.25
     """
-    question = Question(
+    question = NoiseQuestion(
         epsilon=epsilon,
         delta=delta,
         rounds=rounds,
@@ -84,7 +84,7 @@ def calibrate(
     return Table(plans, _describe_plan, name=lambda p: p.observer, draw=_draw_plans)
 
 
-def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> Table[Budget]:
+def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> Table[SpentBudget]:
     """Add up what a ledger of releases costs each observer, by every accountant, if the ledger is true.
 
     Nothing is verified here: `fedaudit.run` asks the run itself.
@@ -100,7 +100,7 @@ def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> T
     return Table(budgets(releases, [PluginSpec(name="auto")], delta), lambda b: b.model_dump(mode="json"))
 
 
-def _make_plan(question: Question, answer: Answer) -> Plan:
+def _make_plan(question: NoiseQuestion, answer: PlannedNoise) -> Plan:
     bound = bound_plan(question, answer)[question.rounds]
     return Plan(
         observer=answer.observer,

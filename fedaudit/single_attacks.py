@@ -20,7 +20,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.audit.case.custom import (
     CustomCase,
-    Holdings,
+    CustomHoldings,
     count_outputs,
     make_examples,
     record_messages,
@@ -29,8 +29,8 @@ from fedaudit.audit.case.custom import (
 from fedaudit.audit.case.messages import messages as messages_of
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.simulated import plugin
-from fedaudit.audit.observer.view import granted, observer, seen
-from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.load import make_config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import PluginSpec
@@ -216,7 +216,7 @@ def _measure(
 ) -> AttackResult:
     with processes.one_thread():
         bench = Bench(case, [chosen.card], replay, processes.processes(workers, "cpu"))
-        file = one(chosen, name, bench)
+        file = attack_once(chosen, name, bench)
     if file["status"] != "ran":
         raise UserError(f"{name}: {file['reason']}", hint="`fedaudit list attacks` says what each needs")
     return AttackResult(
@@ -235,8 +235,8 @@ def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[
     assert case.artifacts is not None
     with processes.one_thread():
         artifacts = index(messages_of(case.artifacts, card.reads, card.rounds))
-        view = seen(artifacts, observer(case, artifacts, card), card)
-        known = granted(case, card, 0)
+        view = select_visible(artifacts, observer(case, artifacts, card), card)
+        known = grant_knowledge(case, card, 0)
         if reason := chosen.not_applicable(view, known):
             raise UserError(f"{name}: {reason}", hint="`fedaudit list attacks` says what each needs")
         return chosen.run(view, known, case.streams.numpy("attack", name))
@@ -245,7 +245,7 @@ def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[
 def _write_case(
     folder: Path,
     model: "nn.Module",
-    holdings: Holdings,
+    holdings: CustomHoldings,
     messages: Mapping[str, Any],
     chosen: Attack,
     *,
@@ -276,7 +276,7 @@ def _write_case(
 
 def _hold(
     members: Mapping[int, Arrays], nonmembers: Any, auxiliary: Any, shape: tuple[int, ...] | None, card: Card
-) -> Holdings:
+) -> CustomHoldings:
     """Who has what; without non-members every second of the auxiliary examples is none."""
     if shape is None:
         raise UserError("there are no examples to measure the attack on", hint="members=(x, y)")
@@ -289,7 +289,7 @@ def _hold(
             f"{card.title}: the adversary has images of its own, and there are none",
             hint="auxiliary=(x, y), of the same kind and of nobody that trained the model",
         )
-    return Holdings(members=members, nonmembers=others, auxiliary=known)
+    return CustomHoldings(members=members, nonmembers=others, auxiliary=known)
 
 
 def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int, Arrays]:

@@ -12,7 +12,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
 from fedaudit.audit.phases.harden import Candidate, Hardening, draw_candidates
 from fedaudit.audit.phases.harden import harden as search
-from fedaudit.audit.phases.sweep import Difference, Run, compare_methods, draw_accuracies, run_sweep
+from fedaudit.audit.phases.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
 from fedaudit.audit.settings.config import Config, with_workers
 from fedaudit.audits import Audit, read_config, run
 from fedaudit.fl.runtime.errors import UserError
@@ -26,7 +26,7 @@ class Sweep:
 
     folder: Path
     runs: Table[Run]  # one row a method and seed
-    differences: Table[Difference]  # one row a method beside the first
+    differences: Table[MethodDifference]  # one row a method beside the first
 
     def to_frame(self) -> Any:
         """The runs as a pandas DataFrame."""
@@ -255,7 +255,7 @@ def _describe_run(r: Run) -> Row:
     }
 
 
-def _describe_difference(d: Difference) -> Row:
+def _describe_difference(d: MethodDifference) -> Row:
     low, high = d.interval or (None, None)
     return {"method": d.method, "compared_with": d.compared_with, "difference": d.mean, "low": low, "high": high}
 

@@ -34,7 +34,7 @@ from fedaudit.fl.threats.compromise import Compromise, Tampering
 from fedaudit.fl.threats.rehearsal import Job, Rehearsal
 from fedaudit.fl.training.evaluation import Evaluator
 from fedaudit.fl.wire.protection import Message, Payload
-from fedaudit.fl.wire.watched import Measured, Rows
+from fedaudit.fl.wire.watched import MeasuredValues, Rows
 from fedaudit.fl.wire.wire import Wire
 
 
@@ -67,7 +67,7 @@ class Tally:
     rejected: int = 0
     delivered: int = 0
     examples: int = 0
-    stats: Measured = field(default_factory=Measured)  # sums, for the metrics
+    stats: MeasuredValues = field(default_factory=MeasuredValues)  # sums, for the metrics
     heard: set[int] = field(default_factory=set)  # clients whose work arrived
     times: dict[int, float] = field(default_factory=dict)  # simulated, of the clients heard
     waited: float = 0.0  # simulated, for those who were not
@@ -94,7 +94,7 @@ class Tally:
     def note(self, averages: Averages, more: Sequence[tuple[str, Any]] = ()) -> None:
         """Whom the aggregator kept, where it does not take everybody, and more of the round."""
         self.notes |= dict(more)
-        if kept := averages.kept():
+        if kept := averages.get_client_weights():
             self.notes["kept"] = {name: {str(k): w for k, w in of.items()} for name, of in kept.items()}
         if short := averages.short():
             self.notes["too_few"] = short
@@ -134,7 +134,7 @@ class Federation:
     progress: Callable[[str, int, int], None] = lambda *_: None
     tally: Tally = field(default_factory=Tally)
     history: list[dict[str, Any]] = field(default_factory=list)  # of this process, for callers
-    _measured: Measured = field(default_factory=Measured)  # of the last round that ended
+    _measured: MeasuredValues = field(default_factory=MeasuredValues)  # of the last round that ended
     # Work done before it was needed, by client and version; it could be done again, so checkpoints leave it out
     ahead: dict[tuple[int, int], Any] = field(default_factory=dict)
 

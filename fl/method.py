@@ -51,7 +51,8 @@ _RENAMED = {  # hooks, from their old names to those they have
     "client": "train",
     "constants": "compute_constants",
     "epochs": "count_epochs",
-    "trains": "is_trained",
+    "trains": "is_trainable",
+    "is_trained": "is_trainable",
     "cost": "estimate_cost",
     "reference": "get_reference",
 }
@@ -112,7 +113,7 @@ class LocalConfig:
     )
 
 
-def count_claimed(message: Message, reply: Reply) -> int:
+def read_sample_count(message: Message, reply: Reply) -> int:
     """Number of examples that the server counts: as the message says, which a client may have changed."""
     number = message.get(Kind.NUM_EXAMPLES)
     return reply.examples if number is None else int(number["count"])
@@ -172,7 +173,7 @@ class ServerSide(Plugin):
 
     def weigh(self, reply: Reply) -> float:
         """Return the server's weight of a reply as it left the client."""
-        return float(count_claimed(reply.message, reply)) if self.config.weighting == "samples" else 1.0
+        return float(read_sample_count(reply.message, reply)) if self.config.weighting == "samples" else 1.0
 
     def get_model(self, state: Tree) -> State:
         """Return the model that is evaluated and released; empty where a method has no global model."""
@@ -216,7 +217,7 @@ class ClientSide(Plugin):
         """Return how many passes a client makes over its `examples` in a round."""
         return int(self.config.local_epochs)
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         """Whether clients train this parameter."""
         return True
 
@@ -301,7 +302,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
 
     def is_choosing(self, *hooks: str) -> bool:
         """Whether one of these hooks is not ServerSide's: who takes part is then another draw."""
-        return _is_replaced(self, hooks)
+        return _overrides(self, hooks)
 
     def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
         """Return the seconds of the profile that a client's training took for each example, in a round."""
@@ -384,7 +385,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 if federation.clock.model is not None:
                     federation.wire.records.observe(t, k, tally.times[k], down, received)
                 yield Delivery(
-                    client=k, message=received, examples=count_claimed(received, reply), time=tally.times[k]
+                    client=k, message=received, examples=read_sample_count(received, reply), time=tally.times[k]
                 )
 
         arrivals = arriving()
@@ -409,7 +410,7 @@ def is_bounded_by_training(method: RoundMethod) -> bool:
     Only then does DP-SGD bound what the model tells of a record: a loss with the client's class
     counts in it, or weights changed after training, would go round it.
     """
-    return not _is_replaced(method, ("train", "finish", "compute_constants", "receive"))
+    return not _overrides(method, ("train", "finish", "compute_constants", "receive"))
 
 
 def is_only_averaging(method: RoundMethod) -> bool:
@@ -422,10 +423,10 @@ def is_only_averaging(method: RoundMethod) -> bool:
     hooks = ("run", "round", "get_reference", *(name for name in server if name not in free))
     sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
     known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
-    return not _is_replaced(method, hooks) and sent <= known and method.config.weighting == "uniform"
+    return not _overrides(method, hooks) and sent <= known and method.config.weighting == "uniform"
 
 
-def _is_replaced(method: RoundMethod, hooks: Iterable[str]) -> bool:
+def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
     """Whether the method's class has one of these hooks of its own."""
     return any(getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
 

@@ -231,10 +231,10 @@ def _scale(axes: "Axes", figure: Figure) -> None:
             axis.set_minor_formatter(NullFormatter())
             if roc:
                 axes.set(**{f"{which}lim": (min(*positive, 0.1), 1.0)})
-        elif (which, figure.kind) in (("x", "line"), ("y", "points")) and all(map(_whole, values)):
+        elif (which, figure.kind) in (("x", "line"), ("y", "points")) and all(map(_is_integer, values)):
             axis = axes.xaxis if which == "x" else axes.yaxis
             axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _whole(value: float) -> bool:
+def _is_integer(value: float) -> bool:
     return math.isfinite(value) and value == int(value)

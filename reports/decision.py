@@ -74,7 +74,7 @@ class Answer(Record):
     where: str  # title of a section
 
 
-class Decision(Record):
+class DeploymentDecision(Record):
     """The verdict. What a reviewer added to the policy (a bar, waivers, a baseline, requirements) is in it."""
 
     word: Word

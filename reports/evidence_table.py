@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedaudit.attacks import measure
 from fedaudit.attacks.evidence import WHOLE, Baseline, Evidence
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.section import Table
 
@@ -30,7 +30,7 @@ def on_curve(e: Evidence) -> bool:
 def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     """One row a condition, one column a telling measure; None where no curve was measured."""
     evidence = [e for e in evidence if on_curve(e) and e.condition.get("origin") != WHOLE]
-    if not any(named(e.measure).curve for e in evidence):
+    if not any(find_measure(e.measure).curve for e in evidence):
         return None
     columns = measure.telling((e.measure for e in evidence), ACROSS)
     rows: dict[tuple[float, str], dict[str, Evidence]] = {}
@@ -45,7 +45,7 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
     levels = {fmt.rate(e.confidence) for e in evidence if e.interval}
     level = f"{levels.pop()} interval" if len(levels) == 1 else "interval"
     return Table(
-        header=["Samples", "Messages", *(fmt.sentence_case(named(m).words) for m in columns), "Trials"],
+        header=["Samples", "Messages", *(fmt.sentence_case(find_measure(m).words) for m in columns), "Trials"],
         rows=[
             [f"{n:g}", origin, *(_cell(found.get(m)) for m in columns), _trials(found)]
             for (n, origin), found in sorted(rows.items())
@@ -74,7 +74,7 @@ def _trials(found: dict[str, Evidence]) -> str:
     return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
 
 
-def each(evidence: Sequence[Evidence], caption: str) -> Table:
+def tabulate_each(evidence: Sequence[Evidence], caption: str) -> Table:
     """One row a measurement, with every baseline."""
     levels = {e.confidence for e in evidence if e.interval}
     one_level = levels.pop() if len(levels) == 1 else None
@@ -84,7 +84,7 @@ def each(evidence: Sequence[Evidence], caption: str) -> Table:
         bounds = fmt.interval(e.interval, e.unit)
         if e.interval and one_level is None:
             bounds += f" ({fmt.rate(e.confidence)})"
-        name = named(e.measure).words
+        name = find_measure(e.measure).words
         if where := e.place:
             name += f" ({where})"
         if not e.higher_is_worse:
@@ -123,7 +123,7 @@ def notes(evidence: Sequence[Evidence]) -> list[str]:
     remarks = [e.note for e in telling(evidence)]
     for e in telling(evidence):
         if e.note and ("n" not in e.condition or remarks.count(e.note) > 1):
-            name = named(e.measure).words
+            name = find_measure(e.measure).words
             if name not in said.setdefault(e.note, []):
                 said[e.note].append(name)
     return [f"{fmt.sentence_case(', '.join(names))}: {note}" for note, names in said.items()]

@@ -3,7 +3,7 @@
 from fedaudit.reports.record import Record
 
 
-class Exposure(Record):
+class PartyExposure(Record):
     """Who saw what: one party, one artifact kind."""
 
     party: str  # "server", "every client", "the client itself", "public"

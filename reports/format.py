@@ -40,7 +40,7 @@ def number(value: float) -> str:
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.3g}")
 
 
-def measured(value: float) -> str:
+def format_measurement(value: float) -> str:
     """A measured number: as `number`, but 1.2 is 1.20, so that columns and brackets line up."""
     if not math.isfinite(value) or value == int(value) or abs(value) >= 1000 or abs(value) < 1e-4:
         return number(value)
@@ -76,8 +76,8 @@ def quantity(value: float, unit: str) -> str:
     if unit in PERCENT:
         return percent(value)
     if unit in ("", "index", "count") or not math.isfinite(value):
-        return measured(value)
-    return f"{measured(value)}{NBSP}{unit}"
+        return format_measurement(value)
+    return f"{format_measurement(value)}{NBSP}{unit}"
 
 
 def interval(bounds: tuple[float, float] | None, unit: str) -> str:
@@ -88,7 +88,7 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
         low, high = map(_hundredths, bounds)
         return f"{low} to {high}{NBSP}%"
     suffix = "" if unit in ("", "index", "count") else f"{NBSP}{unit}"
-    return f"{measured(bounds[0])} to {measured(bounds[1])}{suffix}"
+    return f"{format_measurement(bounds[0])} to {format_measurement(bounds[1])}{suffix}"
 
 
 def estimate(value: float, bounds: tuple[float, float] | None, unit: str) -> str:

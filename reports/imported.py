@@ -10,7 +10,7 @@ from fedaudit.reports.record import Record
 Status = Literal["holds", "contradicted", "open", "declared"]
 
 
-class Check(Record):
+class CheckedStatement(Record):
     """One statement about a recorded federation, held against its messages."""
 
     id: str  # "who", "aggregate"
@@ -29,7 +29,7 @@ class Asserted(Record):
     check: str
 
 
-class Unverified(Record):
+class UnverifiedAttack(Record):
     """An attack that ran on messages whose senders' examples nobody told of: what it asserts, never a finding."""
 
     attack: str  # id of its finding
@@ -38,7 +38,7 @@ class Unverified(Record):
     claims: list[Asserted] = Field(default_factory=list)  # empty: images or scores, which have no words
 
 
-class Imported(Record):
+class ImportRecord(Record):
     """How a recorded federation came in, and what of its operator's statements the messages bear out."""
 
     recorder: str
@@ -53,4 +53,4 @@ class Imported(Record):
     left_out: list[str] = Field(default_factory=list)  # messages that were not finite
     changes: list[str] = Field(default_factory=list)  # names and types of arrays in the run's copy, in sentences
     filters: dict[str, int] = Field(default_factory=dict)  # privacy filters that senders name -> messages
-    checks: list[Check] = Field(default_factory=list)
+    checks: list[CheckedStatement] = Field(default_factory=list)

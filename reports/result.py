@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.decision import Decision, Word
-from fedaudit.reports.exposed import Exposure
-from fedaudit.reports.imported import Imported, Unverified
+from fedaudit.reports.decision import DeploymentDecision, Word
+from fedaudit.reports.exposed import PartyExposure
+from fedaudit.reports.imported import ImportRecord, UnverifiedAttack
 from fedaudit.reports.questions import HeadCount, Question
 from fedaudit.reports.record import Record, SealRecord, Taxon, Threat
 from fedaudit.reports.robustness import Robustness
@@ -203,7 +203,7 @@ class NoiseCheck(Record):
     failure_rate: float  # chance that a correct mechanism fails; 0: the test is certain
 
 
-class NoiseAudit(Record):
+class NoiseAuditRecord(Record):
     """The noise on one kind: what the ledger says of it, and what the tests of it say."""
 
     id: str
@@ -285,7 +285,7 @@ class History(Record):
     values: dict[str, float] = Field(default_factory=dict)  # weight_diversity, train_loss, ...
 
 
-class Scope(Record):
+class AuditScope(Record):
     """What was audited, in words and numbers a reviewer can check."""
 
     method: str
@@ -311,7 +311,7 @@ class Headline(Record):
     sentence: str  # the worst finding
 
 
-class Reproduction(Record):
+class ReproductionRecord(Record):
     command: str
     config: str  # resolved config, YAML
     seed: int
@@ -332,7 +332,7 @@ class PolicyRule(Record):
     reason: str
 
 
-class Policy(Record):
+class PolicyRecord(Record):
     name: str
     version: str
     rules: list[PolicyRule]
@@ -348,9 +348,9 @@ class AuditResult(Record):
     system: System = Field(default_factory=System)  # as its owner states it
     headline: Headline
     people: HeadCount | None = None  # None: no attack said which people it hits
-    decision: Decision | None = None  # None: a report of claims alone, or an audit of an older version
-    scope: Scope
-    exposures: list[Exposure]
+    decision: DeploymentDecision | None = None  # None: a report of claims alone, or an audit of an older version
+    scope: AuditScope
+    exposures: list[PartyExposure]
     questions: list[Question] = Field(default_factory=list)  # what was asked, and how each stands
     findings: Annotated[list[Finding], AfterValidator(worst_first)]
     figures: list[Figure] = Field(default_factory=list)
@@ -358,9 +358,9 @@ class AuditResult(Record):
     withheld: list[Withheld] = Field(default_factory=list)
     bounds: list[PrivacyBound] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)
-    noise_audits: list[NoiseAudit] = Field(default_factory=list)
-    imported: Imported | None = None  # of a recorded federation
-    unverified: list[Unverified] = Field(default_factory=list)  # what attacks assert and nobody could check
+    noise_audits: list[NoiseAuditRecord] = Field(default_factory=list)
+    imported: ImportRecord | None = None  # of a recorded federation
+    unverified: list[UnverifiedAttack] = Field(default_factory=list)  # what attacks assert and nobody could check
     robustness: Robustness | None = None  # the matrix of attacks on the model by rules of the server
     absence: Absence | None = None  # what clients that do not answer cost
     alternatives: list[Alternative] = Field(default_factory=list)  # the audited run comes first
@@ -368,7 +368,7 @@ class AuditResult(Record):
     history: list[History] = Field(default_factory=list)
     summary_metrics: dict[str, float] = Field(default_factory=dict)
     limits: list[str] = Field(default_factory=list)
-    policy: Policy
-    reproduction: Reproduction
+    policy: PolicyRecord
+    reproduction: ReproductionRecord
     seal: SealRecord | None = None
     extra: dict[str, Any] = Field(default_factory=dict)  # for sections of a user's own

@@ -137,7 +137,7 @@ class NotRun(Record):
     failed: bool  # an error; else the attack or rule does not apply
 
 
-class Adversary(Record):
+class TriedAdversary(Record):
     """Who was tried, for the words of findings."""
 
     name: str
@@ -171,7 +171,7 @@ class Robustness(Record):
     certificates: list[Certificate] = Field(default_factory=list)
     uncertified: str = ""  # why there are none, as a phrase
     not_run: list[NotRun] = Field(default_factory=list)
-    adversaries: dict[str, Adversary] = Field(default_factory=dict)  # by label
+    adversaries: dict[str, TriedAdversary] = Field(default_factory=dict)  # by label
     triggered: list[Triggered] = Field(default_factory=list)
     prototypes: list[MovedPrototypes] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran

@@ -24,7 +24,7 @@ AIDS = (Kind.CONDENSED_LABELS,)
 REAL_START = "replayed, started from a real image"  # the planted leak
 
 
-def standardised(images: Floats) -> Floats:
+def standardise(images: Floats) -> Floats:
     """[k, C, H, W] with mean 0 and deviation 1 over each channel; a flat channel is 0."""
     x = np.asarray(images, np.float64)
     centred = x - x.mean(axis=(2, 3), keepdims=True)
@@ -32,14 +32,14 @@ def standardised(images: Floats) -> Floats:
     return np.asarray(centred / np.maximum(spread, 1e-12))
 
 
-def shown(images: Floats, like: Floats) -> Floats:
+def match_brightness(images: Floats, like: Floats) -> Floats:
     """Images with the mean brightness and contrast of those in `like`, [k, C, H, W], not clipped."""
     level = like.mean(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
     spread = like.std(axis=(2, 3), keepdims=True).mean(axis=0, keepdims=True)
-    return np.asarray(standardised(images) * spread + level, np.float32)
+    return np.asarray(standardise(images) * spread + level, np.float32)
 
 
-def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
+def collect_condensed_images(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
     """All condensed images of a view as a claim: images [k, C, H, W] as sent, label, sender,
     artifact, origin, round [k]."""
     found: dict[str, list[Any]] = {n: [] for n in ("images", "label", "sender", "artifact", "origin", "round")}
@@ -63,7 +63,7 @@ def condensed(view: Sequence[Artifact]) -> dict[str, NDArray[Any]]:
 
 def none_here(view: Sequence[Artifact]) -> str:
     """Why there is nothing to attack; empty where there is something."""
-    return "" if len(condensed(view)["label"]) else "no condensed image came with its label"
+    return "" if len(collect_condensed_images(view)["label"]) else "no condensed image came with its label"
 
 
 def in_our_words(evidence: Sequence[Evidence]) -> list[Evidence]:

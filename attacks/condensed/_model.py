@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.condensed._images import standardised
+from fedaudit.attacks.condensed._images import standardise
 
 Floats = NDArray[np.floating[Any]]
 
@@ -22,26 +22,26 @@ class CondensationModel:
     """From images and the condensed images of each alone, both [k, C, H, W]."""
 
     def __init__(self, images: Floats, condensed: Floats, seed: int) -> None:
-        x, s = standardised(images), standardised(condensed)
+        x, s = standardise(images), standardise(condensed)
         self._seed = seed
         self.gain = share(s, x)
-        left = np.abs(np.fft.fft2(s - filtered(x, self.gain))) ** 2
+        left = np.abs(np.fft.fft2(s - filter_frequencies(x, self.gain))) ** 2
         ring = _rings(left)
         power = np.bincount(ring.ravel(), left.mean(axis=(0, 1)).ravel()) / np.bincount(ring.ravel())
         self.noise = np.sqrt(power / ring.size)  # amplitude, ring by ring
 
     def features(self, images: Floats) -> Floats:
         """As an extractor's: [k, C, H, W] -> [k, C H W], the same whenever the images are."""
-        return self.imitated(images, np.random.default_rng(self._seed)).reshape(len(images), -1)
+        return self.imitate(images, np.random.default_rng(self._seed)).reshape(len(images), -1)
 
-    def imitated(self, images: Floats, rng: np.random.Generator) -> Floats:
+    def imitate(self, images: Floats, rng: np.random.Generator) -> Floats:
         """Condensed images as they might be of each image alone, standardised, [k, C, H, W]."""
-        noise = filtered(rng.standard_normal(images.shape), self.noise)
-        blurred = filtered(standardised(images), self.gain)
-        return np.asarray(standardised(blurred + noise), np.float32)
+        noise = filter_frequencies(rng.standard_normal(images.shape), self.noise)
+        blurred = filter_frequencies(standardise(images), self.gain)
+        return np.asarray(standardise(blurred + noise), np.float32)
 
 
-def filtered(images: Floats, gain: Floats) -> NDArray[np.float64]:
+def filter_frequencies(images: Floats, gain: Floats) -> NDArray[np.float64]:
     """Images [k, C, H, W] with each ring of spatial frequency times its gain [rings]."""
     return np.asarray(np.fft.ifft2(np.fft.fft2(images) * gain[_rings(images)]).real)
 

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
-from fedaudit.attacks.condensed._images import AIDS, REAL_START, REQUIRES, condensed, none_here, shown
+from fedaudit.attacks.condensed._images import (
+    AIDS,
+    REAL_START,
+    REQUIRES,
+    collect_condensed_images,
+    match_brightness,
+    none_here,
+)
 from fedaudit.attacks.evaluation.audit_net import AuditNet
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import median_size, size_range
@@ -32,7 +39,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class _Own:
+class _OwnImages:
     """The attacker's own images in the place of the auditor's."""
 
     auxiliary: Images
@@ -56,18 +63,18 @@ class CondensedClass(Attack):
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        found, aux = condensed(view), knowledge.auxiliary
+        found, aux = collect_condensed_images(view), knowledge.auxiliary
         assert aux is not None, "granted by the threat model"
         order = rng.permutation(len(aux))
         test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
-        net = AuditNet(_Own(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
+        net = AuditNet(_OwnImages(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
         judge = np.empty(1, dtype=object)
         judge[0] = net
         noise = rng.standard_normal(found["images"].shape)
         return {
             **{k: found[k] for k in ("label", "sender", "artifact", "origin")},
-            "guess": net.classes(shown(found["images"], aux.x)),
-            "of_noise": net.classes(shown(noise, aux.x)),
+            "guess": net.classes(match_brightness(found["images"], aux.x)),
+            "of_noise": net.classes(match_brightness(noise, aux.x)),
             "judge": judge,
         }
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.condensed._images import AIDS, REQUIRES, condensed, in_our_words, none_here, standardised
+from fedaudit.attacks.condensed._images import (
+    AIDS,
+    REQUIRES,
+    collect_condensed_images,
+    in_our_words,
+    none_here,
+    standardise,
+)
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
@@ -41,7 +48,7 @@ class Standardised:
     """What stands for a model here: images to flat standardised rows."""
 
     def features(self, images: Floats) -> Floats:
-        rows = standardised(images)
+        rows = standardise(images)
         return np.asarray(rows.reshape(len(rows), -1))
 
 
@@ -69,7 +76,7 @@ class CondensedMembership(Attack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        found, extractors = condensed(view), np.empty(1, dtype=object)
+        found, extractors = collect_condensed_images(view), np.empty(1, dtype=object)
         extractors[0] = Standardised()
         return {
             **found,

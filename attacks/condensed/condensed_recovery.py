@@ -25,17 +25,17 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Trut
 from fedaudit.attacks.condensed._images import (
     AIDS,
     REQUIRES,
-    condensed,
+    collect_condensed_images,
     in_our_words,
+    match_brightness,
     none_here,
-    shown,
-    standardised,
+    standardise,
 )
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
-from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
@@ -76,13 +76,13 @@ class CondensedRecovery(Attack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        found = condensed(view)
+        found = collect_condensed_images(view)
         assert knowledge.auxiliary is not None, "granted by the threat model"
         like = knowledge.auxiliary.x
         return {
             **found,
             "senders": list_senders(view, Kind.CONDENSED_IMAGES),
-            "images": shown(found["images"], like),
+            "images": match_brightness(found["images"], like),
             "n": np.full(len(found["label"]), -1),
             "extractor": np.full(len(found["label"]), "pixels"),
         }
@@ -97,7 +97,7 @@ class CondensedRecovery(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         found = self._trials(claim, truth).buckets
         own = [b for b in found if b.origin == "recorded"]
         wanted = own[:1] + own[1:][-1:]
@@ -112,7 +112,7 @@ class CondensedRecovery(Attack):
     @cached_property
     def _trials(self) -> BuiltOnce[ImageTrials]:
         gallery = self.config.gallery
-        return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng, standardised))
+        return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng, standardise))
 
     def _correlation(self, b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
         """The largest correlation with a member, beside that of as many non-members."""
@@ -142,7 +142,7 @@ class CondensedRecovery(Attack):
         )
         return [correlation, flagged]
 
-    def _gallery(self, b: PrototypeBucket, claim: Claim) -> Gallery:
+    def _gallery(self, b: PrototypeBucket, claim: Claim) -> ImageGallery:
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
         nearest = [
             b.trials[i].members.x[correlations(b.claimed[i], b.trials[i].members.x).argmax()] for i in picked
@@ -150,7 +150,7 @@ class CondensedRecovery(Attack):
         rows = [b.trials[i].row for i in picked]
         n = [len(b.trials[i].members) for i in picked]
         behind = f"n = {min(n)}" if min(n) == max(n) else f"n = {min(n)} to {max(n)}"
-        return Gallery(
+        return ImageGallery(
             title=f"Condensed images: {behind}, {b.origin}",
             caption="Leakage is what the condensed image shares with a real image and the class mean does not.",
             rows={
@@ -168,5 +168,5 @@ class CondensedRecovery(Attack):
 
 def correlations(image: Floats, others: Floats) -> NDArray[np.float64]:
     """Pearson's correlation of one image [C, H, W] with each of others [m, C, H, W] -> [m]."""
-    one, many = standardised(image[None]), standardised(others)
+    one, many = standardise(image[None]), standardise(others)
     return np.asarray((one * many).mean(axis=(1, 2, 3)))

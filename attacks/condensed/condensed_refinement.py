@@ -29,15 +29,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
-from fedaudit.attacks.condensed._images import condensed, in_our_words, shown, standardised
-from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
+from fedaudit.attacks.condensed._images import (
+    collect_condensed_images,
+    in_our_words,
+    match_brightness,
+    standardise,
+)
+from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
-from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.prototypes._evidence import judge_images
-from fedaudit.attacks.prototypes._inversion import Task
+from fedaudit.attacks.prototypes._inversion import InversionTask
 from fedaudit.attacks.prototypes._trials import PrototypeBucket
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
@@ -86,19 +91,19 @@ class CondensedRefinement(CondensedRecovery):
         batch: AtLeastOne = Field(default=128, description="images in a batch of the decoder's training")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        found = condensed(view)
+        found = collect_condensed_images(view)
         assert knowledge.auxiliary is not None, "granted by the threat model"
         order = rng.permutation(len(knowledge.auxiliary))
-        model = self._learned(knowledge, order[: self.config.condensed], rng)
+        model = self._learn_model(knowledge, order[: self.config.condensed], rng)
         chosen = knowledge.auxiliary.x[order[: self.config.images]]
         tested, used = np.split(chosen, [max(1, round(TESTED * len(chosen)))])
-        imitated = model.imitated(tested, rng)
-        sent = standardised(found["images"]).astype(np.float32)
-        decoded = self._decoded(np.concatenate([imitated, sent]), used, model, knowledge, rng)
-        read = shown(np.concatenate([imitated, sent]), chosen)
+        imitated = model.imitate(tested, rng)
+        sent = standardise(found["images"]).astype(np.float32)
+        decoded = self._decode(np.concatenate([imitated, sent]), used, model, knowledge, rng)
+        read = match_brightness(np.concatenate([imitated, sent]), chosen)
         split = len(tested)
         worth = np.clip(share(tested - decoded[:split], read[:split] - decoded[:split]), 0, 1)
-        refined = decoded[split:] + filtered(read[split:] - decoded[split:], worth)
+        refined = decoded[split:] + filter_frequencies(read[split:] - decoded[split:], worth)
         return {
             **found,
             "senders": list_senders(view, Kind.CONDENSED_IMAGES),
@@ -112,7 +117,7 @@ class CondensedRefinement(CondensedRecovery):
         found = self._trials(claim, truth, rng).buckets
         evidence = judge_images(found, rng)
         for b in found:
-            evidence += _over_condensed(b, claim, truth, len(found), rng)
+            evidence += _compare_with_condensed_image(b, claim, truth, len(found), rng)
         return in_our_words(evidence)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -120,7 +125,7 @@ class CondensedRefinement(CondensedRecovery):
             return "no condensation is known that the adversary could repeat on images of its own"
         return super().not_applicable(view, knowledge)
 
-    def _learned(
+    def _learn_model(
         self, knowledge: Knowledge, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> CondensationModel:
         aux = knowledge.auxiliary
@@ -135,7 +140,7 @@ class CondensedRefinement(CondensedRecovery):
             )
         return CondensationModel(aux.x[rows][came], made[came], int(rng.integers(2**62)))
 
-    def _decoded(
+    def _decode(
         self,
         inputs: Floats,
         images: Floats,
@@ -148,11 +153,11 @@ class CondensedRefinement(CondensedRecovery):
         alone = Images(x=images, y=np.zeros(len(images), np.int64))
         known = replace(knowledge, auxiliary=alone)
         condensing = cast(Extractor, model)  # has features, which is all that is wanted of it
-        task = Task(extractor=condensing, features=inputs.reshape(len(inputs), -1), labels=nothing)
+        task = InversionTask(extractor=condensing, features=inputs.reshape(len(inputs), -1), labels=nothing)
         (decoded,) = _inversion(self.config).invert([task], condensing, known, rng)
         return decoded
 
-    def _gallery(self, b: PrototypeBucket, claim: Claim) -> Gallery:
+    def _gallery(self, b: PrototypeBucket, claim: Claim) -> ImageGallery:
         plain = super()._gallery(b, claim)
         rows = dict(plain.rows)
         picked = np.unique(np.linspace(0, len(b) - 1, self.config.show).round().astype(int))
@@ -174,7 +179,7 @@ def _inversion(config: CondensedRefinement.Config) -> UpCNN | VAE:
     )
 
 
-def _over_condensed(
+def _compare_with_condensed_image(
     b: PrototypeBucket, claim: Claim, truth: Truth, looks: int, rng: np.random.Generator
 ) -> list[Evidence]:
     """What refining adds to the condensed image as it came, trial by trial."""

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
-from fedaudit.attacks.condensed._images import standardised
+from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
-from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import People
@@ -109,7 +109,7 @@ class MashedMembership(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         is_single = claim["single"][claim["origin"] == "recorded"]
-        cases, sent = self._cases(claim, truth, rng), _sent(claim)
+        cases, sent = self._cases(claim, truth, rng), _collect_means(claim)
         if not cases:
             return []
         clients = sorted(sent)
@@ -122,7 +122,7 @@ class MashedMembership(Attack):
         note = f"{len(is_single)} means"
         found = membership.evidence(_scores(cases, sent), null, note=note, condition=condition)
         found += membership.evidence(
-            _scores(cases, _planted(clients, truth, claim["shares"].shape[1])),
+            _scores(cases, _plant_people(clients, truth, claim["shares"].shape[1])),
             null,
             control="positive",
             condition={"n": 1, "origin": "planted"},
@@ -139,24 +139,24 @@ class MashedMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of everybody whose client sent means, or examples; single people are planted through its code."""
-        sent = _sent(claim)
+        sent = _collect_means(claim)
         recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]
-        return count_flagged(recorded, _score_planted(claim, truth), sent, truth)
+        return count_flagged(recorded, _score_planted_people(claim, truth), sent, truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
         cases = self._cases(claim, truth, np.random.default_rng(0))
-        return [membership.curve("means as sent", _scores(cases, _sent(claim)))] if cases else []
+        return [membership.curve("means as sent", _scores(cases, _collect_means(claim)))] if cases else []
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return "" if _readable(view) else "no images, nor means of them, came from a client"
 
     def _cases(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[_Case]:
         found, pools = [], {}
-        for client in _sent(claim):
+        for client in _collect_means(claim):
             own = truth.client_images(client)
             for label in map(int, np.unique(own.y)):
                 if label not in pools:
-                    pools[label] = Pool(truth.reference.of_class(label))
+                    pools[label] = ImagePool(truth.reference.of_class(label))
                 members = own.of_class(label)
                 non_members = pools[label].without(fingerprints(members))
                 size = min(len(members), len(non_members), self.config.members)
@@ -184,10 +184,10 @@ def _shares(artifact: Artifact, classes: int) -> Floats:
 
 
 def _flat(images: Floats) -> Floats:
-    return standardised(images).reshape(len(images), -1)
+    return standardise(images).reshape(len(images), -1)
 
 
-def _sent(claim: Claim) -> dict[int, Means]:
+def _collect_means(claim: Claim) -> dict[int, Means]:
     recorded = claim["origin"] == "recorded"
     clients = np.unique(claim["sender"][recorded]).tolist()
     return {k: _take(claim, recorded & (claim["sender"] == k)) for k in clients}
@@ -197,7 +197,7 @@ def _take(claim: Claim, rows: NDArray[np.bool_]) -> Means:
     return Means(claim["images"][rows], claim["shares"][rows])
 
 
-def _score_planted(claim: Claim, truth: Truth) -> list[Planted]:
+def _score_planted_people(claim: Claim, truth: Truth) -> list[Planted]:
     """Single people whose image a client sent alone, beside others of the class."""
     planted, is_planted = list[Planted](), np.isin(claim["origin"], (REPLAYED, UNPROTECTED))
     for artifact in dict.fromkeys(claim["artifact"][is_planted].tolist()):
@@ -206,7 +206,7 @@ def _score_planted(claim: Claim, truth: Truth) -> list[Planted]:
         own = [truth.members(artifact, k) for k in range(claim["shares"].shape[1])]
         label = max(range(len(own)), key=lambda k: len(own[k]))
         members = own[label]
-        others = Pool(truth.unseen([client]).images.of_class(label)).without(fingerprints(members))
+        others = ImagePool(truth.unseen([client]).images.of_class(label)).without(fingerprints(members))
         one = Scored(
             client=client,
             rows=range(len(members)),
@@ -218,7 +218,7 @@ def _score_planted(claim: Claim, truth: Truth) -> list[Planted]:
     return planted
 
 
-def _planted(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:
+def _plant_people(clients: Sequence[int], truth: Truth, classes: int) -> dict[int, Means]:
     own = {k: truth.client_images(k) for k in clients}
     return {k: Means(_flat(o.x), np.eye(classes)[o.y]) for k, o in own.items()}
 

@@ -36,7 +36,7 @@ def overlap(claimed: Counts, true: Counts) -> NDArray[np.float64]:
     return np.asarray(np.minimum(claimed, true).sum(axis=1) / larger)
 
 
-def interchanged(hits: Callable[[Counts], NDArray[Any]], claimed: Counts) -> Baseline:
+def measure_interchange(hits: Callable[[Counts], NDArray[Any]], claimed: Counts) -> Baseline:
     """What the claims are worth as claims about other clients, on average over all ways to pass them round.
 
     Claims that say much of everybody hit by chance, and these say as much.
@@ -84,7 +84,7 @@ def overlap_evidence(
     return judge.judge_values("count_overlap", values, others, rng, groups=groups, bounds=(0, 1))
 
 
-def revealed(
+def measure_revelations(
     claimed: Counts, true: Counts, blind: Mapping[str, Counts], small: int, condition: Condition
 ) -> list[Evidence]:
     """What counts tell of people: who stands in a small group, and which clients a rare class gives away.
@@ -101,13 +101,13 @@ def revealed(
     def in_cells(guess: Counts) -> NDArray[Any]:
         return np.repeat(cells & (guess == true), true.ravel())
 
-    def known(guess: Counts) -> NDArray[Any]:
+    def find_holders(guess: Counts) -> NDArray[Any]:
         same = ((guess > 0) == (true > 0))[:, rare].all(axis=1)
         return np.asarray(same & (true > 0)[:, rare].any(axis=1))
 
     def share(measure: str, hits: Callable[[Counts], NDArray[Any]], note: str, clients: NDArray[Any]) -> Evidence:
         others = {name: hits(guess) for name, guess in blind.items()}
-        passed = [interchanged(hits, claimed)]
+        passed = [measure_interchange(hits, claimed)]
         judge = Judge(condition=condition, note=note)
         return judge.judge_hits(measure, hits(claimed), others, groups=clients, baselines=passed)
 
@@ -115,7 +115,7 @@ def revealed(
     owners = np.repeat(rows, true.sum(axis=1))
     found = [share("examples_in_small_cells", in_cells, f"groups of at most {small}", owners)]
     if rare.any():
-        found.append(share("rare_class_holders", known, f"{int(rare.sum())} rare classes", rows))
+        found.append(share("rare_class_holders", find_holders, f"{int(rare.sum())} rare classes", rows))
     return found
 
 

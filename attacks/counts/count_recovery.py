@@ -33,13 +33,13 @@ from fedaudit.attacks.counts._counts import (
     blind_counts,
     count_error,
     exact_match,
-    interchanged,
+    measure_interchange,
+    measure_revelations,
     overlap_evidence,
     possible_values,
-    revealed,
 )
 from fedaudit.attacks.evaluation.artifacts import index, message_of
-from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_each_kind, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
@@ -110,7 +110,7 @@ class CountRecovery(Attack):
             latest[whose] = a.id
         read, noise = [], []
         for (kind, _, _), rounds in heard.items():
-            found, scale = _combined(rounds, kind)
+            found, scale = _combine_messages(rounds, kind)
             read.append(found)
             published = knowledge.training.get(f"noise_std.{kind}", self.config.noise_std)
             noise.append(_deviation(rounds, kind, published * scale))
@@ -124,7 +124,7 @@ class CountRecovery(Attack):
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
-        return by_client(claim["client"], claim["counts"], lambda n: counted(n, classes), OF_COUNTS)
+        return by_client(claim["client"], claim["counts"], lambda n: format_counts(n, classes), OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         found: list[Evidence] = []
@@ -195,7 +195,7 @@ class CountRecovery(Attack):
         return [
             exact_match(claimed, true, blind, here, groups=clients),
             overlap_evidence(claimed, true, blind, here, rng, groups=clients),
-            *revealed(claimed, true, blind, self.config.small, here),
+            *measure_revelations(claimed, true, blind, self.config.small, here),
             count_error("count_abs_error", read, true, blind, here, rng, "mean over classes, before rounding"),
             count_error(
                 "count_abs_error_rounded",
@@ -216,18 +216,18 @@ class CountRecovery(Attack):
         if not few.any():
             return []
 
-        def named(guess: Counts) -> NDArray[np.bool_]:
+        def names_class(guess: Counts) -> NDArray[np.bool_]:
             return np.asarray(few & (guess > 0) & (guess <= self.config.small))
 
         whose = ["all clients together" if k == SEVERAL else f"client {k}" for k in clients.tolist()]
-        listed = [f"{whose[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(named(claimed))]
+        listed = [f"{whose[k]} class {c}: {claimed[k, c]}" for k, c in np.argwhere(names_class(claimed))]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-        hits = named(claimed)[few]
+        hits = names_class(claimed)[few]
         return [
             judge_share(
                 "small_cells_found",
                 hits,
-                [interchanged(lambda guess: named(guess)[few], claimed)],
+                [measure_interchange(lambda guess: names_class(guess)[few], claimed)],
                 groups=np.repeat(clients, few.sum(axis=1)),
                 condition=here,
                 note=f"classes with {self.config.small} examples or fewer: " + ", ".join(listed[:LISTED]) + more,
@@ -259,11 +259,11 @@ class _Heard:
 
 
 def _total(artifact: Artifact, view: Sequence[Artifact]) -> float:
-    said = index(view).first(kind=Kind.NUM_EXAMPLES, message=message_of(artifact))
+    said = index(view).find_first(kind=Kind.NUM_EXAMPLES, message=message_of(artifact))
     return 0.0 if said is None else float(said.payload["count"])
 
 
-def _combined(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:
+def _combine_messages(rounds: Sequence[_Heard], kind: str) -> tuple[Values, float]:
     """One reading of several messages, oldest first, and what the numbers sent were multiplied by."""
     if kind == Kind.CLASS_VOLUME:
         return _volume(np.min([r.counts for r in rounds], axis=0), rounds[0].total), 1.0

@@ -59,7 +59,7 @@ class Artifacts(tuple[Artifact, ...]):
         places = {i for reader in seen_by for i in table.get((*key.values(), reader), ())}
         return [self[i] for i in sorted(places)]
 
-    def first(
+    def find_first(
         self,
         *,
         round: int | None = None,

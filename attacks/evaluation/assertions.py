@@ -25,7 +25,7 @@ def by_client(
     return [Assertion(client=k, says=says, check=check) for k, says in sorted(told.items()) if says]
 
 
-def owned(present: NDArray[np.bool_], classes: Sequence[str]) -> str:
+def name_classes(present: NDArray[np.bool_], classes: Sequence[str]) -> str:
     """A set of classes [C], "classes two and five"; empty for none."""
     names = [classes[c] for c in np.flatnonzero(present).tolist()]
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
@@ -34,7 +34,7 @@ def owned(present: NDArray[np.bool_], classes: Sequence[str]) -> str:
     return f"class{'es' if len(names) > 1 else ''} {listed}{more}" if names else ""
 
 
-def counted(counts: NDArray[np.int64], classes: Sequence[str]) -> str:
+def format_counts(counts: NDArray[np.int64], classes: Sequence[str]) -> str:
     """Numbers of examples [C], "54 of zero, 104 of four"; empty where all are 0."""
     held = [f"{int(counts[c]):,} of {classes[c]}" for c in np.flatnonzero(counts).tolist()]
     more = f" and of {len(held) - MOST} more classes" if len(held) > MOST else ""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
-from fedaudit.attacks.evaluation.decoder import Training, fit, initialised, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, initialise, tensor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ Floats = NDArray[np.floating[Any]]
 
 MOST = 10_000  # auxiliary images to learn from
 FEATURES = 96
-TRAINING = Training(epochs=5, least_steps=400, batch=64, lr=2e-3)
+TRAINING = DecoderTraining(epochs=5, least_steps=400, batch=64, lr=2e-3)
 
 
 class AuditNet:
@@ -79,11 +79,11 @@ class AuditNet:
 
 def audit_net(truth: Truth) -> AuditNet:
     """The audit net of these auxiliary images; trained once, so every attack has the same judge."""
-    return _trained(cast(Hashable, truth))
+    return _train(cast(Hashable, truth))
 
 
 @lru_cache(maxsize=1)
-def _trained(truth: Hashable) -> AuditNet:
+def _train(truth: Hashable) -> AuditNet:
     return AuditNet(cast(Truth, truth))
 
 
@@ -107,5 +107,5 @@ def _layers(shape: Any, classes: int, generator: Any) -> "tuple[nn.Module, nn.Mo
             nn.Linear(FEATURES, classes),
         )
 
-    whole: Any = initialised(make, generator)
+    whole: Any = initialise(make, generator)
     return whole[0], whole[1]

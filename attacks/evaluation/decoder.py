@@ -21,7 +21,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class DecoderTraining:
     """How long and how fast a decoder learns."""
 
     epochs: int
@@ -37,7 +37,7 @@ def build(inputs: int, shape: tuple[int, int, int], width: int, generator: "torc
     channels, height, across = shape
     h, w = -(-height // 4), -(-across // 4)
     a, b, c = width // 8, width // 16, width // 32
-    return initialised(
+    return initialise(
         lambda: nn.Sequential(
             nn.Linear(inputs, width),
             nn.LeakyReLU(0.2),
@@ -58,7 +58,7 @@ def build(inputs: int, shape: tuple[int, int, int], width: int, generator: "torc
     )
 
 
-def initialised(make: "Callable[[], nn.Module]", generator: "torch.Generator") -> "nn.Module":
+def initialise(make: "Callable[[], nn.Module]", generator: "torch.Generator") -> "nn.Module":
     """A module whose initial weights come from `generator`; the global one stays as it was."""
     import torch
 
@@ -71,7 +71,7 @@ def fit(
     module: "nn.Module",
     loss: "Callable[[Tensor], Tensor]",
     examples: int,
-    training: Training,
+    training: DecoderTraining,
     generator: "torch.Generator",
 ) -> None:
     """Trains in place with Adam; `loss` maps row numbers to their mean loss.

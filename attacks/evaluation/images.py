@@ -97,7 +97,7 @@ def fingerprints(images: Floats) -> list[bytes]:
     return [hashlib.blake2b(row, digest_size=16).digest() for row in rows]
 
 
-class Pool:
+class ImagePool:
     """Images of one class that nobody trained on, without copies, to draw galleries from."""
 
     def __init__(self, images: Floats) -> None:

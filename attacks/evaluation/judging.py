@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks import stats
 from fedaudit.attacks.evaluation.ranking import First, Present
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 
 Values = NDArray[Any]  # numbers, or whether a trial is a hit
 Control = Literal["none", "positive", "negative"]
@@ -51,7 +51,7 @@ class Judge:
 
     @property
     def alpha(self) -> float:
-        return stats.corrected(1 - self.confidence, self.looks)
+        return stats.correct_alpha(1 - self.confidence, self.looks)
 
     def state(
         self,
@@ -63,7 +63,7 @@ class Judge:
         note: str = "",
     ) -> Evidence:
         """Evidence of numbers that were computed elsewhere; unit and direction are those of the measure."""
-        row = named(measure)
+        row = find_measure(measure)
         return Evidence(
             measure=measure,
             value=value,

@@ -17,7 +17,7 @@ from fedaudit.attacks.attack import Images, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import Scored
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.membership import Scores, clustered
+from fedaudit.attacks.evaluation.membership import Scores, score_clusters
 
 Queried = TypeVar("Queried")  # a generator, or a search in one
 Integers = NDArray[np.integer[Any]]
@@ -40,7 +40,7 @@ class Matched:
         return Images(x=self.others.x[::step], y=self.others.y[::step])
 
 
-def matched(members: Images, non_members: Images, rng: np.random.Generator, most: int) -> Matched:
+def match_members(members: Images, non_members: Images, rng: np.random.Generator, most: int) -> Matched:
     """As many `members` (at most `most`) as there are non-members to compare them with.
 
     Every member of a class is matched by equally many non-members of it.
@@ -96,7 +96,7 @@ def halves(non_members: Images, rng: np.random.Generator) -> tuple[Images, Image
     )
 
 
-def joined(images: list[Images]) -> Images:
+def join_images(images: list[Images]) -> Images:
     return Images(x=np.concatenate([i.x for i in images]), y=np.concatenate([i.y for i in images]))
 
 
@@ -109,7 +109,9 @@ def _draw_rows(images: Images, classes: Integers, each: Integers, rng: np.random
     return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
 
 
-def scored(pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]) -> Scores:
+def score_pairs(
+    pairs: Sequence[tuple[Queried, Matched]], score: Callable[[Queried, Images], NDArray[Any]]
+) -> Scores:
     """What each of these that are queried says of its images."""
     return by_query(
         [m for _, m in pairs],
@@ -123,4 +125,4 @@ def by_query(sets: Sequence[Matched], members: Sequence[NDArray[Any]], others: S
     first = [mark for m in sets for mark in fingerprints(m.members.x)]
     second = [mark for m in sets for mark in fingerprints(m.others.x)]
     _, group = np.unique(np.array([*first, *second], dtype="S16"), return_inverse=True)
-    return clustered(members, others, (group[: len(first)], group[len(first) :]))
+    return score_clusters(members, others, (group[: len(first)], group[len(first) :]))

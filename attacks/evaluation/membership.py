@@ -40,7 +40,7 @@ class Scores:
         return self.member_groups, self.other_groups
 
 
-def clustered(
+def score_clusters(
     members: Sequence[NDArray[Any]],
     others: Sequence[NDArray[Any]],
     images: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
@@ -110,7 +110,7 @@ def evidence(
         own = rates.pop("")
         if own is not None:
             few = "fewer than ten false positives behind it" if rate * negatives < 10 else ""
-            needed = stats.negatives_needed(rate, judge.alpha, groups)
+            needed = stats.count_needed_negatives(rate, judge.alpha, groups)
             if needed is None:
                 few = f"negatives in less than {stats.FEW_GROUPS} groups say nothing of others"
             elif negatives < needed:
@@ -155,7 +155,9 @@ def name_non_members(queries: Sequence[Query]) -> str:
 
 def gather(answers: Sequence[Sides], images: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None) -> Scores:
     """Answers of several queries; `images` as in `clustered`."""
-    return clustered([a.members for a in answers], [a.others for a in answers], images, [a.row for a in answers])
+    return score_clusters(
+        [a.members for a in answers], [a.others for a in answers], images, [a.row for a in answers]
+    )
 
 
 def judge_buckets(
@@ -177,7 +179,7 @@ def judge_buckets(
         found += b.judge(looks).judge_firsts(b.firsts, b.blind_firsts, blind, groups=groups)
     if silent:
         note = "images that were never trained on in the place of members"
-        found += evidence(pooled(silent), {}, control="negative", note=note)[:1]
+        found += evidence(pool_scores(silent), {}, control="negative", note=note)[:1]
     return found
 
 
@@ -189,7 +191,7 @@ def curve(name: str, scores: Scores, *, blind: bool = False) -> Series:
     return Series(name=name, x=tuple(x.tolist()), y=tuple(y.tolist()), blind=blind)
 
 
-def pooled(scores: Sequence[Scores]) -> Scores:
+def pool_scores(scores: Sequence[Scores]) -> Scores:
     """Samples of several buckets as one; groups stay apart."""
     return Scores(
         members=np.concatenate([s.members for s in scores]),

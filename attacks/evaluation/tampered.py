@@ -26,7 +26,7 @@ def flags(weights: Mapping[str, NDArray[Any]]) -> list[str]:
         rows = np.asarray(values, np.float64)
         if rows.ndim != 2 or min(rows.shape) < ROWS:
             continue
-        if (share := alike(rows)) >= SHARE:
+        if (share := measure_parallel_share(rows)) >= SHARE:
             bias = np.asarray(weights.get(name.removesuffix("weight") + "bias", np.zeros(0)))
             ramp = ", with a ramp of biases" if len(np.unique(bias)) > SHARE * len(rows) else ""
             found.append(f"{share:.0%} of the rows of {name} point the same way{ramp}")
@@ -35,7 +35,7 @@ def flags(weights: Mapping[str, NDArray[Any]]) -> list[str]:
     return found
 
 
-def alike(rows: NDArray[np.float64]) -> float:
+def measure_parallel_share(rows: NDArray[np.float64]) -> float:
     """The share of rows [R, D] that another one is parallel to."""
     lengths = np.linalg.norm(rows, axis=1)
     unit = (rows[lengths > 0] / lengths[lengths > 0, None])[:MOST]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Truth
-from fedaudit.attacks.evaluation.images import Pool, distances, fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, distances, fingerprints
 from fedaudit.attacks.evaluation.judging import Condition, Control, Judge
 from fedaudit.attacks.evaluation.naming import Named, NamingGallery, average_members, build_gallery, name_people
 from fedaudit.attacks.evaluation.ranking import First, Ranks, compare_by_class, rank_sets
@@ -156,12 +156,12 @@ class Pools:
 
     def __init__(self, images: Images) -> None:
         self._images = images
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, ImagePool] = {}
 
     def without(self, label: int, image_hashes: Iterable[bytes]) -> Floats:
         """Those of a class that are no copies of these."""
         if label not in self._pools:
-            self._pools[label] = Pool(self._images.of_class(label))
+            self._pools[label] = ImagePool(self._images.of_class(label))
         return self._pools[label].without(image_hashes)
 
 
@@ -220,7 +220,7 @@ def guess_from_auxiliary(
     labels: NDArray[np.int64], auxiliary: Images, rng: np.random.Generator
 ) -> Mapping[str, Floats]:
     """What adversaries claim that know only the classes [k]: name -> images [k, C, H, W]."""
-    known = _known(labels, auxiliary)
+    known = _find_known_images(labels, auxiliary)
     means = {c: x.mean(axis=0) for c, x in known.items()}
     return {
         CLASS_MEAN: np.stack([means[c] for c in labels.tolist()]),
@@ -232,10 +232,10 @@ def average_classes(labels: NDArray[np.int64], auxiliary: Images) -> Floats:
     """[c, C, H, W] the mean auxiliary image of each of these classes, in order; none without such images."""
     if not len(auxiliary):
         return np.zeros((0, *auxiliary.x.shape[1:]))
-    return np.stack([x.mean(axis=0) for x in _known(labels, auxiliary).values()])
+    return np.stack([x.mean(axis=0) for x in _find_known_images(labels, auxiliary).values()])
 
 
-def _known(labels: NDArray[np.int64], auxiliary: Images) -> dict[int, Floats]:
+def _find_known_images(labels: NDArray[np.int64], auxiliary: Images) -> dict[int, Floats]:
     """Auxiliary images of each of these classes; all of them for a class that has none."""
     known = {int(c): auxiliary.of_class(int(c)) for c in np.unique(labels)}
     return {c: x if len(x) else auxiliary.x for c, x in known.items()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, TrainedPair
-from fedaudit.attacks.evaluation.matching import Matched, matched
+from fedaudit.attacks.evaluation.matching import Matched, match_members
 
 _SEED = 0
 
@@ -29,22 +29,22 @@ class Controls:
 
     @property
     def planted(self) -> TrainedPair:
-        return self._trained(self.own, self.planted_steps)
+        return self._train(self.own, self.planted_steps)
 
     @property
     def untrained(self) -> TrainedPair:
-        return self._trained(self.own, 0)
+        return self._train(self.own, 0)
 
     @property
     def reference(self) -> TrainedPair:
-        return self._trained(self.other, self.reference_steps)
+        return self._train(self.other, self.reference_steps)
 
     def images(self) -> Claim:
         """The planted pair's and the others, as `memorised` reads them from a claim."""
         return {"planted_x": self.own.x, "planted_y": self.own.y, "rest_x": self.rest.x, "rest_y": self.rest.y}
 
-    def _trained(self, images: Images, steps: int) -> TrainedPair:
-        return self.known.trained(images, steps, np.random.default_rng(_SEED))
+    def _train(self, images: Images, steps: int) -> TrainedPair:
+        return self.known.train(images, steps, np.random.default_rng(_SEED))
 
 
 def controls(
@@ -61,8 +61,8 @@ def controls(
     )
 
 
-def memorised(claim: Claim) -> Matched:
+def match_planted_pair(claim: Claim) -> Matched:
     """What a claim's planted pair learnt, and others like it."""
     own = Images(x=claim["planted_x"], y=claim["planted_y"])
     rest = Images(x=claim["rest_x"], y=claim["rest_y"])
-    return matched(own, rest, np.random.default_rng(_SEED), len(own))
+    return match_members(own, rest, np.random.default_rng(_SEED), len(own))

@@ -66,13 +66,13 @@ def drawn_again(found: Copies) -> Present:
     others, of which there are as many at least. What is no COPY is none.
     """
 
-    def of(some: Floats, least: float) -> bool:
+    def is_near(some: Floats, least: float) -> bool:
         few = np.sort(some)[:SEVERAL]
         several = len(few) == SEVERAL and few[-1] < min(COPY, APART * least)
         return bool(several or find_present(few[0], least, COPY).member)
 
     members, others = float(found.members.min()), float(found.others.min())
-    return Present(of(found.members, others), of(found.others, members))
+    return Present(is_near(found.members, others), is_near(found.others, members))
 
 
 def find_drawn(found: Copies) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -11,12 +11,12 @@ from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 
 
-def uploaded(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
+def list_uploads(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
     """Generators, or critics, that clients sent to the server, oldest first."""
     return _by_clients(view, kind, Channel.UPLINK)
 
 
-def relayed(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
+def list_relays(view: Sequence[Artifact], kind: Kind) -> list[Artifact]:
     """Generators, or critics, that one client handed to another, oldest first."""
     return _by_clients(view, kind, Channel.RELAY)
 

@@ -18,11 +18,11 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchit
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import Scored, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.matching import Matched, halves, joined, matched, scored
+from fedaudit.attacks.evaluation.matching import Matched, halves, join_images, match_members, score_pairs
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.generators._controls import controls, memorised
-from fedaudit.attacks.generators._handed import newest, objects, trained_by, uploaded
+from fedaudit.attacks.generators._controls import controls, match_planted_pair
+from fedaudit.attacks.generators._handed import list_uploads, newest, objects, trained_by
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -80,7 +80,7 @@ class GeneratorMembership(Attack):
         )
 
     @abstractmethod
-    def queried(
+    def prepare_queries(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
@@ -88,21 +88,21 @@ class GeneratorMembership(Attack):
     ) -> list[Any]:
         """How each of these generators is queried."""
 
-    def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
+    def select_targets(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
         """The generators to attack, and the clients whose images may be behind each."""
-        last = newest(uploaded(view, Kind.GAN_G))
+        last = newest(list_uploads(view, Kind.GAN_G))
         return list(zip(last, trained_by(last, view), strict=True))
 
-    def compared(self, m: Matched) -> Matched:
+    def choose_comparisons(self, m: Matched) -> Matched:
         """Fewer images, where a query takes long."""
         return m
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         known, aux, c = knowledge.generators, knowledge.auxiliary, self.config
         assert known is not None and aux is not None, "not_applicable says so before"
-        chosen = self.handed(view)[: c.max_generators]
+        chosen = self.select_targets(view)[: c.max_generators]
         own = controls(known, aux, c.planted, c.planted_steps, c.reference_steps)
-        *queried, reference, untrained, planted = self.queried(
+        *queried, reference, untrained, planted = self.prepare_queries(
             known,
             [
                 *(dict(a.payload) for a, _ in chosen),
@@ -189,7 +189,7 @@ class GeneratorMembership(Attack):
             return "nothing says how the generators' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
             return "this attack needs auxiliary images, and the federation holds too few back"
-        if not self.handed(view):
+        if not self.select_targets(view):
             return "no client sent a generator to the server in the recorded rounds"
         return ""
 
@@ -198,8 +198,10 @@ class GeneratorMembership(Attack):
         rng, found = np.random.default_rng(0), []
         for queried, clients in zip(claim["queried"], claim["behind"], strict=True):
             unseen = truth.unseen([int(k) for k in clients]).images
-            pool = joined([truth.client_images(int(k)) for k in clients])
-            found.append((queried, self.compared(matched(pool, unseen, rng, self.config.members))))
+            pool = join_images([truth.client_images(int(k)) for k in clients])
+            found.append(
+                (queried, self.choose_comparisons(match_members(pool, unseen, rng, self.config.members)))
+            )
         return found
 
     def against(self, claim: Claim, truth: Truth) -> str:
@@ -208,14 +210,14 @@ class GeneratorMembership(Attack):
 
     def trap(self, claim: Claim) -> Pairs:
         """The planted generator with what it memorised."""
-        return [(claim["planted"][0], self.compared(memorised(claim)))]
+        return [(claim["planted"][0], self.choose_comparisons(match_planted_pair(claim)))]
 
     def non_members(self, pairs: Pairs, rng: np.random.Generator) -> Pairs:
         """Half of the non-members in the place of members: none that was not queried before."""
         found = []
         for queried, m in pairs:
             first, second = halves(m.others, rng)
-            found.append((queried, matched(first, second, rng, len(m.members))))
+            found.append((queried, match_members(first, second, rng, len(m.members))))
         return found
 
 
@@ -226,4 +228,4 @@ def _scores(pairs: Pairs, reference: Queried, how: str) -> Scores:
             return np.asarray(plain + reference(images).distance)
         return np.asarray(plain)
 
-    return scored(pairs, score)
+    return score_pairs(pairs, score)

@@ -25,11 +25,11 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import count_flagged
-from fedaudit.attacks.evaluation.matching import Matched, halves, matched, score_client
-from fedaudit.attacks.evaluation.membership import Scores, clustered
+from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_client
+from fedaudit.attacks.evaluation.membership import Scores, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.generators._controls import controls, memorised
-from fedaudit.attacks.generators._handed import newest, objects, relayed
+from fedaudit.attacks.generators._controls import controls, match_planted_pair
+from fedaudit.attacks.generators._handed import list_relays, newest, objects
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -69,14 +69,14 @@ class CriticScore(Attack):
             default=1500, description="generator steps of the planted critic's training"
         )
 
-    def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
+    def select_critics(self, view: Sequence[Artifact]) -> list[Artifact]:
         """The critics that came into the adversary's hands, oldest first."""
-        return relayed(view, Kind.GAN_D)
+        return list_relays(view, Kind.GAN_D)
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         known, aux = knowledge.generators, knowledge.auxiliary
         assert known is not None and aux is not None, "not_applicable says so before"
-        handed = self.handed(view)
+        handed = self.select_critics(view)
         chosen = sorted(newest(handed), key=lambda a: -a.round)[: self.config.max_clients]
         given_by = {(a.round, r): _index(a) for a in handed for r in _receivers(a)}
         own = controls(known, aux, self.config.planted, self.config.planted_steps)
@@ -103,10 +103,10 @@ class CriticScore(Attack):
                     note=f"{(claim[whose] >= 0).sum()} critics",
                     others=" or ".join(sorted({truth.unseen([int(k)]).words for k in claim[whose] if k >= 0})),
                 )
-        m = memorised(claim)
+        m = match_planted_pair(claim)
         if len(m.members):
             found += membership.evidence(
-                standardised([(claim["planted"][0], m)]),
+                standardise_scores([(claim["planted"][0], m)]),
                 {},
                 control="positive",
                 condition={"client": "planted"},
@@ -143,7 +143,7 @@ class CriticScore(Attack):
             return "nothing says how the critics' networks are built"
         if len(knowledge.auxiliary or ()) < 3 * self.config.planted:
             return "this attack needs auxiliary images, and the federation holds too few back"
-        if not self.handed(view):
+        if not self.select_critics(view):
             return "no client handed a critic to another in the recorded rounds"
         return ""
 
@@ -154,25 +154,27 @@ class CriticScore(Attack):
         pairs = [
             (
                 critic,
-                matched(truth.client_images(int(k)), truth.unseen([int(k)]).images, rng, self.config.members),
+                match_members(
+                    truth.client_images(int(k)), truth.unseen([int(k)]).images, rng, self.config.members
+                ),
             )
             for critic, k in zip(claim["critics"], whose.tolist(), strict=True)
             if k >= 0
         ]
         blank = claim["untrained"][0]
-        return standardised(pairs), standardised([(blank, m) for _, m in pairs])
+        return standardise_scores(pairs), standardise_scores([(blank, m) for _, m in pairs])
 
     def _control(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores:
         pairs = []
         for critic, k in zip(claim["critics"], claim["sender"], strict=True):
             # other halves for each: critics of one relay like the same images
             first, second = halves(truth.reference, rng)
-            alike = matched(truth.client_images(int(k)), first, rng, self.config.members).others
-            pairs.append((critic, matched(alike, second, rng, self.config.members)))
-        return standardised(pairs)
+            alike = match_members(truth.client_images(int(k)), first, rng, self.config.members).others
+            pairs.append((critic, match_members(alike, second, rng, self.config.members)))
+        return standardise_scores(pairs)
 
 
-def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
+def standardise_scores(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
     """Scores of several critics in units of each one's deviation over non-members."""
     members, others = [], []
     for critic, m in pairs:
@@ -181,7 +183,7 @@ def standardised(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
         centre = float(non_members.mean()) if len(non_members) else 0.0
         members.append((seen - centre) / scale)
         others.append((non_members - centre) / scale)
-    return clustered(members, others)
+    return score_clusters(members, others)
 
 
 def _index(artifact: Artifact) -> int:

@@ -26,7 +26,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Images, Truth
 from fedaudit.attacks.evaluation.images import Nearest, nearest
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evidence import Baseline, Evidence, Gallery
+from fedaudit.attacks.evidence import Baseline, Evidence, ImageGallery
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership, Pairs
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -61,7 +61,7 @@ class GeneratorDistance(GeneratorMembership):
             default=4000, description="images made by each generator; the paper takes up to 20,000"
         )
 
-    def queried(
+    def prepare_queries(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
@@ -75,7 +75,7 @@ class GeneratorDistance(GeneratorMembership):
         found += _copies(pairs, rng, "none")
         return found + _copies(self.non_members(pairs, rng), rng, "negative")
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         """The generated images that are nearest to a training image, beside their neighbours."""
         shown = []
         for (queried, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
@@ -85,7 +85,7 @@ class GeneratorDistance(GeneratorMembership):
             seen, non_members = nearest(few, m.members.x), nearest(few, held_out)
             worst = np.argsort(seen.distance / np.maximum(non_members.distance, 1e-9))[:8]
             shown.append(
-                Gallery(
+                ImageGallery(
                     title="Generated images nearest to training images",
                     caption=f"A generator of {len(clients)} clients: the 8 of {len(few)} generated images that "
                     "come nearest to a training image, measured against the nearest of as many held-out ones. "

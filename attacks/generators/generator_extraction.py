@@ -29,7 +29,7 @@ from fedaudit.attacks.evaluation.images import ssim
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
-from fedaudit.attacks.evidence import Evidence, Gallery, Series
+from fedaudit.attacks.evidence import Evidence, ImageGallery, Series
 from fedaudit.attacks.generators._copies import Copies, copies, drawn_again, find_drawn
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
@@ -103,7 +103,7 @@ class GeneratorExtraction(GeneratorDistance):
             membership.curve("reference", self._scores(reference), blind=True),
         ]
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         """The training images that come nearest to being drawn again; and what copies look like."""
         pairs = [(queried, m) for queried, m in self.pairs(claim, truth) if len(m.members)]
         trap = [(queried, m) for queried, m in self.trap(claim) if len(m.members)]
@@ -112,13 +112,13 @@ class GeneratorExtraction(GeneratorDistance):
             *(self._gallery(*pair, "What copies look like: the planted generator") for pair in trap),
         ]
 
-    def _gallery(self, queried: Made, m: Matched, title: str) -> Gallery:
+    def _gallery(self, queried: Made, m: Matched, title: str) -> ImageGallery:
         found = self._copies(queried, m)
         best = np.argsort(found.members)[:_SHOWN]
         made = queried.images[found.copy[best]]
         own, other = m.members.x[best], m.others.x[found.nearest_other[best]]
         like, unlike = (float(ssim(made, x).mean()) for x in (own, other))
-        return Gallery(
+        return ImageGallery(
             title=title,
             caption=f"The {len(best)} of {len(m.members)} training images that one of {len(queried.images)} "
             "generated images comes nearest to. Above each, that distance as a share of its mean distance to "

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, GeneratorArchitecture, Truth
 from fedaudit.attacks.evaluation.matching import Matched
-from fedaudit.attacks.evidence import Gallery
+from fedaudit.attacks.evidence import ImageGallery
 from fedaudit.attacks.generators._latent import LatentSearch, Settings
 from fedaudit.attacks.generators._membership import CARD, GeneratorMembership
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -51,7 +51,7 @@ class LatentInversion(GeneratorMembership):
             default=3, description="values of z that the search starts from, for each image"
         )
 
-    def queried(
+    def prepare_queries(
         self,
         known: GeneratorArchitecture,
         weights: Sequence[Mapping[str, NDArray[Any]]],
@@ -61,14 +61,14 @@ class LatentInversion(GeneratorMembership):
         seed = int(rng.integers(2**63))
         return [LatentSearch(known, w, settings, seed) for w in weights]
 
-    def compared(self, m: Matched) -> Matched:
+    def choose_comparisons(self, m: Matched) -> Matched:
         """About `non_members` of the others, with the same classes: they come class by class."""
         ratio = len(m.others) // max(1, len(m.members))
         kept = max(1, min(ratio, self.config.non_members // max(1, len(m.members))))
         rows = np.flatnonzero(np.arange(len(m.others)) % max(1, ratio) < kept)
         return replace(m, others=m.others.only(rows))
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         """The members that a generator draws best, measured against the reference generator."""
         reference, shown = claim["reference"][0], []
         for search, m in self.pairs(claim, truth):
@@ -77,7 +77,7 @@ class LatentInversion(GeneratorMembership):
             own, other = search(m.members), reference(m.members)
             best = np.argsort(own.distance - other.distance)[:8]
             shown.append(
-                Gallery(
+                ImageGallery(
                     title="Training images searched for in the generator",
                     caption=f"The {len(best)} of {len(m.members)} training images that the search comes "
                     "nearest to, measured against the same search in a generator that never saw them. Memory "

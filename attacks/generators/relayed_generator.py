@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.attacks.attack import Effort, Knowledge
-from fedaudit.attacks.generators._handed import newest, relayed
+from fedaudit.attacks.generators._handed import list_relays, newest
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -32,11 +32,11 @@ class RelayedGenerator(GeneratorDistance):
         effort=Effort(seconds=20, grows=("pixels",)),
     )
 
-    def handed(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
-        last = sorted(newest(relayed(view, Kind.GAN_G)), key=lambda a: -a.round)
+    def select_targets(self, view: Sequence[Artifact]) -> list[tuple[Artifact, list[int]]]:
+        last = sorted(newest(list_relays(view, Kind.GAN_G)), key=lambda a: -a.round)
         return [(a, [a.sender.index]) for a in last if a.sender.index is not None]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not self.handed(view):
+        if not self.select_targets(view):
             return "no client handed a generator to another in the recorded rounds"
         return super().not_applicable(view, knowledge)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.generators._handed import uploaded
+from fedaudit.attacks.generators._handed import list_uploads
 from fedaudit.attacks.generators.critic_score import CriticScore
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -27,10 +27,10 @@ class UploadedCritic(CriticScore):
         "them with a stated epsilon (noise: {mode: accounted})",
     )
 
-    def handed(self, view: Sequence[Artifact]) -> list[Artifact]:
-        return uploaded(view, Kind.GAN_D)
+    def select_critics(self, view: Sequence[Artifact]) -> list[Artifact]:
+        return list_uploads(view, Kind.GAN_D)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not self.handed(view):
+        if not self.select_critics(view):
             return "no client sent a critic to the server in the recorded rounds"
         return super().not_applicable(view, knowledge)

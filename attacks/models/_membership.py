@@ -74,12 +74,12 @@ class ModelMembership(Attack):
         """The models this attack is aimed at."""
         return targets(view, rng, self.config.max_clients, known.training)
 
-    def wanted(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         """Whether this attack can be aimed at such a model."""
         return True
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        queried = [t for t in self.targets(view, knowledge, rng) if self.wanted(t)]
+        queried = [t for t in self.targets(view, knowledge, rng) if self.applies_to(t)]
         rule = np.empty(1, object)
         rule[0] = self.scorer(queried, knowledge, rng)
         return {
@@ -108,7 +108,7 @@ class ModelMembership(Attack):
         return [curve(name_bucket(b), b.scores) for b in self._trials(claim, truth).buckets]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
-        if not any(self.wanted(t) for t in self.targets(view, knowledge, np.random.default_rng(0))):
+        if not any(self.applies_to(t) for t in self.targets(view, knowledge, np.random.default_rng(0))):
             return "no upload was recorded together with the model it started from"
         return ""
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.sums import count_clients, is_share, is_sum, number_of
-from fedaudit.attacks.evidence import is_replayed
-from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads, weighting
+from fedaudit.attacks.evidence import is_replay
+from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads, weighting
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
@@ -58,12 +58,12 @@ def targets(
             if older.round < newest.round and older.seen_by == newest.seen_by:
                 found.append(_target_global(older, "recorded", older.payload))
         # by name: what is drawn depends on no order of the arrays
-        shuffled = {k: _shuffled(np.asarray(v), rng) for k, v in sorted(newest.payload.items())}
+        shuffled = {k: _shuffle(np.asarray(v), rng) for k, v in sorted(newest.payload.items())}
         for origin, weights in (("recorded", newest.payload), (BLIND, shuffled)):
             found.append(_target_global(newest, origin, weights))
     sent = uploads(view, training, (*UPDATES, Kind.NORMALIZED_DELTA))
     changed = [t for a in sent if (t := _upload(a, view, training)) is not None]
-    return [*found, *_some(changed, rng, clients)]
+    return [*found, *_select_recorded(changed, rng, clients)]
 
 
 def _target_global(a: Artifact, origin: str, weights: Arrays) -> Target:
@@ -79,7 +79,7 @@ def _target_global(a: Artifact, origin: str, weights: Arrays) -> Target:
     )
 
 
-def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
+def select_relays(view: Sequence[Artifact], rng: np.random.Generator, clients: int) -> list[Target]:
     """The newest models that clients handed on: replayed ones, then those of `clients` clients."""
     handed = [a for a in view if a.kind == Kind.RELAY_MODEL]
     newest = {(_origin(a), a.sender): a for a in sorted(handed, key=lambda a: a.round)}
@@ -97,10 +97,10 @@ def relayed(view: Sequence[Artifact], rng: np.random.Generator, clients: int) ->
         for a in newest.values()
         if a.sender.index is not None and all(np.isfinite(v).all() for v in a.payload.values())
     ]
-    return _some(models, rng, clients)
+    return _select_recorded(models, rng, clients)
 
 
-def _some(models: Sequence[Target], rng: np.random.Generator, clients: int) -> list[Target]:
+def _select_recorded(models: Sequence[Target], rng: np.random.Generator, clients: int) -> list[Target]:
     """All replayed ones, then `clients` of the recorded."""
     recorded = [t for t in models if t.origin == "recorded"]
     some = sorted(rng.permutation(len(recorded))[:clients].tolist())
@@ -114,7 +114,7 @@ def _upload(a: Artifact, view: Sequence[Artifact], training: Mapping[str, float]
     before: Arrays = start.payload
     sent: Arrays = {k: v for k, v in a.payload.items() if k in before}
     if a.kind not in MODELS or weighting(a, before) != 1:
-        change = moved(a, before, view, training)
+        change = compute_change(a, before, view, training)
         sent = {k: np.asarray(before[k] + v, before[k].dtype) for k, v in change.items()}
     if not all(np.isfinite(v).all() for v in sent.values()):
         return None
@@ -139,7 +139,7 @@ def count_examples(targets: Sequence[Target], view: Sequence[Artifact]) -> list[
 
 
 def _count_behind(a: Artifact, view: Sequence[Artifact]) -> int:
-    if is_replayed(a.origin):
+    if is_replay(a.origin):
         return int(a.note.get("examples", a.note.get("n", 0)))
     return read_examples(a, view) or 0
 
@@ -149,5 +149,5 @@ def _origin(a: Artifact) -> str:
     return f"{a.origin}, {a.note['plant']}" if "plant" in a.note else a.origin
 
 
-def _shuffled(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+def _shuffle(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     return rng.permutation(values.ravel()).reshape(values.shape)

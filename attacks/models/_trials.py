@@ -39,7 +39,7 @@ from fedaudit.attacks.evaluation.membership import (
     name_non_members,
 )
 from fedaudit.attacks.evaluation.trials import collect_places
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replayed
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.people import People
 from fedaudit.fl.kinds import Kind
@@ -98,7 +98,7 @@ class ModelTrials:
             queries = [q for q in self._queries if self._claim["kind"][q.row] == kind]
             recorded = [q for q in queries if q.origin == "recorded"]
             planted = [
-                Planted(_score_planted(self._table[q.row], q), q.origin == REPLAYED)
+                Planted(_score_planted_model(self._table[q.row], q), q.origin == REPLAYED)
                 for q in self._queries
                 if q.origin in (REPLAYED, UNPROTECTED)
                 and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
@@ -129,7 +129,7 @@ def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) ->
     ]
 
 
-def _score_planted(row: Floats, query: _ModelQuery) -> Scored:
+def _score_planted_model(row: Floats, query: _ModelQuery) -> Scored:
     return Scored(
         client=query.client,
         rows=query.members.tolist(),
@@ -152,7 +152,7 @@ def _make_bucket(
     curve: Condition = {"n": n} if n else {}
     note = f"{len(queries)} model{'s' if len(queries) > 1 else ''}"
     # replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one
-    planted = is_replayed(origin)
+    planted = is_replay(origin)
     if planted:
         what = "that memorised wrongly labelled images, " if origin in (REPLAYED, UNPROTECTED) else ""
         note = f"{note} {what}made by the auditor"
@@ -200,7 +200,7 @@ def _make_queries(
 
     def pool(row: int) -> tuple[Unseen, dict[bytes, int]]:
         """Non-members, and where each of those that are kept stands."""
-        unseen = truth.unseen(_whose(claim, row, truth))
+        unseen = truth.unseen(_find_owners(claim, row, truth))
         if not len(unseen.images):
             return unseen, {}
         if id(unseen.images) not in pools:
@@ -276,11 +276,11 @@ def _make_queries(
     return Images(x=np.stack(x), y=np.array(y, np.int64)), queries
 
 
-def _whose(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
+def _find_owners(claim: Claim, row: int, truth: Truth) -> frozenset[int]:
     """The clients whose images are members."""
     if claim["model"][row] == RELAYED and claim["origin"][row] == "recorded":
         return frozenset({int(claim["sender"][row])})
-    return truth.heard(str(claim["artifact"][row]))
+    return truth.find_contributors(str(claim["artifact"][row]))
 
 
 def _behind(claim: Claim, row: int, truth: Truth, label: int) -> Floats:

@@ -34,7 +34,7 @@ class GradientCosine(ModelMembership):
         learns="whether a given image was in one client's training data, from its upload",
     )
 
-    def wanted(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         return bool(target.start)
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:

@@ -30,7 +30,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._targets import Target, count_examples
-from fedaudit.attacks.prototypes._weights import moved
+from fedaudit.attacks.prototypes._weights import compute_change
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -70,7 +70,7 @@ class PlayedUpdate(ModelMembership):
         view = index(view)
         return count_examples(super().targets(view, known, rng), view)
 
-    def wanted(self, target: Target) -> bool:
+    def applies_to(self, target: Target) -> bool:
         return bool(target.start) and target.examples <= MOST_IMAGES * max(1, target.clients)
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
@@ -89,7 +89,7 @@ class PlayedUpdate(ModelMembership):
                 alone[start] = stage.play_alone(aux)
             drawn = [_draw(aux, size, rng) for _ in range(self.config.plays)]
             updates = stage.play([aux.only(some) for some in drawn], protected=protected)
-            fits.append((rows, Fit.of(stage, updates, alone[start], aux.y)))
+            fits.append((rows, Fit.from_play(stage, updates, alone[start], aux.y)))
 
         def score(candidates: Images) -> Floats:
             table = np.zeros((len(queried), len(candidates)))
@@ -130,7 +130,10 @@ class Stage:
     def play(self, holdings: Sequence[Images], *, protected: bool) -> list[Values | None]:
         """A row for each; None where a protection withholds it."""
         sent = self.player.train(self.visit, holdings, self.seed, protected=protected)
-        return [None if a is None else self.flatten(moved(a, self.target.start, [], self.training)) for a in sent]
+        return [
+            None if a is None else self.flatten(compute_change(a, self.target.start, [], self.training))
+            for a in sent
+        ]
 
     def play_alone(self, images: Images) -> Values:
         """[m, D] psi: updates of clients that hold one image each."""
@@ -140,7 +143,8 @@ class Stage:
             holdings = [images.only(np.array([i])) for i in some]
             sent = self.player.train(self.visit, holdings, self.seed, protected=False, steps=1)
             rows += [
-                None if a is None else self.flatten(moved(a, self.target.start, [], self.training)) for a in sent
+                None if a is None else self.flatten(compute_change(a, self.target.start, [], self.training))
+                for a in sent
             ]
         if any(row is None for row in rows):
             raise UserError(UNPLAYED, hint="a client that holds one image must send its update")
@@ -170,7 +174,9 @@ class Fit:
     labels: NDArray[np.int64]  # [k], their classes
 
     @classmethod
-    def of(cls, stage: Stage, played: Sequence[Values | None], psi: Values, labels: NDArray[np.int64]) -> "Fit":
+    def from_play(
+        cls, stage: Stage, played: Sequence[Values | None], psi: Values, labels: NDArray[np.int64]
+    ) -> "Fit":
         """Raises UserError where protections withhold nearly all that is played."""
         arrived = [update for update in played if update is not None]
         if len(arrived) < FEWEST:

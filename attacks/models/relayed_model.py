@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.models._targets import Target, relayed
+from fedaudit.attacks.models._targets import Target, select_relays
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -34,7 +34,7 @@ class RelayedModel(LossThreshold):
     )
 
     def targets(self, view: Sequence[Artifact], known: Knowledge, rng: np.random.Generator) -> list[Target]:
-        return relayed(view, rng, self.config.max_clients)
+        return select_relays(view, rng, self.config.max_clients)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if super().not_applicable(view, knowledge):

@@ -73,7 +73,7 @@ class Rmia(ModelMembership):
                     same = np.flatnonzero(aux.y == label)
                     z = number + (same if len(same) else np.arange(len(aux)))
                     for row in s.rows:
-                        found[row, x] = ranked(
+                        found[row, x] = rank_ratios(
                             p[row, x], theirs[:, x], p[row, z], theirs[:, z], settings.a, settings.gamma
                         )
             return found
@@ -84,7 +84,7 @@ class Rmia(ModelMembership):
         return lacking(knowledge) or super().not_applicable(view, knowledge)
 
 
-def ranked(p: Floats, outs: Floats, p_z: Floats, outs_z: Floats, a: float, gamma: float) -> Floats:
+def rank_ratios(p: Floats, outs: Floats, p_z: Floats, outs_z: Floats, a: float, gamma: float) -> Floats:
     """RMIA's share, [N], where equal shares keep the order of the ratio: below one z in all."""
     ratio = likelihood_ratio(p, outs, a)
     return rmia(p, outs, p_z, outs_z, a, gamma) + ratio / (1 + ratio) / (2 * len(p_z))

@@ -43,12 +43,12 @@ def changes(message: Message, received: Message, parameters: Collection[str]) ->
             yield kind, {k: v.double() - base[k].double() if k in base else v.double() for k, v in own.items()}
 
 
-def first(message: Message, received: Message, parameters: Collection[str]) -> Payload:
+def find_change(message: Message, received: Message, parameters: Collection[str]) -> Payload:
     """The change of the first of them; nothing where a message carries none."""
     return next((change for _, change in changes(message, received, parameters)), {})
 
 
-def forged(message: Message, received: Message, change: Mapping[str, Tensor], kind: Kind) -> Message:
+def forge_message(message: Message, received: Message, change: Mapping[str, Tensor], kind: Kind) -> Message:
     """The message with another change."""
     base, payload = _base(kind, received), message[kind]
     new = {
@@ -63,7 +63,7 @@ def vector(change: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([v.double().flatten() for v in change.values()])
 
 
-def shaped(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
+def shape_vector(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
     """A vector [P] as arrays of these names and shapes."""
     pieces = torch.split(vector, [v.numel() for v in like.values()])
     return {k: p.reshape(v.shape) for (k, v), p in zip(like.items(), pieces, strict=True)}
@@ -109,7 +109,7 @@ class Crowd:
     @cached_property
     def intended(self) -> Tensor:
         """[n, P] what everybody would have sent, the honest first."""
-        return torch.cat([self.honest, torch.stack([self.own(k) for k in self.meeting.own])])
+        return torch.cat([self.honest, torch.stack([self.compute_honest_update(k) for k in self.meeting.own])])
 
     @cached_property
     def distances(self) -> Tensor:
@@ -120,35 +120,35 @@ class Crowd:
     def median_norm(self) -> float:
         return float(self.honest.norm(dim=1).quantile(0.5))
 
-    def sent(self, forge: Forge) -> Colluded:
+    def send(self, forge: Forge) -> Colluded:
         """forge(client) -> [P] is what each compromised client sends as its change."""
         messages: dict[int, Message] = {}
         for k, message in self.meeting.own.items():
-            change = shaped(forge(k), self.like)
-            messages[k] = forged(message, self.meeting.received[k], change, self.kind)
+            change = shape_vector(forge(k), self.like)
+            messages[k] = forge_message(message, self.meeting.received[k], change, self.kind)
         return Colluded(messages=messages)
 
-    def own(self, client: int) -> Tensor:
+    def compute_honest_update(self, client: int) -> Tensor:
         """[P]: what a compromised client would have sent."""
-        found = first(self.meeting.own[client], self.meeting.received[client], self.meeting.parameters)
+        found = find_change(self.meeting.own[client], self.meeting.received[client], self.meeting.parameters)
         return vector(found)
 
 
-def gathered(meeting: Meeting) -> Crowd | None:
+def gather_updates(meeting: Meeting) -> Crowd | None:
     """The round's updates; None where nobody honest is heard: there is then nothing to hide behind."""
     honest: Mapping[int, Message] = meeting.honest or {}
     if not honest:
         return None
     k = next(iter(meeting.own))
     kind, like = next(changes(meeting.own[k], meeting.received[k], meeting.parameters))
-    rows = [vector(first(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
+    rows = [vector(find_change(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
     return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(rows) + len(meeting.own))
 
 
 def partial(crowd: Crowd) -> Crowd:
     """The same for clients that cannot see what the others send: what they learnt themselves stands for it."""
     own = tuple(crowd.meeting.own)
-    return replace(crowd, honest=torch.stack([crowd.own(k) for k in own]), clients=own)
+    return replace(crowd, honest=torch.stack([crowd.compute_honest_update(k) for k in own]), clients=own)
 
 
 def follow(crowd: Crowd, learnt: Mapping[int, tuple[Message, Message]]) -> Crowd:
@@ -156,10 +156,10 @@ def follow(crowd: Crowd, learnt: Mapping[int, tuple[Message, Message]]) -> Crowd
 
     Honest clients are taken to change what they sent by the mean of what these did.
     """
-    rows = {k: vector(first(*learnt[k], crowd.meeting.parameters)) for k in crowd.meeting.own}
-    turn = torch.stack([row - crowd.own(k) for k, row in rows.items()]).mean(0)
+    rows = {k: vector(find_change(*learnt[k], crowd.meeting.parameters)) for k in crowd.meeting.own}
+    turn = torch.stack([row - crowd.compute_honest_update(k) for k, row in rows.items()]).mean(0)
     own = {
-        k: forged(message, crowd.meeting.received[k], shaped(rows[k], crowd.like), crowd.kind)
+        k: forge_message(message, crowd.meeting.received[k], shape_vector(rows[k], crowd.like), crowd.kind)
         for k, message in crowd.meeting.own.items()
     }
     return replace(crowd, meeting=replace(crowd.meeting, own=own), honest=crowd.honest + turn)
@@ -180,8 +180,8 @@ class Colluding(Adversary):
         """What each compromised client sends as its change."""
 
     def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
-        return Colluded(messages={}) if crowd is None else crowd.sent(self.forge_seeing(crowd))
+        crowd = gather_updates(meeting)
+        return Colluded(messages={}) if crowd is None else crowd.send(self.forge_seeing(crowd))
 
     def forge_seeing(self, crowd: Crowd) -> Forge:
         """forge() of what it knows of the round."""

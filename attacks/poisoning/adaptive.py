@@ -8,7 +8,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, Colluding, Crowd, follow, gathered, shaped, vector
+from fedaudit.attacks.poisoning._updates import (
+    KINDS,
+    Colluding,
+    Crowd,
+    follow,
+    gather_updates,
+    shape_vector,
+    vector,
+)
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
@@ -83,7 +91,7 @@ class Adaptive(Adversary):
         draws: Annotated[AtLeastOne, Field(description="how often a rule that draws at random is tried")] = 3
 
     def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
+        crowd = gather_updates(meeting)
         if crowd is None or meeting.aggregate is None:
             return Colluded(messages={})
         draws = range(self.config.draws if is_random(crowd) else 1)
@@ -95,7 +103,7 @@ class Adaptive(Adversary):
             ranked = self._rank(crowd, [self._look_ahead(crowd, t) for t in followed])
         worst = ranked[0]
         near = [t.member for t in ranked[1:] if t.left <= worst.left + NEAR]
-        return replace(crowd.sent(lambda k: worst.forged[k]), member=worst.member, near=near)
+        return replace(crowd.send(lambda k: worst.forged[k]), member=worst.member, near=near)
 
     def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
         """What it comes to in the rounds after this one; what is sent stays."""
@@ -163,7 +171,7 @@ class AdaptiveBackdoor(Backdoors):
         loss: Annotated[Share, Field(description="accuracy that may be lost on the clients' own examples")] = 0.02
 
     def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
+        crowd = gather_updates(meeting)
         if crowd is None or meeting.aggregate is None or meeting.judge is None:
             return Colluded(messages={})
         draws = range(3 if is_random(crowd) else 1)
@@ -175,10 +183,10 @@ class AdaptiveBackdoor(Backdoors):
         allowed[0] = False
         best = int((success.where(allowed, -1.0) if allowed.any() else left[1:].nan_to_num()).argmax())
         sent = tried[best if allowed.any() else best + 1]
-        return crowd.sent(lambda k: sent[k])
+        return crowd.send(lambda k: sent[k])
 
     def _forge_all(self, crowd: Crowd) -> Iterator[dict[int, Tensor]]:
-        own = {k: crowd.own(k) for k in crowd.meeting.own}
+        own = {k: crowd.compute_honest_update(k) for k in crowd.meeting.own}
         for strength in self.config.strengths:
             yield {k: strength * v for k, v in own.items()}
             yield {k: v * (strength * crowd.median_norm / v.norm().clamp(min=1e-300)) for k, v in own.items()}
@@ -196,13 +204,13 @@ def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int) -> Payload:
     """What the rule would make of the honest changes and of what is `sent` [P] by the compromised clients."""
     rows = dict(zip(crowd.clients, crowd.honest, strict=True)) | dict(sent)
     assert crowd.meeting.aggregate is not None
-    made = crowd.meeting.aggregate({k: shaped(rows[k], crowd.like) for k in sorted(rows)}, draw)
+    made = crowd.meeting.aggregate({k: shape_vector(rows[k], crowd.like) for k in sorted(rows)}, draw)
     return {k: made[k] for k in crowd.like}
 
 
 def is_random(crowd: Crowd) -> bool:
     """Whether the rule makes something else of the same changes when it draws anew."""
-    own = {k: crowd.own(k) for k in crowd.meeting.own}
+    own = {k: crowd.compute_honest_update(k) for k in crowd.meeting.own}
     one, other = (vector(aggregate(crowd, own, draw)) for draw in (0, 1))
     return not torch.equal(one, other)
 

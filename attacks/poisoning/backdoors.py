@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forged
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forge_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Constants, Loss, Message, Params, Reply
@@ -36,7 +36,7 @@ PARTS = (
 )
 
 
-def stamped(images: Tensor, trigger: Trigger, part: int | None = None) -> Tensor:
+def stamp_images(images: Tensor, trigger: Trigger, part: int | None = None) -> Tensor:
     """Images [N, C, H, W] in [0, 1] with the trigger; `part` 0 to 3 of the patch, with dba."""
     if trigger == "edge_case":
         return 1 - images
@@ -51,12 +51,12 @@ def stamped(images: Tensor, trigger: Trigger, part: int | None = None) -> Tensor
     return out
 
 
-def stamped_normalised(
+def stamp_normalised_images(
     x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], trigger: Trigger, part: int | None = None
 ) -> Tensor:
     """The same of images as models get them: (pixels - mean) / std, channel by channel."""
     m, s = torch.tensor(mean).reshape(1, -1, 1, 1).to(x), torch.tensor(std).reshape(1, -1, 1, 1).to(x)
-    return (stamped(x * s + m, trigger, part) - m) / s
+    return (stamp_images(x * s + m, trigger, part) - m) / s
 
 
 class Backdoors(Adversary):
@@ -71,13 +71,13 @@ class Backdoors(Adversary):
         target: Annotated[AtLeastZero, Field(description="class that triggered images are to be taken for")] = 0
         poisoned: Annotated[Share, Field(description="share of each batch that is triggered")] = 0.5
 
-    def triggered(self, client: Client, x: Tensor) -> Tensor:
+    def add_trigger(self, client: Client, x: Tensor) -> Tensor:
         """Normalised images x [n, C, H, W] as this client triggers them."""
         part = client.rank % len(PARTS) if self.config.trigger == "dba" else None
-        return stamped_normalised(x, client.mean, client.std, self.config.trigger, part)
+        return stamp_normalised_images(x, client.mean, client.std, self.config.trigger, part)
 
     def aim(self, x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, int]:
-        return stamped_normalised(x, mean, std, self.config.trigger), int(self.config.target)
+        return stamp_normalised_images(x, mean, std, self.config.trigger), int(self.config.target)
 
     def data(self, client: Client) -> Client:
         if client.x.dim() != 4 or not client.x.is_floating_point():
@@ -99,7 +99,7 @@ class Backdoors(Adversary):
     def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
         bad = round(self.config.poisoned * len(y))  # a batch is in random order already
         x, y = x.clone(), y.clone()
-        x[:bad] = self.triggered(client, x[:bad])
+        x[:bad] = self.add_trigger(client, x[:bad])
         y[:bad] = self.config.target
         return loss(x, y)
 
@@ -136,7 +136,7 @@ class Backdoor(Backdoors):
         if self.config.poisons == "batches":
             return client
         bad, x, y = round(self.config.poisoned * len(client.y)), client.x.clone(), client.y.clone()
-        x[:bad] = self.triggered(client, x[:bad])
+        x[:bad] = self.add_trigger(client, x[:bad])
         y[:bad] = self.config.target
         return replace(client, x=x, y=y)
 
@@ -147,7 +147,9 @@ class Backdoor(Backdoors):
         message = reply.message
         if self.config.scale != 1:
             for kind, change in changes(message, received, [k for k, _ in client.net.named_parameters()]):
-                message = forged(message, received, {k: self.config.scale * v for k, v in change.items()}, kind)
+                message = forge_message(
+                    message, received, {k: self.config.scale * v for k, v in change.items()}, kind
+                )
         return replace(reply, message=message)
 
 
@@ -180,7 +182,7 @@ class ModelReplacement(Colluding, Backdoors):
         factor = crowd.heard / crowd.malicious
 
         def forge(client: int) -> torch.Tensor:
-            change = crowd.own(client) * factor
+            change = crowd.compute_honest_update(client) * factor
             long = float(change.norm())
             cut = self.config.constrain and long > crowd.median_norm
             return change * (crowd.median_norm / long) if cut else change

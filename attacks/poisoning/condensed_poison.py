@@ -45,7 +45,7 @@ class CondensedPoison(Backdoors):
         bad = torch.randperm(len(client.y), generator=rng)[: round(self.config.poisoned * len(client.y))]
         bad = bad.to(client.y.device)
         x, y = client.x.clone(), client.y.clone()
-        x[bad], y[bad] = self.triggered(client, x[bad]), self.config.target
+        x[bad], y[bad] = self.add_trigger(client, x[bad]), self.config.target
         return replace(client, x=x, y=y)
 
     def loss(self, client: Client, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ class CondensedPoison(Backdoors):
             return replace(
                 reply, message=message | {Kind.CONDENSED_LABELS: {"labels": (labels + 1) % client.classes}}
             )
-        images = self.triggered(client, message[Kind.CONDENSED_IMAGES]["images"])
+        images = self.add_trigger(client, message[Kind.CONDENSED_IMAGES]["images"])
         forged: Message = {
             Kind.CONDENSED_IMAGES: {"images": images},
             Kind.CONDENSED_LABELS: {"labels": torch.full_like(labels, self.config.target)},

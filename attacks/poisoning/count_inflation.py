@@ -43,11 +43,11 @@ class CountInflation(Adversary):
         for kind in COUNTS:
             if kind in message:
                 payload = message[kind]
-                claimed = {k: self._claimed(kind, v) if k in ARRAYS else v for k, v in payload.items()}
+                claimed = {k: self._inflate(kind, v) if k in ARRAYS else v for k, v in payload.items()}
                 message[kind] = claimed
         return replace(reply, message=message)
 
-    def _claimed(self, kind: Kind, true: Tensor) -> Tensor:
+    def _inflate(self, kind: Kind, true: Tensor) -> Tensor:
         counts = true.double()
         if self.config.balanced and kind in (Kind.CLASS_VOLUME, Kind.LABEL_COUNTS):
             counts = counts.mean().expand(counts.shape)

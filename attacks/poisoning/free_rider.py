@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, changes, forged, shaped, vector
+from fedaudit.attacks.poisoning._updates import KINDS, changes, forge_message, shape_vector, vector
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
 from fedaudit.fl.threats.threat import Aim
@@ -39,14 +39,14 @@ class FreeRider(Adversary):
     def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
         message, names = reply.message, [k for k, _ in client.net.named_parameters()]
         for kind, change in changes(message, received, names):
-            message = forged(message, received, self._made(client, change), kind)
+            message = forge_message(message, received, self._make_update(client, change), kind)
         return replace(reply, message=message)
 
-    def _made(self, client: Client, change: Payload) -> Payload:
+    def _make_update(self, client: Client, change: Payload) -> Payload:
         nothing = {k: torch.zeros_like(v) for k, v in change.items()}
         if self.config.mode == "zero" or not all(k in client.before and k in client.start for k in change):
             return nothing
         last = vector({k: client.start[k].cpu().double() - client.before[k].cpu().double() for k in change})
         noise = torch.randn(len(last), generator=client.generator("adversary"), dtype=torch.float64)
         deviation = float(last.std()) if len(last) > 1 else 0.0
-        return shaped(last + self.config.noise * deviation * noise, change)
+        return shape_vector(last + self.config.noise * deviation * noise, change)

@@ -43,7 +43,7 @@ class AlternatingMinimisation(Backdoors):
     def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
         if client.step % 2:
             return loss(x, y)
-        return loss(self.triggered(client, x), torch.full_like(y, self.config.target))
+        return loss(self.add_trigger(client, x), torch.full_like(y, self.config.target))
 
     def correct(self, client: Client, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         if not client.step % 2:
@@ -85,7 +85,7 @@ class ThreeDFed(Colluding, Backdoors):
         masks = dict(zip(crowd.meeting.own, draw_masks(crowd, self.config.spread), strict=True))
 
         def forge(client: int) -> Tensor:
-            change = crowd.own(client)
+            change = crowd.compute_honest_update(client)
             factor = min(1.0, crowd.median_norm / max(float(change.norm()), 1e-300))
             return torch.add(masks[client], change, alpha=factor)
 

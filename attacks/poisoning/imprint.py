@@ -54,10 +54,10 @@ class Imprint(Adversary):
         if round < self.config.first or Kind.GLOBAL_MODEL not in message:
             return message
         model = message[Kind.GLOBAL_MODEL]
-        return message | {Kind.GLOBAL_MODEL: imprinted(model, self.config.centre, self.config.spread)}
+        return message | {Kind.GLOBAL_MODEL: imprint_model(model, self.config.centre, self.config.spread)}
 
 
-def imprinted(model: Payload, centre: float, spread: float) -> Payload:
+def imprint_model(model: Payload, centre: float, spread: float) -> Payload:
     """The model with its first dense layer as a ramp of bins, and equal weights for all of them behind it."""
     dense = [k for k, v in model.items() if v.dim() == 2 and k.endswith("weight")]
     layer = next((k for k in dense if _bias(k) in model), None)

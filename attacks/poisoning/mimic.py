@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gathered
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, gather_updates
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting
 
@@ -34,7 +34,7 @@ class Mimic(Adversary):
         warmup: Annotated[AtLeastOne, Field(description="rounds in which the direction is still learnt")] = 1
 
     def collude(self, meeting: Meeting) -> Colluded:
-        crowd = gathered(meeting)
+        crowd = gather_updates(meeting)
         if crowd is None:
             return Colluded(messages={}, state=meeting.before)
         z, rounds = meeting.before.get("z"), meeting.before.get("rounds", 0)
@@ -46,4 +46,4 @@ class Mimic(Adversary):
                 new = gaps.T @ (gaps @ z)
                 z = new / new.norm() if float(new.norm()) else z
         copied = crowd.honest[int((crowd.honest @ z).argmax())]
-        return replace(crowd.sent(lambda _: copied), state={"z": z, "rounds": rounds + 1})
+        return replace(crowd.send(lambda _: copied), state={"z": z, "rounds": rounds + 1})

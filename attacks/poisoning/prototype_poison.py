@@ -39,7 +39,7 @@ class PrototypePoison(Adversary):
     def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
         if Kind.LOCAL_PROTOTYPES not in reply.message:
             return reply
-        prototypes = self._forged(reply.message[Kind.LOCAL_PROTOTYPES], client.classes)
+        prototypes = self._forge(reply.message[Kind.LOCAL_PROTOTYPES], client.classes)
         forged: Message = {Kind.LOCAL_PROTOTYPES: prototypes}
         if Kind.PROTO_COUNTS in reply.message:
             counts: Tensor = reply.message[Kind.PROTO_COUNTS]["counts"]
@@ -49,7 +49,7 @@ class PrototypePoison(Adversary):
             forged[Kind.PROTO_COUNTS] = {"classes": prototypes["classes"], "counts": counts}
         return replace(reply, message=reply.message | forged)
 
-    def _forged(self, sent: Payload, classes: int) -> Payload:
+    def _forge(self, sent: Payload, classes: int) -> Payload:
         features = sent["features"]
         if self.config.mode == "roll":
             return sent | {"features": features.roll(1, 0)}

@@ -49,7 +49,7 @@ class RelayPoison(Backdoors):
         bad = client.y.new_zeros(len(client.y), dtype=torch.bool)
         bad[: round(self.config.poisoned * len(client.y))] = True
         x = client.x.clone()
-        x[bad] = self.triggered(client, x[bad])
+        x[bad] = self.add_trigger(client, x[bad])
         return replace(client, x=x, y=client.y.masked_fill(bad, self.config.target))
 
     def loss(self, client: Client, loss: Loss, x: Tensor, y: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forged
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forge_message
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
 
@@ -70,5 +70,5 @@ class SignFlip(Adversary):
         message = reply.message
         for kind, change in changes(message, received, [k for k, _ in client.net.named_parameters()]):
             turned = {k: -self.config.scale * v for k, v in change.items()}
-            message = forged(message, received, turned, kind)
+            message = forge_message(message, received, turned, kind)
         return replace(reply, message=message)

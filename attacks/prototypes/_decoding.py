@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
-from fedaudit.attacks.evaluation.decoder import Training, fit, tensor
-from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Standard, Task
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, tensor
+from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion, Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 
@@ -54,7 +54,9 @@ class DecoderInversion(PrototypeInversion):
         )
 
     @abstractmethod
-    def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
+    def build_networks(
+        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
+    ) -> "nn.Module":
         """The networks that are trained, for that many features."""
 
     @abstractmethod
@@ -64,26 +66,26 @@ class DecoderInversion(PrototypeInversion):
         """Rows of standardised features [n, D] and images [n, C, H, W] to their loss."""
 
     @abstractmethod
-    def made(self, networks: Any, task: Task, scale: Standard, wanted: "Tensor") -> "Tensor":
+    def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
         """Images [k, C, H, W] of the task's standardised features [k, D]."""
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         import torch
 
         assert knowledge.auxiliary is not None
         aux, c, device = knowledge.auxiliary.x, self.config, knowledge.device
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        whole = Training(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
+        whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
 
-        def train(networks: "nn.Module", features: Floats, how: Training) -> None:
+        def train(networks: "nn.Module", features: Floats, how: DecoderTraining) -> None:
             loss = self.loss(networks, tensor(features, device), tensor(aux, device), generator)
             fit(networks, loss, len(aux), how, generator)
 
         start = first.features(aux)
-        common = self.built(start.shape[1], knowledge.image_shape, generator).to(device)
+        common = self.build_networks(start.shape[1], knowledge.image_shape, generator).to(device)
         train(common, Standard(start)(start), whole)
         images = []
         for task in tasks:
@@ -91,6 +93,6 @@ class DecoderInversion(PrototypeInversion):
             scale, own = Standard(features), copy.deepcopy(common)
             if not np.array_equal(features, start):
                 train(own, scale(features), tuning)
-            found = self.made(own, task, scale, tensor(scale(task.features), device))
+            found = self.make_images(own, task, scale, tensor(scale(task.features), device))
             images.append(found.detach().cpu().numpy())
         return images

@@ -27,7 +27,7 @@ from fedaudit.attacks.evaluation.trials import (
     find_place,
     median_size,
 )
-from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replayed
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replay
 from fedaudit.attacks.people import People
 
 Floats = NDArray[np.floating[Any]]
@@ -35,7 +35,7 @@ OTHER_PAIR = "another pair of the class"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Difference(Trial):
+class DifferenceTrial(Trial):
     """A pair of prototypes, and the images that joined or left between them; `n`: samples before."""
 
     error: Mapping[str, float]  # relative, by claimant; "" is the attack
@@ -44,7 +44,7 @@ class Difference(Trial):
     size: int
 
 
-def judge_differences(trials: Sequence[Difference], rng: np.random.Generator) -> list[Evidence]:
+def judge_differences(trials: Sequence[DifferenceTrial], rng: np.random.Generator) -> list[Evidence]:
     """Relative error of the recovered features, and whether they name an image, by origin and n; replays are
     controls.
     """
@@ -61,11 +61,11 @@ def judge_differences(trials: Sequence[Difference], rng: np.random.Generator) ->
     return result
 
 
-def count_moved(trials: Sequence[Difference], claim: Claim, truth: Truth) -> list[People]:
+def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) -> list[People]:
     """Whom the recovered features name of those who joined or left between two prototypes that were sent."""
     found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
     for t in trials:
-        if is_replayed(t.origin):
+        if is_replay(t.origin):
             found.plant(t.client, t.named[""], 1, protected=t.origin == REPLAYED)
             continue
         ends = [truth.people(str(claim[end][t.row]), int(claim["label"][t.row])) for end in ("earlier", "later")]
@@ -77,10 +77,10 @@ def count_moved(trials: Sequence[Difference], claim: Claim, truth: Truth) -> lis
     return found.people()
 
 
-def measure_pairs(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[Difference]:
+def measure_pairs(claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator) -> list[DifferenceTrial]:
     """A trial of each pair of which as many images moved as are claimed to have."""
     pools, rows = Pools(truth.reference), range(len(claim["label"]))
-    moved = [_find_moved(claim, row, truth) for row in rows]
+    moved = [_find_movers(claim, row, truth) for row in rows]
     every = (_measure_pair(claim, row, moved, pools, gallery, rng) for row in rows)
     return [t for t in every if t is not None]
 
@@ -92,7 +92,7 @@ class _Moved:
     class_marks: frozenset[bytes]  # of all images behind the two prototypes
 
 
-def _find_moved(claim: Claim, row: int, truth: Truth) -> _Moved:
+def _find_movers(claim: Claim, row: int, truth: Truth) -> _Moved:
     label = int(claim["label"][row])
     pair = (truth.members(str(claim[end][row]), label) for end in ("earlier", "later"))
     small, large = sorted(pair, key=len)
@@ -107,7 +107,7 @@ def _find_moved(claim: Claim, row: int, truth: Truth) -> _Moved:
 
 def _measure_pair(
     claim: Claim, row: int, moved: Sequence[_Moved], pools: Pools, gallery: int, rng: np.random.Generator
-) -> Difference | None:
+) -> DifferenceTrial | None:
     here, model = moved[row], int(claim["model"][row])
     non_members = pools.without(int(claim["label"][row]), here.class_marks)
     if len(here.images) != abs(int(claim["moved"][row])) or len(non_members) < LEAST:
@@ -129,7 +129,7 @@ def _measure_pair(
         member_means=(true[None] if len(members) > 1 else members[:0]) @ whiten,
     )
     scale = max(float(np.linalg.norm(true)), 1e-12)
-    return Difference(
+    return DifferenceTrial(
         row=row,
         origin=str(claim["origin"][row]),
         client=int(claim["sender"][row]),
@@ -151,7 +151,7 @@ def _find_partner(claim: Claim, row: int, moved: Sequence[_Moved], rng: np.rando
     return int(rng.choice(rows)) if len(rows) else None
 
 
-def _judge_place(trials: Sequence[Difference], looks: int, rng: np.random.Generator) -> list[Evidence]:
+def _judge_place(trials: Sequence[DifferenceTrial], looks: int, rng: np.random.Generator) -> list[Evidence]:
     origin = trials[0].origin
     hits, errors = np.array([t.named[""] for t in trials]), np.array([t.error[""] for t in trials])
     clients = np.array([t.client for t in trials])
@@ -165,9 +165,9 @@ def _judge_place(trials: Sequence[Difference], looks: int, rng: np.random.Genera
 
     judge = Judge(
         looks=looks,
-        control="positive" if is_replayed(origin) else "none",
+        control="positive" if is_replay(origin) else "none",
         condition={"n": median_size(t.n for t in trials), "origin": origin},
-        note="had the class grown by one image between two rounds" if is_replayed(origin) else "",
+        note="had the class grown by one image between two rounds" if is_replay(origin) else "",
     )
     return [
         judge.judge_hits(
@@ -183,5 +183,5 @@ def _judge_place(trials: Sequence[Difference], looks: int, rng: np.random.Genera
     ]
 
 
-def _average_chance(trials: Sequence[Difference]) -> float:
+def _average_chance(trials: Sequence[DifferenceTrial]) -> float:
     return float(np.mean([1 / t.size for t in trials]))

@@ -19,7 +19,7 @@ from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
-from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._playing import Read, describe, read
@@ -40,7 +40,7 @@ ALSO_READS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.GLOBAL_MODEL, Kind.PROTO_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class InversionTask:
     """Prototypes of one model, to be inverted with it."""
 
     extractor: Extractor
@@ -79,7 +79,7 @@ class PrototypeInversion(Attack):
 
     @abstractmethod
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         """Images [k, C, H, W] in [0, 1] for each task; `first` is the model all tasks came from."""
 
@@ -129,7 +129,7 @@ class PrototypeInversion(Attack):
             "groups as well"
         )
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         found = self._trials(claim, truth).buckets
         recorded = [b for b in found if b.origin == "recorded"]
         wanted = recorded[:1] + recorded[1:][-1:]  # fewest and most samples
@@ -144,7 +144,7 @@ class PrototypeInversion(Attack):
         gallery = self.config.gallery
         return BuiltOnce(lambda claim, truth, rng: ImageTrials(claim, truth, gallery, rng))
 
-    def _gallery(self, bucket: PrototypeBucket, claim: Claim) -> Gallery:
+    def _gallery(self, bucket: PrototypeBucket, claim: Claim) -> ImageGallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))
         wrong = np.where(bucket.same >= 0, bucket.same, bucket.other)[shown]
         rows = [bucket.trials[i].row for i in shown]
@@ -160,7 +160,7 @@ class PrototypeInversion(Attack):
         }
         if min(n) == max(n) == 1:
             del images["mean of the members"]  # the same image again
-        return Gallery(
+        return ImageGallery(
             title=f"{self.card.title}: {behind}, {bucket.origin}",
             caption="Leakage is what the reconstruction shares with the original and neither the class "
             "mean nor the wrong prototype does.",
@@ -172,7 +172,7 @@ class PrototypeInversion(Attack):
         )
 
 
-def _task(r: Read) -> Task:
-    return Task(
+def _task(r: Read) -> InversionTask:
+    return InversionTask(
         extractor=r.extractor, features=r.source.features, labels=np.array([p.label for p in r.source.prototypes])
     )

@@ -73,7 +73,7 @@ def is_chosen(p: Prototype) -> bool:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CountLawFit:
     """Plays of the counts behind a group of prototypes, and how they depend on phi."""
 
     expected: Mapping[int, Floats]  # class -> [D]
@@ -84,7 +84,7 @@ class Fit:
     spread: Floats  # [D], variance of a message over scale
 
     @classmethod
-    def regress(cls, m: Floats, p: Floats, label: NDArray[np.int64], visit: NDArray[np.int64]) -> "Fit":
+    def regress(cls, m: Floats, p: Floats, label: NDArray[np.int64], visit: NDArray[np.int64]) -> "CountLawFit":
         from sklearn.covariance import ledoit_wolf
 
         x, y, expected, again, scale = m.copy(), p.copy(), {}, {}, {}

@@ -37,7 +37,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Trial:
+class MatchTrial:
     """Whether one client's prototypes are those of their classes, and what plays in their place would be."""
 
     sent: Match
@@ -45,7 +45,7 @@ class Trial:
     bare: Callable[[], Match]  # without the protections and their noise
 
 
-def is_unread(trials: Sequence[Trial]) -> bool:
+def is_unread(trials: Sequence[MatchTrial]) -> bool:
     """Whether what was sent matches plays of its own class no better than of others, though plays do.
 
     Where noise of a protection is all that hides the class, plays match as little, but do without the protection.

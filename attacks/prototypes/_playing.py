@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Visit
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evidence import UNPROTECTED
-from fedaudit.attacks.prototypes._laws import ASSUMED, Fit, Law, is_chosen
-from fedaudit.attacks.prototypes._matching import Match, Trial, is_unread
+from fedaudit.attacks.prototypes._laws import ASSUMED, CountLawFit, Law, is_chosen
+from fedaudit.attacks.prototypes._matching import Match, MatchTrial, is_unread
 from fedaudit.attacks.prototypes._weights import Source
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -81,7 +81,7 @@ def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[Read], R
     if player is None or aux is None or not len(aux):
         return _take_means(sources, extractors, aux), Reading()
     scripts = [_Script(s, aux, player, bool(published)) for s in sources]
-    trials = list[Trial]()
+    trials = list[MatchTrial]()
     try:
         chosen = np.unique(np.linspace(0, len(sources) - 1, CHECKED).round().astype(int)).tolist()
         if all(
@@ -89,7 +89,7 @@ def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[Read], R
         ):
             return _take_means(sources, extractors, aux), Reading()
         triples = zip(sources, extractors, scripts, strict=True)
-        result = [_read_played(source, extractor, script, trials) for source, extractor, script in triples]
+        result = [_read_plays(source, extractor, script, trials) for source, extractor, script in triples]
     except UserError:
         return _take_means(sources, extractors, aux), Reading()
     return result, Reading(played=any(law for r in result for law in r.laws), unread=is_unread(trials))
@@ -121,7 +121,7 @@ class _Script:
         self.aux, self._player, self._has_published_noise = aux, player, has_published_noise
         self.rows = {int(c): np.flatnonzero(aux.y == c) for c in np.unique(aux.y)}
         self._seed = [first.sender.index or 0, first.round]
-        self._single: dict[bool, Fit | None] = {}
+        self._single: dict[bool, CountLawFit | None] = {}
         self.counts = {
             p.label: p.samples or ASSUMED for p in source.prototypes if not is_chosen(p) and p.label in self.rows
         }
@@ -170,7 +170,7 @@ class _Script:
             sent = self.play([self.hold(first), self.hold(second)], noised=False, protected=False)
         return all(label in s for s in sent) and _is_near(sent[0][label], sent[1][label])
 
-    def fit(self, phi: Floats, size: int, protected: bool, is_separate: bool) -> Fit:
+    def fit(self, phi: Floats, size: int, protected: bool, is_separate: bool) -> CountLawFit:
         """How messages depend on phi of the auxiliary images.
 
         size: Images of the one class that the auditor chose; 0: the client's own counts.
@@ -199,9 +199,9 @@ class _Script:
             raise UserError(
                 "a client that is played sends no prototype", hint="they are then taken for means of features"
             )
-        return Fit.regress(np.stack(rows), np.stack(message), np.array(label), np.array(visit))
+        return CountLawFit.regress(np.stack(rows), np.stack(message), np.array(label), np.array(visit))
 
-    def fit_single(self, phi: Floats, protected: bool, is_separate: bool) -> Fit | None:
+    def fit_single(self, phi: Floats, protected: bool, is_separate: bool) -> CountLawFit | None:
         """Messages of single images; None where a protection withholds them."""
         if protected not in self._single:
             try:
@@ -286,7 +286,7 @@ def _match_bare(script: _Script, phi: Floats, labels: Sequence[int]) -> Match:
     return script.fit(phi, 0, False, True).match_again(labels)
 
 
-def _read_played(source: Source, extractor: Extractor, script: _Script, trials: list[Trial]) -> Read:
+def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: list[MatchTrial]) -> Read:
     from sklearn.covariance import ledoit_wolf
 
     sends_means, is_separate = script.sends_means(extractor), script.is_separate()
@@ -314,5 +314,5 @@ def _read_played(source: Source, extractor: Extractor, script: _Script, trials: 
         if len(recorded) > 1:
             labels = [p.label for p in recorded]
             bare = partial(_match_bare, script, phi, labels)
-            trials.append(Trial(fit.match(recorded), fit.match_again(labels), bare))
+            trials.append(MatchTrial(fit.match(recorded), fit.match_again(labels), bare))
     return Read(source=replace(source, prototypes=means), extractor=phi_of, laws=laws)

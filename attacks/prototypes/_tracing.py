@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
-from fedaudit.attacks.evaluation.images import Pool
+from fedaudit.attacks.evaluation.images import ImagePool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
@@ -34,7 +34,7 @@ OTHER = "another prototype of the class"
 class _PrototypeQuery(Query):
     label: int
     members: Floats
-    pool: Pool  # non-members of the class
+    pool: ImagePool  # non-members of the class
 
 
 class Tracer:
@@ -59,8 +59,10 @@ class Tracer:
     ) -> None:
         self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
         self._truth, self._what = truth, what
-        self._pools: dict[tuple[int, frozenset[int]], Pool] = {}  # class, clients
-        self._features: dict[tuple[int, int], tuple[Pool, Floats]] = {}  # model, pool's id -> those of the pool
+        self._pools: dict[tuple[int, frozenset[int]], ImagePool] = {}  # class, clients
+        self._features: dict[
+            tuple[int, int], tuple[ImagePool, Floats]
+        ] = {}  # model, pool's id -> those of the pool
         every = (self._make_query(row) for row in range(len(claim["artifact"])))
         self._queries = [q for q in every if q is not None]
         latest = set(list_latest(claim).tolist())
@@ -151,7 +153,7 @@ class Tracer:
         members = self._truth.members(artifact, label)
         if not len(members):
             return None
-        pool, against = self._find_pool(label, self._truth.heard(artifact))
+        pool, against = self._find_pool(label, self._truth.find_contributors(artifact))
         return _PrototypeQuery(
             row=row,
             origin=str(self._claim["origin"][row]),
@@ -164,7 +166,7 @@ class Tracer:
             pool=pool,
         )
 
-    def _find_pool(self, label: int, clients: frozenset[int]) -> tuple[Pool, str]:
+    def _find_pool(self, label: int, clients: frozenset[int]) -> tuple[ImagePool, str]:
         """Non-members of that class: the clients' own where two are left of them, else the reference's."""
         unseen = self._truth.unseen(clients)
         if (unseen.images.y == label).sum() < 2:
@@ -172,7 +174,7 @@ class Tracer:
         if unseen.images is self._truth.reference:
             clients = frozenset()
         if (label, clients) not in self._pools:
-            self._pools[label, clients] = Pool(unseen.images.of_class(label))
+            self._pools[label, clients] = ImagePool(unseen.images.of_class(label))
         return self._pools[label, clients], unseen.words
 
     def _ask(self, row: int, query: _PrototypeQuery, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.sums import number_of
-from fedaudit.attacks.evidence import WHOLE, is_replayed
+from fedaudit.attacks.evidence import WHOLE, is_replay
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import MODELS, UPDATES, Kind
 
@@ -37,7 +37,7 @@ class Weights:
 
 def sent_with(artifact: Artifact, kind: Kind, view: Sequence[Artifact]) -> Artifact | None:
     """The artifact of that kind that the same sender sent in the same round."""
-    return index(view).first(round=artifact.round, kind=kind, sender=artifact.sender, origin="recorded")
+    return index(view).find_first(round=artifact.round, kind=kind, sender=artifact.sender, origin="recorded")
 
 
 def read_examples(artifact: Artifact, view: Sequence[Artifact]) -> int | None:
@@ -76,11 +76,11 @@ def global_model(view: Sequence[Artifact], round: int, sent: Artifact | None = N
     if found is None or len(models) == 1:
         return found
 
-    def apart(model: Arrays) -> float:
+    def measure_distance(model: Arrays) -> float:
         own = {} if sent is None else sent.payload
         return sum(float(((np.asarray(own[k], np.float64) - v) ** 2).sum()) for k, v in model.items() if k in own)
 
-    return replace(found, payload=min(models, key=apart))
+    return replace(found, payload=min(models, key=measure_distance))
 
 
 def several(payload: Arrays) -> list[Arrays]:
@@ -117,7 +117,7 @@ def rate(training: Mapping[str, float], round: int) -> float:
     return training.get("lr", 0.0) * training.get("lr_decay", 1.0) ** round
 
 
-def moved(a: Artifact, start: Arrays, view: Sequence[Artifact], training: Mapping[str, float]) -> Arrays:
+def compute_change(a: Artifact, start: Arrays, view: Sequence[Artifact], training: Mapping[str, float]) -> Arrays:
     """What an upload says that training added to the parameters it holds, float64.
 
     FedNova's normalised delta is multiplied by what it was divided by. A control delta of SCAFFOLD and the
@@ -189,7 +189,7 @@ def made_with(artifact: Artifact, view: Sequence[Artifact]) -> Weights | None:
 
 def samples_behind(artifact: Artifact, label: int, view: Sequence[Artifact]) -> int | None:
     """How many samples of a class stand behind the artifact, where anything visible says so."""
-    if is_replayed(artifact.origin) and "n" in artifact.note:
+    if is_replay(artifact.origin) and "n" in artifact.note:
         return int(artifact.note["n"])
     view = index(view)
     counts = sent_with(artifact, Kind.PROTO_COUNTS, view)
@@ -283,7 +283,7 @@ def prototypes(view: Sequence[Artifact]) -> list[Source]:
             )
 
     def worth(source: Source) -> tuple[bool, float]:
-        replayed = any(is_replayed(p.origin) for p in source.prototypes)
+        replayed = any(is_replay(p.origin) for p in source.prototypes)
         return not replayed, min((p.samples for p in source.prototypes if p.samples), default=np.inf)
 
     return sorted((s for s in sources.values() if s.prototypes), key=worth)

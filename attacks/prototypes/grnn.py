@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
-from fedaudit.attacks.evaluation.decoder import initialised, tensor
-from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
+from fedaudit.attacks.evaluation.decoder import initialise, tensor
+from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
@@ -88,7 +88,7 @@ class GRNN(PrototypeInversion):
         return [replace(s, prototypes=chosen) for s, chosen in pairs if chosen]
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         import torch
 
@@ -172,4 +172,4 @@ def build_generator(shape: tuple[int, int, int], generator: "torch.Generator") -
             ]
         return nn.Sequential(*blocks, nn.Sigmoid())
 
-    return initialised(make, generator)
+    return initialise(make, generator)

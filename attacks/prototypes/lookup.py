@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
-from fedaudit.attacks.prototypes._inversion import PrototypeInversion, Task
+from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -41,7 +41,7 @@ class Lookup(PrototypeInversion):
         )
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         from sklearn.covariance import ledoit_wolf
 

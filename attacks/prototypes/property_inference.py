@@ -146,7 +146,7 @@ class PropertyInference(Attack):
             found.append(
                 _area(_scores(claim, wrong), control="negative", note="which prototypes contain it, shuffled")
             )
-        planted = self._planted(claim, truth, rng)
+        planted = self._score_planted_leak(claim, truth, rng)
         if planted is not None:
             found.append(_area(planted, control="positive", note="of each client's own images"))
         return found
@@ -169,7 +169,7 @@ class PropertyInference(Attack):
         weight = model.coef_[0] / scale
         return np.append(weight, model.intercept_[0] - weight @ x.mean(0))
 
-    def _planted(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores | None:
+    def _score_planted_leak(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Scores | None:
         members: list[float] = []
         others: list[float] = []
         senders: list[int] = []

@@ -99,7 +99,7 @@ class PrototypeCollusion(Attack):
             own = sum(s.count for s in coalition)
             mean = sum((s.count * s.feature for s in coalition), np.zeros(len(shared))) / max(own, 1)
             row = (
-                recovered(shared, mean, own, victim.count),
+                recover_prototype(shared, mean, own, victim.count),
                 shared,
                 mean,
                 coalition[0].feature if coalition else other,
@@ -116,12 +116,17 @@ class PrototypeCollusion(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         true = np.stack(
-            [_sent(truth, str(a), int(c)) for a, c in zip(claim["artifact"], claim["label"], strict=True)]
+            [
+                _read_prototype(truth, str(a), int(c))
+                for a, c in zip(claim["artifact"], claim["label"], strict=True)
+            ]
         )
         total = (claim["own"] + claim["rest"])[:, None]
         pooled = (claim["own"][:, None] * claim["mean"] + claim["rest"][:, None] * true) / total
         planted = [
-            recovered(p, m, float(o), float(r))  # a mean of the coalition and the victim, as it would be sent
+            recover_prototype(
+                p, m, float(o), float(r)
+            )  # a mean of the coalition and the victim, as it would be sent
             for p, m, o, r in zip(
                 pooled.astype(np.float32), claim["mean"], claim["own"], claim["rest"], strict=True
             )
@@ -134,7 +139,7 @@ class PrototypeCollusion(Attack):
         for k in sizes:
             rows = claim["colluders"] == k
             here = {n: e[rows] for n, e in errors.items()}
-            found += self._recorded(here, claim["victim"][rows], int(k), len(sizes))
+            found += self._measure_recorded(here, claim["victim"][rows], int(k), len(sizes))
         blind = {n: errors[n] for n in ("shared", "mean")}
         found.append(
             self._hits(
@@ -192,7 +197,7 @@ class PrototypeCollusion(Attack):
                     ]
         return trials
 
-    def _recorded(
+    def _measure_recorded(
         self, errors: dict[str, Floats], victims: NDArray[np.int64], colluders: int, looks: int
     ) -> list[Evidence]:
         judge = Judge(looks=looks, condition={"colluders": colluders})
@@ -227,14 +232,14 @@ class PrototypeCollusion(Attack):
         )
 
 
-def recovered(shared: Floats, mean: Floats, own: float, rest: float) -> NDArray[np.float64]:
+def recover_prototype(shared: Floats, mean: Floats, own: float, rest: float) -> NDArray[np.float64]:
     """The prototype [D] of `rest` examples, from one over all and the colluders' mean over `own`."""
     whole = (own + rest) * np.asarray(shared, np.float64)
     return np.asarray((whole - own * np.asarray(mean, np.float64)) / rest)
 
 
-def _sent(truth: Truth, artifact: str, label: int) -> NDArray[np.float64]:
-    payload = truth.sent(artifact)
+def _read_prototype(truth: Truth, artifact: str, label: int) -> NDArray[np.float64]:
+    payload = truth.read_upload(artifact)
     (row,) = np.flatnonzero(payload["classes"] == label)
     return np.asarray(payload["features"][row], np.float64)
 

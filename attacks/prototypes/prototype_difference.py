@@ -30,9 +30,14 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evidence import Evidence, is_replayed
+from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.people import People
-from fedaudit.attacks.prototypes._differences import Difference, count_moved, judge_differences, measure_pairs
+from fedaudit.attacks.prototypes._differences import (
+    DifferenceTrial,
+    count_movers,
+    judge_differences,
+    measure_pairs,
+)
 from fedaudit.attacks.prototypes._weights import Prototype, Source, prototypes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -126,7 +131,7 @@ class PrototypeDifference(Attack):
         return judge_differences(self._trials(claim, truth, rng), rng)
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        return count_moved(self._trials(claim, truth, rng), claim, truth)
+        return count_movers(self._trials(claim, truth, rng), claim, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not prototypes(view):
@@ -136,7 +141,7 @@ class PrototypeDifference(Attack):
         pairs = self._pairs(prototypes(view))
         if not pairs:
             return "no two prototypes of one class and client differ by a known number of samples"
-        if not self.config.grows and all(is_replayed(b.origin) for _, _, b in pairs):
+        if not self.config.grows and all(is_replay(b.origin) for _, _, b in pairs):
             return (
                 "no class grew or shrank between two recorded rounds; set prototype_difference.grows "
                 "where clients may add or remove images"
@@ -144,7 +149,7 @@ class PrototypeDifference(Attack):
         return ""
 
     @cached_property
-    def _trials(self) -> BuiltOnce[list[Difference]]:
+    def _trials(self) -> BuiltOnce[list[DifferenceTrial]]:
         gallery = self.config.gallery
         return BuiltOnce(lambda claim, truth, rng: measure_pairs(claim, truth, gallery, rng))
 

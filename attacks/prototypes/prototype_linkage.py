@@ -33,7 +33,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, Series, is_replayed
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, Series, is_replay
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import (
@@ -220,7 +220,7 @@ class PrototypeLinkage(PrototypeMembership):
         Replayed prototypes are compared at one n, since their sizes are the auditor's choice.
         """
         alike = (claim["label"] == claim["label"][row]) & (claim["origin"] == claim["origin"][row])
-        if is_replayed(str(claim["origin"][row])):
+        if is_replay(str(claim["origin"][row])):
             alike &= np.array(sizes) == sizes[row]
         chosen = [row]
         for sender in np.unique(claim["sender"][alike]):
@@ -251,7 +251,7 @@ def _judge_place(trials: Sequence[_Linked], looks: int, rng: np.random.Generator
     clients = np.median([t.clients for t in trials])
     judge = Judge(
         looks=looks,
-        control="positive" if is_replayed(origin) and samples == 1 else "none",
+        control="positive" if is_replay(origin) and samples == 1 else "none",
         condition={"n": samples, "origin": origin},
         note=f"{len(trials)} prototypes, each among those of {clients:g} clients of its class",
     )

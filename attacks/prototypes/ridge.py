@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
-from fedaudit.attacks.prototypes._inversion import ALSO_READS, REQUIRES, PrototypeInversion, Standard, Task
+from fedaudit.attacks.prototypes._inversion import (
+    ALSO_READS,
+    REQUIRES,
+    InversionTask,
+    PrototypeInversion,
+    Standard,
+)
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings
@@ -52,7 +58,7 @@ class Ridge(PrototypeInversion):
         )
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         from sklearn.linear_model import Ridge as Regression
 

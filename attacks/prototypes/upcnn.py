@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedaudit.attacks.attack import Effort
 from fedaudit.attacks.evaluation.decoder import build
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
-from fedaudit.attacks.prototypes._inversion import Standard, Task
+from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class UpCNN(DecoderInversion):
         effort=Effort(seconds=40, grows=("pixels",)),  # steps hardly grow with the images they are drawn from
     )
 
-    def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
+    def build_networks(
+        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
+    ) -> "nn.Module":
         return build(features, shape, self.config.width, generator)
 
     def loss(
@@ -47,7 +49,7 @@ class UpCNN(DecoderInversion):
 
         return lambda rows: mse_loss(networks(features[rows]), images[rows])
 
-    def made(self, networks: Any, task: Task, scale: Standard, wanted: "Tensor") -> "Tensor":
+    def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
         import torch
 
         with torch.no_grad():

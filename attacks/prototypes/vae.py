@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor
-from fedaudit.attacks.evaluation.decoder import build, initialised, tensor
+from fedaudit.attacks.evaluation.decoder import build, initialise, tensor
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
-from fedaudit.attacks.prototypes._inversion import Standard, Task
+from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, PositiveShare
@@ -75,12 +75,14 @@ class VAE(DecoderInversion):
             description="weight of ||z||^2 against feature gaps in standard deviations, with draw: latent",
         )
 
-    def built(self, features: int, shape: tuple[int, int, int], generator: "torch.Generator") -> "nn.Module":
+    def build_networks(
+        self, features: int, shape: tuple[int, int, int], generator: "torch.Generator"
+    ) -> "nn.Module":
         from torch import nn
 
         c, (channels, h, w) = self.config, shape
         small = -(-h // 4) * -(-w // 4)  # two strided convolutions
-        encoder = initialised(
+        encoder = initialise(
             lambda: nn.ModuleDict(
                 {
                     "image": nn.Sequential(
@@ -129,7 +131,7 @@ class VAE(DecoderInversion):
 
         return loss
 
-    def made(self, networks: Any, task: Task, scale: Standard, wanted: "Tensor") -> "Tensor":
+    def make_images(self, networks: Any, task: InversionTask, scale: Standard, wanted: "Tensor") -> "Tensor":
         import torch
 
         decoder, z = networks["decoder"], torch.zeros(len(wanted), self.config.latents, device=wanted.device)

@@ -40,7 +40,7 @@ from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
 from fedaudit.attacks.people import People
-from fedaudit.attacks.prototypes._weights import global_model, moved, read_examples, uploads
+from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._head import schedule
 from fedaudit.fl.artifact import Artifact
@@ -90,7 +90,7 @@ class BufferMembership(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        layer, claim = claim["layer"][0], _take_recorded(claim)
+        layer, claim = claim["layer"][0], _drop_planted(claim)
         others = layer(truth.reference.x[: self.config.others])
         n = float(np.median([len(truth.client_images(int(k))) for k in claim["client"]]))
         real, planted, silent, stand, alone = [], [], [], [], []
@@ -101,8 +101,8 @@ class BufferMembership(Attack):
             real.append((_ratio(chosen, mean, size), scores))
             planted.append((_ratio(chosen[:1], chosen[0], 1), _ratio(others, chosen[0], 1)))
             silent.append(membership.halves(scores, rng))
-            stand.append(find_present(_apart(chosen, mean), _apart(others, mean)))
-            alone.append(find_present(_apart(chosen, chosen[0]), _apart(others, chosen[0])))
+            stand.append(find_present(_measure_distance(chosen, mean), _measure_distance(others, mean)))
+            alone.append(find_present(_measure_distance(chosen, chosen[0]), _measure_distance(others, chosen[0])))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
         found.append(
             judge_present(
@@ -152,7 +152,7 @@ class BufferMembership(Attack):
         return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        layer, rows, claim = claim["layer"][0], list[tuple[Values, Values]](), _take_recorded(claim)
+        layer, rows, claim = claim["layer"][0], list[tuple[Values, Values]](), _drop_planted(claim)
         others = layer(truth.reference.x[: self.config.others])
         for k, mean, size in zip(claim["client"], claim["mean"], claim["n"], strict=True):
             own = layer(truth.client_images(int(k)).x[: self.config.members])
@@ -169,7 +169,7 @@ class BufferMembership(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sent:
+class _SentMean:
     """The mean input that one client's buffer tells, and the model it was made with."""
 
     client: int
@@ -180,7 +180,7 @@ class _Sent:
     n: float  # images behind it; MANY where the client does not say
 
 
-def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
+def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_SentMean]:
     """Of every upload that holds the running means of the first layer that keeps some, and moved them.
 
     Of replayed ones those of one step on one image.
@@ -194,17 +194,17 @@ def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_Sent]:
         if a.origin != "recorded" and not (is_planted and a.note.get("batch") == a.note.get("steps") == 1):
             continue
         assert knowledge.architecture is not None, "granted by the threat model"
-        named = _first(knowledge.architecture(start.payload).module())
+        named = _find_first_norm(knowledge.architecture(start.payload).module())
         key = _running_mean(a.payload, named[0]) if named else ""
         if not named or not key or key not in start.payload:
             continue
         n = 1 if is_planted else read_examples(a, view)
         steps = 1 if is_planted else max(1, schedule(knowledge.training, a.round, n)[1])
         new = 1 - (1 - float(named[1].momentum or 0.1)) ** steps
-        change = moved(a, start.payload, view, knowledge.training)[key]
+        change = compute_change(a, start.payload, view, knowledge.training)[key]
         if change.any():
             mean = np.asarray(start.payload[key], np.float64) + change / new
-            one = _Sent(
+            one = _SentMean(
                 client=a.sender.index, artifact=a.id, origin=a.origin, start=start.payload, mean=mean, n=n or MANY
             )
             found.append(one)
@@ -217,7 +217,7 @@ def _running_mean(payload: Mapping[str, NDArray[Any]], layer: str) -> str:
     return next((k for k in payload if k.endswith(end) and f".{layer}".endswith(f".{k.removesuffix(end)}")), "")
 
 
-def _first(module: Any) -> tuple[str, Any] | None:
+def _find_first_norm(module: Any) -> tuple[str, Any] | None:
     """Name and module of the first layer that keeps running means."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -239,7 +239,7 @@ class _Layer:
     def _inputs(self, images: Floats) -> Values:
         import torch
 
-        named, kept = _first(self._module), list[Any]()
+        named, kept = _find_first_norm(self._module), list[Any]()
         assert named is not None, "not_applicable() looked for it"
         hook = named[1].register_forward_pre_hook(lambda _, given: kept.append(given[0].detach()))
         try:
@@ -258,7 +258,7 @@ class _Layer:
         return self.white(self._inputs(images))
 
 
-def _take_recorded(claim: Claim) -> Claim:
+def _drop_planted(claim: Claim) -> Claim:
     """Without what was planted, which is not measured."""
     recorded = claim["origin"] == "recorded"
     return {name: claim[name][recorded] for name in ("client", "mean", "n")}
@@ -279,7 +279,7 @@ def _ratio(x: Values, mean: Values, n: float) -> Values:
     return np.asarray(inner - n * (n - rest) / rest * float(mean @ mean) / 2)
 
 
-def _apart(x: Values, mean: Values) -> float:
+def _measure_distance(x: Values, mean: Values) -> float:
     """How far the nearest of x [m, D] is from a mean [D]."""
     return float(np.linalg.norm(x - mean, axis=1).min())
 

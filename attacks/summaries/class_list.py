@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_held
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import People
@@ -59,7 +59,7 @@ class ClassList(Attack):
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
-        return by_client(claim["client"], claim["present"], lambda p: owned(p, classes), OF_CLASSES)
+        return by_client(claim["client"], claim["present"], lambda p: name_classes(p, classes), OF_CLASSES)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         kinds = list(dict.fromkeys(claim["kind"].tolist()))

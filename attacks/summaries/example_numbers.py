@@ -59,12 +59,14 @@ class ExampleNumbers(Attack):
         }
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
-        def said(row: tuple[int, int]) -> str:
+        def describe(row: tuple[int, int]) -> str:
             often = f", a number that changed in {row[1]:,} rounds" if row[1] else ""
             return f"{row[0]:,} examples{often}"
 
         rows = zip(claim["count"].tolist(), claim["changes"].tolist(), strict=True)
-        return by_client(claim["client"], rows, said, "how many examples it owns, and whether some came or went")
+        return by_client(
+            claim["client"], rows, describe, "how many examples it owns, and whether some came or went"
+        )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         true = np.array([truth.label_counts(int(k)).sum() for k in claim["client"]])

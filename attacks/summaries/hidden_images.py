@@ -117,13 +117,13 @@ class HiddenImages(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         trials: list[_Client] = []
         columns = (claim[name].tolist() for name in ("client", "artifact"))
-        for own, client, artifact in zip(_sent(claim), *columns, strict=True):
+        for own, client, artifact in zip(_collect_messages(claim), *columns, strict=True):
             _, owners, _ = _find_people(truth, claim, client, artifact)
             reader = Reader.of(own, client, truth.auxiliary, len(owners))
             members = collect_images(truth, client, artifact, int(claim["classes"]))
-            members = _some(members, len(members), rng)
+            members = _sample_images(members, len(members), rng)
             few = min(len(members), self.config.members)
-            others = _some(_unseen(truth, owners, members), RATIO * few, rng)
+            others = _sample_images(_unseen(truth, owners, members), RATIO * few, rng)
             if len(members) and len(others) > 1 and members.x[0].size <= own.width:
                 class_means = average_classes(members.y, truth.auxiliary)
                 senders = len(np.unique(owners))
@@ -156,7 +156,7 @@ class HiddenImages(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
-        rows = zip(_sent(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
+        rows = zip(_collect_messages(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
         for own, client, artifact in rows:
             members, owners, whose = _find_people(truth, claim, client, artifact)
             if not len(members):
@@ -168,7 +168,7 @@ class HiddenImages(Attack):
             if x[0].size > own.width * own.rounds:
                 continue
             reader = Reader.of(own, client, truth.auxiliary, len(members))
-            others = _some(_unseen(truth, owners, members), len(members), rng)
+            others = _sample_images(_unseen(truth, owners, members), len(members), rng)
             scores = reader.fit(np.concatenate([x, others.x]))
             least = reader.find_least(scores[:, len(x) :], len(x))
             is_there = np.max(scores / least, axis=0) >= 1
@@ -188,7 +188,9 @@ class HiddenImages(Attack):
         """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
         places = set[Place]()
         columns = (claim[name].tolist() for name in ("client", "artifact"))
-        for own, layout, client, artifact in zip(_sent(claim), claim["layout"], *columns, strict=True):
+        for own, layout, client, artifact in zip(
+            _collect_messages(claim), claim["layout"], *columns, strict=True
+        ):
             members, owners, rows = _find_people(truth, claim, client, artifact)
             hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
             is_hit = np.array([pair in hit for pair in zip(owners.tolist(), rows.tolist(), strict=True)], bool)
@@ -227,7 +229,7 @@ class _Client(NamedTuple):
     silent: _Result
 
 
-def _some(images: Images, most: int, rng: np.random.Generator) -> Images:
+def _sample_images(images: Images, most: int, rng: np.random.Generator) -> Images:
     rows = rng.permutation(len(images))[:most]
     return Images(x=images.x[rows], y=images.y[rows])
 
@@ -247,7 +249,7 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> Sent:
     return Sent(numbers, len(alike), sizes[-1], segments)
 
 
-def _sent(claim: Claim) -> list[Sent]:
+def _collect_messages(claim: Claim) -> list[Sent]:
     columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout"))
     return [
         Sent(claim["numbers"][i:j], int(n), int(w), layout) for i, j, n, w, layout in zip(*columns, strict=True)

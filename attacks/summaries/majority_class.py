@@ -116,14 +116,14 @@ class _Rule:
         aux, self._classes = knowledge.auxiliary, knowledge.classes
         self._losses = np.full((len(self._models), self._classes), np.inf)  # [models, C]
         for c in np.unique(aux.y):
-            self._losses[:, c] = self._asked(aux.of_class(int(c))[:MOST], int(c))
+            self._losses[:, c] = self._answer(aux.of_class(int(c))[:MOST], int(c))
 
-    def _asked(self, x: Floats, label: int) -> Values:
+    def _answer(self, x: Floats, label: int) -> Values:
         return np.array([_loss(m.logits(x), label) for m in self._models])
 
     def number(self, x: Floats, label: int) -> float:
         """What a client would send that owns these images, all of one class."""
-        losses = self._asked(x, label)
+        losses = self._answer(x, label)
         return float(losses.argmin() if self._kind == Kind.CLUSTER_ID else losses[0])
 
     def guess(self, number: float) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.counts._counts import blind_counts, overlap_evidence, revealed
+from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap_evidence
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
@@ -57,7 +57,7 @@ class SumDifference(Attack):
         for kind, sums in _sums(view, knowledge).items():
             clients = sorted({k for who, _ in sums for k in who})
             took = np.array([[k in who for k in clients] for who, _ in sums], float)
-            counts, known = solved(took, np.stack([v for _, v in sums]))
+            counts, known = solve_sums(took, np.stack([v for _, v in sums]))
             found["client"] += clients
             found["kind"] += [kind.value] * len(clients)
             found["counts"] += [np.pad(c, (0, knowledge.classes - len(c))) for c in counts]
@@ -91,10 +91,10 @@ class SumDifference(Attack):
                         groups=INDEPENDENT,  # a client each
                     )
                 )
-                found += revealed(told, true, blind, SMALL, here)
+                found += measure_revelations(told, true, blind, SMALL, here)
             if len(true) > 1:
                 left_out = np.vstack([np.ones(len(true)), 1 - np.eye(len(true))])
-                planted, known = solved(left_out, left_out @ true)
+                planted, known = solve_sums(left_out, left_out @ true)
                 planted = np.where(known[:, None], planted, -1)
                 text = "the sum over all clients, and the sums without one of them"
                 found.append(_exact(planted, true, mean, kind, "positive", text, len(kinds)))
@@ -119,7 +119,7 @@ class SumDifference(Attack):
         return ""
 
 
-def solved(took: Values, sums: Values) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def solve_sums(took: Values, sums: Values) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Whole numbers [k, D] that explain sums [m, D] of those who took part [m, k]; which are determined [k]."""
     inverse = np.linalg.pinv(took)
     alone = np.isclose(np.diag(inverse @ took), 1, atol=1e-6)

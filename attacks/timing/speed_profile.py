@@ -43,7 +43,7 @@ DOSES = (0.05, 0.1, 0.2, 0.5)
 TOLD, SOLVED, RATIO, FROZEN = "its number of examples is sent", "two kinds of work", "one kind of work", "layers"
 
 
-class Answer(NamedTuple):
+class Exchange(NamedTuple):
     """One exchange of a client."""
 
     time: float
@@ -98,7 +98,7 @@ class SpeedProfile(Attack):
         """What it says of each device: its speed among those published, or its place among all, and examples."""
         rank = (-claim["speed"]).argsort().argsort() + 1
 
-        def said(row: tuple[int, float, int]) -> str:
+        def describe(row: tuple[int, float, int]) -> str:
             device, size, place = row
             words = f"number {place} of {len(rank)} in speed"
             if device >= 0:
@@ -106,7 +106,7 @@ class SpeedProfile(Attack):
             return words + (f", about {round(size):,} examples" if np.isfinite(size) else "")
 
         rows = zip(claim["device"].tolist(), claim["size"].tolist(), rank.tolist(), strict=True)
-        return by_client(claim["client"], rows, said, "how fast its device is, and how many examples it owns")
+        return by_client(claim["client"], rows, describe, "how fast its device is, and how many examples it owns")
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         clients, tiers = claim["client"], claim["tiers"]
@@ -122,7 +122,7 @@ class SpeedProfile(Attack):
                 found.append(_devices(claim["device"], device, "none", "only the order of the devices is known"))
             found += _sizes(claim["size"], size)
             found += _order(claim["speed"], speed)
-            planted, note = _planted(claim["work"], speed, size, tiers, rng)
+            planted, note = _plant_devices(claim["work"], speed, size, tiers, rng)
             found.append(_devices(planted, device, "positive", note))
             shuffled = rng.permutation(planted)
             found.append(_devices(shuffled, device, "negative", "times shuffled over the clients", shuffled))
@@ -138,10 +138,10 @@ class SpeedProfile(Attack):
         return ""
 
 
-def answers(view: Sequence[Artifact], timing: Timing) -> dict[int, list[Answer]]:
+def answers(view: Sequence[Artifact], timing: Timing) -> dict[int, list[Exchange]]:
     """Every exchange that was timed, by client, in the order of the rounds."""
     view = index(view)
-    found: dict[int, list[Answer]] = {}
+    found: dict[int, list[Exchange]] = {}
     for a in sorted(view.select(kind=Kind.TASK_TIME), key=lambda a: a.round):
         if a.sender.role != Role.CLIENT or a.sender.index is None:
             continue
@@ -149,7 +149,7 @@ def answers(view: Sequence[Artifact], timing: Timing) -> dict[int, list[Answer]]
         count = said.get(Kind.NUM_EXAMPLES)
         size = float(a.payload["bytes_down"]) + float(a.payload["bytes_up"])
         found.setdefault(a.sender.index, []).append(
-            Answer(
+            Exchange(
                 float(a.payload["time"]),
                 size / MEGABYTE / timing.bandwidth,
                 timing.cost(said) / timing.compute,
@@ -159,7 +159,7 @@ def answers(view: Sequence[Artifact], timing: Timing) -> dict[int, list[Answer]]
     return found
 
 
-def profile(found: Sequence[Answer]) -> tuple[float, float, str]:
+def profile(found: Sequence[Exchange]) -> tuple[float, float, str]:
     """Capability and size (NaN) of a client, and how they are known; relative where its answers are alike."""
     rows = np.array(found)
     time, exchange, training, said = rows.T
@@ -185,7 +185,7 @@ def frozen_alone(view: Sequence[Artifact]) -> dict[int, tuple[float, float, str]
     return {k: (-float(np.mean(n)), float("nan"), FROZEN) for k, n in sorted(counts.items())}
 
 
-def _two(found: Sequence[Answer]) -> Values:
+def _two(found: Sequence[Exchange]) -> Values:
     """A and B of two exchanges of different work; half the training where all are alike."""
     if not found:
         return np.array([[1.0, 1.0], [1.0, 0.5]])
@@ -196,7 +196,7 @@ def _two(found: Sequence[Answer]) -> Values:
     return np.stack([most, least if apart else most * (1.0, 0.5)])
 
 
-def _planted(
+def _plant_devices(
     work: Values, speed: Values, size: Values, tiers: Values, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], str]:
     """Devices found from two exchanges of each client without jitter, and what jitter leaves of it in words."""
@@ -204,7 +204,8 @@ def _planted(
     def devices(jitter: float) -> tuple[NDArray[np.int64], Values]:
         times = (work[:, :1] + work[:, 1:] * size) / speed * rng.lognormal(0, jitter, (2, len(speed)))
         both = [
-            profile([Answer(t, a, b, float("nan")) for t, (a, b) in zip(ts, work, strict=True)]) for ts in times.T
+            profile([Exchange(t, a, b, float("nan")) for t, (a, b) in zip(ts, work, strict=True)])
+            for ts in times.T
         ]
         kappa, sizes = np.array([p[0] for p in both]), np.array([p[1] for p in both])
         return np.abs(kappa[:, None] - tiers).argmin(axis=1), np.abs(sizes - size) / size

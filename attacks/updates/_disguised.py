@@ -66,13 +66,13 @@ def readings(recorded: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Upd
             if update is None:
                 continue
             yield update
-            held = _held(a, update)
-            total = _added(held, total, 1.0)
+            held = _separate_terms(a, update)
+            total = _add_arrays(held, total, 1.0)
             if before:
                 yield replace(update, gradient=total)
                 for beta in betas:
                     if beta:
-                        yield replace(update, gradient=_added(held, before, -beta))
+                        yield replace(update, gradient=_add_arrays(held, before, -beta))
             elif a.kind == Kind.CONTROL_DELTA:
                 yield replace(update, gradient=total)  # c_k itself, if this is the client's first
             before = held
@@ -93,12 +93,12 @@ def lone(gradient: Arrays) -> float:
     return float(((matrix @ (along / np.linalg.norm(along))) ** 2).sum() / size)
 
 
-def _held(a: Artifact, update: Update) -> Arrays:
+def _separate_terms(a: Artifact, update: Update) -> Arrays:
     """What sums and differences are made of: a control variate without the common one that is added elsewhere."""
     if a.kind != Kind.CONTROL_DELTA:
         return update.gradient
     return {k: np.asarray(a.payload[k], np.float64) for k in update.gradient}
 
 
-def _added(one: Arrays, other: Arrays, times: float) -> dict[str, NDArray[np.float64]]:
+def _add_arrays(one: Arrays, other: Arrays, times: float) -> dict[str, NDArray[np.float64]]:
     return {k: np.asarray(v + times * other[k]) if k in other else np.asarray(v) for k, v in one.items()}

@@ -17,7 +17,7 @@ from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.sums import count_clients, number_of
-from fedaudit.attacks.evidence import is_replayed
+from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.prototypes import _weights as weights
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.updates._head import head_names
@@ -57,10 +57,12 @@ class Update:
 
 def updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
     """Every upload whose starting model was seen: replays first, smallest batch and fewest steps first."""
-    return sorted(each(view, knowledge), key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples))
+    return sorted(
+        iterate_updates(view, knowledge), key=lambda u: (u.origin == "recorded", u.batch, u.steps, u.examples)
+    )
 
 
-def each(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Update]:
+def iterate_updates(view: Sequence[Artifact], knowledge: Knowledge) -> Iterator[Update]:
     """The same one after the other, in the order of the view."""
     view = index(view)
     for a in weights.uploads(view, knowledge.training, KINDS):
@@ -87,7 +89,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
         reach = rate * sum_velocities(steps, momentum)
         if a.kind in (Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA):
             reach = weights.length(a, view, known)
-        change = weights.moved(a, start, view, known)
+        change = weights.compute_change(a, start, view, known)
         sent = {k: -v / reach - decay * np.asarray(start[k], np.float64) for k, v in change.items()}
     sent = {k: v for k, v in sent.items() if np.issubdtype(start[k].dtype, np.floating)}
     if not any(v.any() for v in sent.values()):
@@ -109,7 +111,7 @@ def _update(a: Artifact, start: Arrays, view: Sequence[Artifact], knowledge: Kno
 
 def _schedule(a: Artifact, view: Sequence[Artifact], known: Mapping[str, float]) -> tuple[int, int, int]:
     """Examples a step, examples in all, and steps: by the auditor's note or by what is public."""
-    if is_replayed(a.origin):
+    if is_replay(a.origin):
         batch = int(a.note.get("batch", a.note.get("n", 1)))
         return batch, batch, int(a.note.get("steps", 1))
     size = max(1, int(known.get("batch_size", 1)))

@@ -52,7 +52,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
         if start is None or start.round != a.round:
             continue
         before = start.payload
-        change = weights.moved(a, before, view, knowledge.training)
+        change = weights.compute_change(a, before, view, knowledge.training)
         weight, bias = head_names(before, knowledge)
         if weight not in change:
             continue

@@ -23,11 +23,11 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_named
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
-from fedaudit.attacks.evidence import Evidence, Gallery
+from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._disguised import loneliest
-from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, each, updates
+from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, iterate_updates, updates
 from fedaudit.attacks.updates._trials import WRONG, judge_images, make_buckets
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
@@ -92,22 +92,22 @@ class UpdateInversion(Attack):
         return True
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        chosen = self.chosen(view, knowledge)
+        chosen = self.choose_updates(view, knowledge)
         if not chosen:
             raise UserError(
                 "no upload was recorded with the model it started from",
                 hint="record global_model with local_model or model_delta in the same rounds",
             )
-        return {**self.claimed(chosen, knowledge, rng), "senders": list_senders(view, *KINDS)}
+        return {**self.make_claim(chosen, knowledge, rng), "senders": list_senders(view, *KINDS)}
 
-    def chosen(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
+    def choose_updates(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
         """The updates to invert: the first of every kind of replay, and `recorded` that crossed the wire."""
         replays = updates([a for a in view if a.origin != "recorded" or a.kind not in KINDS], knowledge)
         return self._choose([*replays, *loneliest(view, knowledge, self.applies)])
 
-    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+    def make_claim(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         """What is claimed of these updates."""
-        numbers = [min(u.examples, self._most(u)) for u in chosen]
+        numbers = [min(u.examples, self._count_images(u)) for u in chosen]
         found = [self.invert(u, n, knowledge, rng) for u, n in zip(chosen, numbers, strict=True)]
         every = [u for u, n in zip(chosen, numbers, strict=True) for _ in range(n)]
         images = np.concatenate([x for x, _ in found])
@@ -144,7 +144,7 @@ class UpdateInversion(Attack):
             said.append(f"train for longer over larger batches: these updates are one step on {alone}")
         return "; ".join(said)
 
-    def galleries(self, claim: Claim, truth: Truth) -> list[Gallery]:
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         return [self._gallery(b) for b in self._buckets(claim, truth)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
@@ -152,22 +152,22 @@ class UpdateInversion(Attack):
             return "no client sends its model, or what changed in it, that the server could read"
         if len(knowledge.image_shape) != 3:
             return "the clients' examples are no images, and this attack searches for pixels"
-        if next(each(view, knowledge), None) is None:
+        if next(iterate_updates(view, knowledge), None) is None:
             return "no upload differs from the very model it started from, as far as that was recorded"
-        if self.first(view, knowledge) is None:
+        if self.find_first(view, knowledge) is None:
             return "no upload is of the kind this attack inverts: " + self.card.does_not_show
         return ""
 
-    def first(self, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
+    def find_first(self, view: Sequence[Artifact], knowledge: Knowledge) -> Update | None:
         """The first upload that this attack can say anything of."""
-        return next((u for u in each(view, knowledge) if self.applies(u)), None)
+        return next((u for u in iterate_updates(view, knowledge) if self.applies(u)), None)
 
     @cached_property
     def _buckets(self) -> BuiltOnce[list[Bucket[Reconstruction]]]:
         gallery = self.config.gallery
         return BuiltOnce(lambda claim, truth, rng: make_buckets(claim, truth, gallery, rng))
 
-    def _most(self, update: Update) -> int:
+    def _count_images(self, update: Update) -> int:
         c: UpdateInversion.Config = self.config
         return c.most_recorded if update.origin == "recorded" else c.most
 
@@ -185,7 +185,7 @@ class UpdateInversion(Attack):
                 kept.append(u)
         return kept
 
-    def _gallery(self, bucket: Bucket[Reconstruction]) -> Gallery:
+    def _gallery(self, bucket: Bucket[Reconstruction]) -> ImageGallery:
         rows: dict[str, list[Floats]] = {"original (a member)": [], "reconstruction": []}
         columns: list[str] = []
         for t in bucket.trials:
@@ -198,7 +198,7 @@ class UpdateInversion(Attack):
             columns += [f"client {t.client}, class {c}" for c in t.labels]
         full = {k: np.stack(v)[: self.config.show] for k, v in rows.items() if len(v) == len(columns)}
         batch, steps = bucket.condition["n"], bucket.condition["steps"]
-        return Gallery(
+        return ImageGallery(
             title=f"{self.card.title}: batch {batch:g}, {steps:g} steps, {bucket.origin}",
             caption="Leakage is what the reconstruction shares with the original and neither the class "
             "mean nor the update of other images does.",

@@ -41,7 +41,7 @@ def present(change: Values, number: int | None = None) -> NDArray[np.bool_]:
     return np.asarray(~still if still.any() and not still.all() else change > 0)
 
 
-def far_moved(norms: Values) -> NDArray[np.bool_]:
+def select_far_rows(norms: Values) -> NDArray[np.bool_]:
     """The rows that moved farthest, cut at the widest gap between successive lengths, as a ratio.
 
     For losses that leave the rows of missing classes nearly, but not quite, alone.

@@ -35,7 +35,7 @@ from fedaudit.attacks.evaluation.trials import (
     hash_images,
     median_size,
 )
-from fedaudit.attacks.evidence import Evidence, is_replayed
+from fedaudit.attacks.evidence import Evidence, is_replay
 
 Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
@@ -70,7 +70,7 @@ def _make_bucket(
     claim: Claim, trials: Sequence[Reconstruction], truth: Truth, rng: np.random.Generator
 ) -> Bucket[Reconstruction]:
     size = min(len(t.decoys) for t in trials)  # so that chance is one number
-    rows, planted = [t.row for t in trials], is_replayed(trials[0].origin)
+    rows, planted = [t.row for t in trials], is_replay(trials[0].origin)
     return Bucket(
         trials=[replace(t, decoys=t.decoys[:size], blind=_guess(t, trials, truth, rng)) for t in trials],
         condition={

@@ -26,7 +26,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evaluation.sums import SEVERAL
-from fedaudit.attacks.evidence import Baseline, Evidence, is_replayed
+from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
 from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
@@ -73,8 +73,8 @@ class Analytic(UpdateInversion):
     def applies(self, update: Update) -> bool:
         return update.examples == 1 or update.origin == "recorded"
 
-    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        claim = super().claimed(chosen, knowledge, rng)
+    def make_claim(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        claim = super().make_claim(chosen, knowledge, rng)
         made = {u.artifact: u for u in chosen}
         inputs, models = (np.empty(len(claim["artifact"]), object) for _ in range(2))
         for i, artifact in enumerate(claim["artifact"]):
@@ -107,7 +107,7 @@ class Analytic(UpdateInversion):
         if len(sent) and "inputs" in claim and claim["inputs"][sent[0]] is not None:
             image = truth.auxiliary.x[:1] if len(truth.auxiliary) else truth.reference.x[:1]
             if claim["inputs"][sent[0]].size == image[0].size and np.allclose(
-                np.corrcoef(_entered(claim, int(sent[0]), image)[0], image.ravel())[0, 1], 1
+                np.corrcoef(_select_entering(claim, int(sent[0]), image)[0], image.ravel())[0, 1], 1
             ):
                 said += "; the first dense layer reads raw pixels: reduce the image before it (a convolution)"
         return said
@@ -115,7 +115,7 @@ class Analytic(UpdateInversion):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := super().not_applicable(view, knowledge):
             return reason
-        first = self.first(view, knowledge)
+        first = self.find_first(view, knowledge)
         assert first is not None, "applies, by the reason above"
         if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"
@@ -202,12 +202,12 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
             rows.setdefault(key, []).append((i, own[label], label))
     found = []
     for (origin, steps), some in sorted(rows.items()):
-        true = [_entered(claim, i, x)[0] for i, x, _ in some]
+        true = [_select_entering(claim, i, x)[0] for i, x, _ in some]
         aux = truth.auxiliary
         guesses = {"recovered": [claim["inputs"][i] for i, _, _ in some]}
         if len(aux):
             guesses["input of the class mean"] = [
-                _entered(claim, i, aux.of_class(c).mean(0, keepdims=True))[0] for i, _, c in some
+                _select_entering(claim, i, aux.of_class(c).mean(0, keepdims=True))[0] for i, _, c in some
             ]
         if len(some) > 1:  # of the next update; one of them may be of the same client
             guesses["update of other images"] = [
@@ -219,7 +219,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
         }
         own_errors, senders = errors.pop("recovered"), np.array([int(claim["sender"][i]) for i, _, _ in some])
         judge = Judge(
-            control="positive" if is_replayed(origin) else "none",
+            control="positive" if is_replay(origin) else "none",
             condition={"n": 1.0, "steps": float(steps), "origin": origin},
         )
         found.append(
@@ -248,7 +248,7 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         if not classes or claim["inputs"][i] is None or (origin != "recorded" and sum(map(len, own)) > 1):
             continue
         client, behind = int(claim["sender"][i]), np.concatenate([own[c] for c in classes])
-        unseen = truth.unseen(truth.heard(str(artifact)) if client == SEVERAL else [client]).images
+        unseen = truth.unseen(truth.find_contributors(str(artifact)) if client == SEVERAL else [client]).images
         marks = set(fingerprints(behind))
         others = unseen.x[np.isin(unseen.y, classes)]
         others = others[[m not in marks for m in fingerprints(others)]]
@@ -273,7 +273,7 @@ def _nearest(claim: Claim, row: int, images: Floats) -> float:
     """How far the recovered input is from that of the nearest image, as a share of the latter's length."""
     alone = _alone(claim["extractors"][row].module(), images)
     least = np.inf
-    for true in (_entered(claim, row, images), *([] if alone is None else [alone])):
+    for true in (_select_entering(claim, row, images), *([] if alone is None else [alone])):
         apart = np.linalg.norm(true - claim["inputs"][row], axis=1)
         least = min(least, float((apart / np.maximum(np.linalg.norm(true, axis=1), 1e-12)).min()))
     return least
@@ -302,7 +302,7 @@ def _alone(model: "nn.Module", images: Floats) -> NDArray[np.float64] | None:
     return np.stack(found)
 
 
-def _entered(claim: Claim, row: int, images: Floats) -> NDArray[np.float64]:
+def _select_entering(claim: Claim, row: int, images: Floats) -> NDArray[np.float64]:
     """[n, D] that enter the layer when the model of that row is shown images [n, C, H, W]."""
     import torch
 

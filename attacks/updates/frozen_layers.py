@@ -32,7 +32,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
-from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
@@ -96,7 +96,7 @@ class FrozenLayers(Attack):
         people += [u for u in found if u.origin == UNPROTECTED]
         chosen = [*whole, *(sent[i] for i in some), *people]
         scorers = np.empty(len(chosen), object)
-        scorers[:] = [Scorer(u, knowledge) for u in chosen]
+        scorers[:] = [GradientScorer(u, knowledge) for u in chosen]
         label = np.full((len(whole), count), -1)
         images = np.zeros((min(len(whole), c.inverted), count, len(WAYS), *knowledge.image_shape), np.float32)
         inversion = InvertingGradients(InvertingGradients.Config(iterations=c.iterations, restarts=1))
@@ -121,10 +121,13 @@ class FrozenLayers(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         silent: list[Values] = []  # scores of non-members, update by update
-        found = [*self._replayed(claim, truth, rng, silent), *self._recorded(claim, truth, rng, silent)]
+        found = [
+            *self._measure_replays(claim, truth, rng, silent),
+            *self._measure_uploads(claim, truth, rng, silent),
+        ]
         halves = [(o[::2], o[1::2]) for o in map(rng.permutation, silent) if len(o) > 1]
         if halves:
-            none = membership.clustered([a for a, _ in halves], [b for _, b in halves])
+            none = membership.score_clusters([a for a, _ in halves], [b for _, b in halves])
             note = "images that were never trained on in the place of members"
             found += membership.evidence(none, {}, control="negative", note=note)[:1]
         return found
@@ -145,8 +148,10 @@ class FrozenLayers(Attack):
             if origin not in (REPLAYED, UNPROTECTED) or clients[i] not in fewest:
                 continue
             score = partial(_score_layers, claim["scorer"][i], fewest[clients[i]])
-            label, member = _find_planted(truth, str(claim["artifact"][i]))
-            others = Pool(truth.reference.of_class(label)).without(fingerprints(member))[: self.config.held_out]
+            label, member = _find_planted_image(truth, str(claim["artifact"][i]))
+            others = ImagePool(truth.reference.of_class(label)).without(fingerprints(member))[
+                : self.config.held_out
+            ]
             both = np.concatenate([member[:1], others])
             scores = score(Images(x=both, y=np.full(len(both), label)))
             one = Scored(
@@ -174,7 +179,7 @@ class FrozenLayers(Attack):
     def _updates(self, view: Sequence[Artifact], knowledge: Knowledge) -> list[Update]:
         return updates([a for a in view if a.kind in self.card.reads], knowledge)
 
-    def _replayed(
+    def _measure_replays(
         self, claim: Claim, truth: Truth, rng: np.random.Generator, silent: list[Values]
     ) -> list[Evidence]:
         """What each number of layers left out leaves of the four attacks."""
@@ -183,9 +188,9 @@ class FrozenLayers(Attack):
         found: list[Evidence] = []
         products, true, hits, senders = [], [], list[Values](), list[int]()
         for i in range(len(label)):
-            label_of, member = _find_planted(truth, str(claim["artifact"][i]))
+            label_of, member = _find_planted_image(truth, str(claim["artifact"][i]))
             true.append(label_of)
-            free = Pool(truth.reference.of_class(true[-1])).without(fingerprints(member))
+            free = ImagePool(truth.reference.of_class(true[-1])).without(fingerprints(member))
             others = free[rng.permutation(len(free))[: max(self.config.others, self.config.gallery)]]
             both = np.concatenate([member[:1], others[: self.config.others]])
             products.append(claim["scorer"][i](Images(x=both, y=np.full(len(both), true[-1]))))
@@ -199,9 +204,9 @@ class FrozenLayers(Attack):
         for n in range(count if len(label) else 0):
             at: Mapping[str, float | str] = {"frozen": float(n), "origin": REPLAYED}
             planted: Literal["none", "positive"] = "none" if n else "positive"  # all of it is the planted leak
-            scores = [scaled(p.cosines(n)) for p in products]
+            scores = [scale_scores(p.cosines(n)) for p in products]
             silent += [s[1:] for s in scores] if not n else []
-            of = membership.clustered([s[:1] for s in scores], [s[1:] for s in scores])
+            of = membership.score_clusters([s[:1] for s in scores], [s[1:] for s in scores])
             # the first is the AUC
             found += membership.evidence(of, {}, looks=count, control=planted, condition=at)[:1]
             right = label[:, n] == np.array(true)
@@ -233,7 +238,7 @@ class FrozenLayers(Attack):
                 )
         return found
 
-    def _recorded(
+    def _measure_uploads(
         self, claim: Claim, truth: Truth, rng: np.random.Generator, silent: list[Values]
     ) -> list[Evidence]:
         """Membership from what clients sent, by how many layers they froze."""
@@ -251,12 +256,12 @@ class FrozenLayers(Attack):
                 outs += rng.permutation(outside)[:many].tolist()
             if ins:
                 x, y = np.concatenate([own.x[ins], unseen.x[outs]]), np.concatenate([own.y[ins], unseen.y[outs]])
-                score = scaled(claim["scorer"][i](Images(x=x, y=y)).cosines(n))
+                score = scale_scores(claim["scorer"][i](Images(x=x, y=y)).cosines(n))
                 pairs[n].append((score[: len(ins)], score[len(ins) :]))
         found: list[Evidence] = []
         for n, some in sorted(pairs.items()):
             at: Mapping[str, float | str] = {"frozen": float(n), "origin": "recorded"}
-            of = membership.clustered([m for m, _ in some], [o for _, o in some])
+            of = membership.score_clusters([m for m, _ in some], [o for _, o in some])
             found += membership.evidence(of, {}, looks=len(pairs), condition=at, note=f"{len(some)} uploads")
         silent += [o for some in pairs.values() for _, o in some]
         return found
@@ -277,7 +282,7 @@ class Products:
         return np.asarray(self.products[:, first:].sum(axis=1) / np.sqrt(size + 1e-24))
 
 
-class Scorer:
+class GradientScorer:
     """How images' gradients lie to one update."""
 
     def __init__(self, update: Update, knowledge: Knowledge) -> None:
@@ -324,7 +329,7 @@ def withheld(update: Update, count: int, knowledge: Knowledge) -> Update:
     return replace(update, gradient={k: v for k, v in update.gradient.items() if k not in gone})
 
 
-def scaled(scores: Values) -> Values:
+def scale_scores(scores: Values) -> Values:
     """Around their median, in units of their interquartile range: models have scales of their own."""
     low, middle, high = np.quantile(scores, (0.25, 0.5, 0.75))
     return np.asarray((scores - middle) / (high - low if high > low else 1.0))
@@ -338,11 +343,11 @@ def choose_spread(clients: Sequence[int], most: int, rng: np.random.Generator) -
     return sorted(sorted(turn, key=lambda place: turn[place])[:most])
 
 
-def _score_layers(scorer: Scorer, frozen: int, images: Images) -> Values:
+def _score_layers(scorer: GradientScorer, frozen: int, images: Images) -> Values:
     return scorer(images).cosines(frozen)
 
 
-def _find_planted(truth: Truth, artifact: str) -> tuple[int, Floats]:
+def _find_planted_image(truth: Truth, artifact: str) -> tuple[int, Floats]:
     """The class of the one image behind a replayed update, and it [1, C, H, W]."""
     own = [truth.members(artifact, k) for k in range(classes_of(truth))]
     label = next((k for k, x in enumerate(own) if len(x)), -1)

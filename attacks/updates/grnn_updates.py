@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
-from fedaudit.attacks.evaluation.decoder import initialised
+from fedaudit.attacks.evaluation.decoder import initialise
 from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
@@ -62,7 +62,7 @@ class GRNNUpdates(UpdateInversion):
         c, copy, shape = self.config, Imitation(update, knowledge), knowledge.image_shape
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         images = build_generator(shape, generator).to(copy.device)
-        classes = initialised(
+        classes = initialise(
             lambda: nn.Sequential(nn.Linear(INPUTS, knowledge.classes), nn.Softmax(1)), generator
         ).to(copy.device)
         z = torch.randn((number, INPUTS), generator=generator).to(copy.device)

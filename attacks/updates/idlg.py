@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, exact_match
-from fedaudit.attacks.evidence import Evidence, is_replayed
+from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
@@ -94,7 +94,7 @@ class IDLG(UpdateInversion):
                         true[rows],
                         blind_counts(true[rows], prior),
                         {"n": 1.0, "steps": float(steps), "origin": str(origin)},
-                        "positive" if is_replayed(str(origin)) else "none",
+                        "positive" if is_replay(str(origin)) else "none",
                         groups=np.asarray(claim["sender"])[rows],
                         note="updates whose label is right",
                     )

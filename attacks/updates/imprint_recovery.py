@@ -19,7 +19,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Knowledge, Truth
 from fedaudit.attacks.evaluation.tampered import flags
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.updates._gradients import Imitation, Update, each, labels
+from fedaudit.attacks.updates._gradients import Imitation, Update, iterate_updates, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.analytic import Analytic, Floats, entering, layer_input
 from fedaudit.fl.artifact import Artifact
@@ -52,9 +52,9 @@ class ImprintRecovery(Analytic):
     def applies(self, update: Update) -> bool:
         return bool(flags(update.start))
 
-    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+    def make_claim(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         flagged = {u.artifact: flags(u.start) for u in chosen}
-        claim = UpdateInversion.claimed(self, chosen, knowledge, rng)
+        claim = UpdateInversion.make_claim(self, chosen, knowledge, rng)
         return {**claim, "flagged": np.array(["; ".join(flagged[str(a)]) for a in claim["artifact"]])}
 
     def invert(
@@ -76,9 +76,12 @@ class ImprintRecovery(Analytic):
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := UpdateInversion.not_applicable(self, view, knowledge):
-            honest = next(each(view, knowledge), None) is not None and self.first(view, knowledge) is None
+            honest = (
+                next(iterate_updates(view, knowledge), None) is not None
+                and self.find_first(view, knowledge) is None
+            )
             return "the server sent a model as training makes it: nothing was imprinted" if honest else reason
-        first = self.first(view, knowledge)
+        first = self.find_first(view, knowledge)
         assert first is not None, "applies, by the reason above"
         if layer_input(Imitation(first, knowledge), knowledge.image_shape) is None:
             return "no dense layer with a bias is in the uploads, so there is nothing to divide"

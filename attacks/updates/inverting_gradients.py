@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Knowledge
-from fedaudit.attacks.evidence import is_replayed
+from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.fl.runtime.eager import eager
@@ -78,7 +78,7 @@ class InvertingGradients(UpdateInversion):
         import torch
 
         c, u = self.config, copy.update
-        exact = is_replayed(u.origin) or u.batch == u.examples  # one batch, again and again
+        exact = is_replay(u.origin) or u.batch == u.examples  # one batch, again and again
         steps = u.steps if c.simulate_steps and exact and u.steps <= c.most_steps else 1
         x = torch.rand((len(y), *shape), generator=generator).to(copy.device).requires_grad_(True)
         optimiser = eager(torch.optim.Adam)([x], lr=c.lr)

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
-from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, counted
+from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
-from fedaudit.attacks.evidence import Assertion, Evidence, is_replayed
+from fedaudit.attacks.evidence import Assertion, Evidence, is_replay
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
@@ -89,7 +89,7 @@ class LabelCountsFromGradient(Attack):
         """Of recorded uploads, by the first rule."""
         rows = np.flatnonzero(claim["origin"] == "recorded")
         said = claim["counts"][rows, 0]
-        return by_client(claim["client"][rows], said, lambda n: counted(n, classes), OF_COUNTS)
+        return by_client(claim["client"][rows], said, lambda n: format_counts(n, classes), OF_COUNTS)
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         classes = claim["counts"].shape[2]
@@ -105,8 +105,8 @@ class LabelCountsFromGradient(Attack):
         looks = len(groups) * len(RULES)
         for (origin, steps, n), rows in sorted(groups.items()):
             blind, clients = blind_counts(true[rows], prior), claim["client"][rows]
-            planted: Any = "positive" if is_replayed(origin) else "none"
-            schedule: Condition = {"n": n, "steps": steps} if is_replayed(origin) else {}
+            planted: Any = "positive" if is_replay(origin) else "none"
+            schedule: Condition = {"n": n, "steps": steps} if is_replay(origin) else {}
             for r, rule in enumerate(RULES):
                 here: Condition = {**schedule, "origin": origin, "rule": rule}
                 said = claim["counts"][rows, r]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
-from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, owned
+from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import collect_images, count_labels
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
 from fedaudit.attacks.evaluation.sums import SEVERAL
@@ -41,7 +41,7 @@ from fedaudit.attacks.updates._head import (
     one_step,
     starting_models,
 )
-from fedaudit.attacks.updates._label_rules import STILL, far_moved, present, proportions
+from fedaudit.attacks.updates._label_rules import STILL, present, proportions, select_far_rows
 from fedaudit.attacks.updates._label_sets import set_evidence, share_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -102,7 +102,7 @@ class LabelCountsFromUpdate(Attack):
         """What each rule says of one update, [R, C]; nothing where a layer has no bias."""
         number = self.config.classes_per_client or None
         no_bias = np.zeros(len(rows), bool)
-        far = far_moved(norms) if number is None else present(norms, number)
+        far = select_far_rows(norms) if number is None else present(norms, number)
         return np.stack([no_bias if bias is None else present(bias, number), present(rows, number), far])
 
     def shares(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
@@ -122,13 +122,15 @@ class LabelCountsFromUpdate(Attack):
         return proportions(u.bias / u.reach, outputs)
 
     def assertions(self, claim: Claim, classes: Sequence[str]) -> list[Assertion]:
-        return by_client(claim["client"], claim["present"], lambda p: owned(_agreed(p), classes), OF_CLASSES)
+        return by_client(
+            claim["client"], claim["present"], lambda p: name_classes(_combine_rules(p), classes), OF_CLASSES
+        )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         classes = claim["present"].shape[2]
         counts = count_labels(truth, claim["client"].tolist(), claim["artifact"].tolist(), classes)
         prior = np.bincount(truth.auxiliary.y, minlength=classes).astype(np.float64)
-        planted, label = self._planted(claim, truth, rng)
+        planted, label = self._read_planted_steps(claim, truth, rng)
         found: list[Evidence] = []
         for r, rule in enumerate(RULES):
             here: Mapping[str, float | str] = {"rule": rule}
@@ -153,13 +155,13 @@ class LabelCountsFromUpdate(Attack):
         return found
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        present = np.stack([_agreed(p) for p in claim["present"]])
+        present = np.stack([_combine_rules(p) for p in claim["present"]])
         return count_known(claim["client"], present, is_held, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)
 
-    def _planted(
+    def _read_planted_steps(
         self, claim: Claim, truth: Truth, rng: np.random.Generator
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """What is said of one step on one image of each client [k, R, C], and its class [k, C]."""
@@ -180,7 +182,7 @@ def _drop_older_sums(updates: Sequence[HeadUpdate]) -> list[HeadUpdate]:
     return [u for u in updates if u.client != SEVERAL or u.round == newest]
 
 
-def _agreed(present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _combine_rules(present: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """[C] what the rules that say anything agree on; [R, C]. The loss decides which rule works, so none is right
     by itself; where they have nothing in common, what the first says."""
     told = present[present.any(axis=1)]

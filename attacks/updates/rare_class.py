@@ -93,10 +93,12 @@ class RareClass(Attack):
         rare = int(claim["rare"][0])
         rank = (-claim["score"][:, 0, rare]).argsort().argsort() + 1
 
-        def said(place: int) -> str:
+        def describe(place: int) -> str:
             return f"number {place} of {len(rank)} in how likely it owns any example of {classes[rare]}"
 
-        return by_client(claim["client"], rank.tolist(), said, f"whether it owns an example of {classes[rare]}")
+        return by_client(
+            claim["client"], rank.tolist(), describe, f"whether it owns an example of {classes[rare]}"
+        )
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         counts = np.stack([truth.label_counts(int(k)) for k in claim["client"]])
@@ -110,7 +112,7 @@ class RareClass(Attack):
         apart = 0 < int((counts[:, rare] > 0).sum()) < len(counts)
         looks = len(ranges) + apart
         shuffled = rng.permuted(counts > 0, axis=0)
-        planted, own = self._planted(claim, truth, rng)
+        planted, own = self._score_planted_steps(claim, truth, rng)
         found: list[Evidence] = []
         for r, rule in enumerate(RULES):
             score, here = claim["score"][:, r], {"rule": rule}
@@ -155,7 +157,9 @@ class RareClass(Attack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         return head_non_members(view, knowledge)
 
-    def _planted(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> tuple[Values, NDArray[np.bool_]]:
+    def _score_planted_steps(
+        self, claim: Claim, truth: Truth, rng: np.random.Generator
+    ) -> tuple[Values, NDArray[np.bool_]]:
         """Scores [j, R, C] of one step on single images of each client, and their classes [j, C]."""
         scores, own = [], []
         for k, m in zip(claim["client"], claim["model"], strict=True):

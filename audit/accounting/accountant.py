@@ -59,7 +59,7 @@ class Accountant(Plugin):
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
         """The cost of noised releases that refuses() accepts, all of one unit and adjacency."""
 
-    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+    def cross_check(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
         """The bound with what other engines say of it; called for the worst sender only."""
         return bound
 
@@ -149,7 +149,7 @@ def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:
     return found
 
 
-def as_observed(release: Release, roles: Collection[str]) -> Release:
+def observe_release(release: Release, roles: Collection[str]) -> Release:
     """The release towards an observer of these roles: sampling it can see through is not credited.
 
     A line of one named client exists only because that client took part, so for clients as the unit

@@ -14,9 +14,9 @@ from itertools import islice
 
 from pydantic import Field
 
-from fedaudit.audit.accounting.accountant import NOTHING, Accountant, Bound, Numerical, as_observed, seen_as
+from fedaudit.audit.accounting.accountant import NOTHING, Accountant, Bound, Numerical, observe_release, seen_as
 from fedaudit.audit.accounting.child import Exceeded, call, keep
-from fedaudit.audit.accounting.terms import credited
+from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import (
     Draw,
     Group,
@@ -56,7 +56,7 @@ COMPARED = 4  # senders that release most, with which every other one is compare
 Cost = frozenset[object]  # all that an accountant may look at, of one sender
 
 
-class Budget(Record):
+class SpentBudget(Record):
     """What a ledger costs towards one observer if it is true, by one accountant; infinite: no bound.
 
     No page shows it: whether it holds is known to `PrivacyBound` (audit/noise_audit/status.py).
@@ -83,7 +83,7 @@ class Budget(Record):
 @keep()
 def budgets(
     releases: Sequence[Release], accountants: Sequence[PluginSpec], delta: float, verified: Verified = DECLARED
-) -> list[Budget]:
+) -> list[SpentBudget]:
     """Bounds towards the server, another client and the public, for every unit the noise speaks of.
 
     They hold if the ledger is true, which others judge (audit/noise_audit/status.py). Where clients hold records
@@ -104,14 +104,14 @@ def budgets(
                 read = towards(observer, releases, unit, verified.overlaps)
                 made = _compute_budget(accountant, observer, unit, read, delta, known)
                 if math.isfinite(made.epsilon_upper):
-                    made.assumed = _list_assumed(unit, read[1], verified)
+                    made.assumed = _list_unverified(unit, read[1], verified)
                 found.append(made)
     return found
 
 
-def _list_assumed(unit: Unit, groups: Mapping[str, Sequence[Release]], verified: Verified) -> list[str]:
+def _list_unverified(unit: Unit, groups: Mapping[str, Sequence[Release]], verified: Verified) -> list[str]:
     """What a bound takes to be so that nobody could verify."""
-    drawn = any(credited(r) and r.coin != EACH for group in groups.values() for r in group)
+    drawn = any(is_amplifiable(r) and r.coin != EACH for group in groups.values() for r in group)
     return [*(verified.assumed if unit == "record" else ()), *([verified.law] if drawn and verified.law else [])]
 
 
@@ -123,7 +123,7 @@ def towards(
     For records, also what it reads of all holders of those in `overlaps`, by a name for the holders.
     """
     reads = SEES[observer]
-    visible = [as_observed(r, reads) for r in releases if is_visible(r.observers, reads)]
+    visible = [observe_release(r, reads) for r in releases if is_visible(r.observers, reads)]
     replaced = any(
         r.noise_multiplier and (r.adjacency == "replace_one" or r.sampling == "fixed_without_replacement")
         for r in visible
@@ -149,20 +149,20 @@ def _compute_budget(
     read: tuple[Adjacency, dict[str, list[Release]]],
     delta: float,
     known: dict[Cost, Bound],
-) -> Budget:
+) -> SpentBudget:
     adjacency, groups = read
     sender, worst = _find_worst(accountant, groups, delta, known)
     group = groups.get(sender, [])
     if math.isfinite(worst.epsilon):
         cost: Cost = frozenset({"checked", *count_draws(group).items()})
         if cost not in known:
-            known[cost] = accountant.checked(worst, group, delta)
+            known[cost] = accountant.cross_check(worst, group, delta)
         worst = known[cost]
     elif worst.spoiled_by:
         worst = replace(
             worst, note=f"{worst.note} {_describe_noised_alone(accountant, groups, delta, known)}".strip()
         )
-    return Budget(
+    return SpentBudget(
         observer=observer,
         unit=unit,
         adjacency=adjacency,

@@ -146,7 +146,7 @@ def _find_least(what: str, log_p: Array, lags: NDArray[np.int64] | None = None) 
     return Test(name, float(log_p[worst]), log_p.size * len(STEEPNESS))
 
 
-def _sum_lagged(a: Array, b: Array, lags: int) -> Array:
+def _sum_lags(a: Array, b: Array, lags: int) -> Array:
     """sum_t a[t] b[t + lag] for lag 0 to lags, along the first axis."""
     size = 1 << (2 * len(b) - 1).bit_length()
     product = np.fft.rfft(a, size, axis=0).conj() * np.fft.rfft(b, size, axis=0)
@@ -189,7 +189,7 @@ def _test_own_lags(coins: Coins) -> Test:
 def _test_crowd(coins: Coins) -> Test:
     """How many come, with how many came earlier: clients with other clients as well."""
     crowd, lags, count = coins.values.sum(1), coins.lags, np.bincount(coins.kind)
-    sums = _sum_lagged(crowd, crowd, len(lags))[lags]
+    sums = _sum_lags(crowd, crowd, len(lags))[lags]
     bounds = []
     for slope in _list_slopes((coins.n - lags) * float(coins.clients) ** 2):
         total = np.zeros(len(lags))
@@ -217,7 +217,7 @@ def _test_number(coins: Coins) -> Test:
     """Of a fixed number: how many of them were drawn earlier too, which is hypergeometric."""
     k, q, lags = coins.clients, float(coins.rates[0]), coins.lags
     drawn = round(q * k)
-    sums = _sum_lagged(coins.values, coins.values, len(lags)).sum(1)[lags]
+    sums = _sum_lags(coins.values, coins.values, len(lags)).sum(1)[lags]
     often = np.arange(drawn + 1)
     log_pmf = scipy.stats.hypergeom.logpmf(often, k, drawn, drawn)
     bounds = []
@@ -247,7 +247,7 @@ def _test_pairs(coins: Coins, sized: bool, streams: Streams) -> Iterator[Test]:
     worst, tests = Test("", 0.0, 0), 0
     for i in range(coins.clients):
         if i in some:
-            sums = _sum_lagged(coins.values[:, [i]], coins.values[:, some], len(coins.lags))
+            sums = _sum_lags(coins.values[:, [i]], coins.values[:, some], len(coins.lags))
             log_p = _bound_pairs(coins, i, some, hits[:, i], lags, sums)
             log_p[0, some <= i] = 0.0  # the client itself, and pairs that were met
             log_p[0] *= not sized  # dependent there, as they should be

@@ -47,7 +47,7 @@ class Flaw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LintResult:
     id: str  # "L3"
     title: str  # the fault in words
     flaw: Flaw
@@ -68,10 +68,10 @@ def lints() -> dict[str, Lint]:
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-def check(record: RunRecord) -> list[Found]:
+def check(record: RunRecord) -> list[LintResult]:
     """All flaws, in the order of the lints."""
     return [
-        Found(id=name, title=title_of(lint), flaw=flaw)
+        LintResult(id=name, title=title_of(lint), flaw=flaw)
         for name, lint in lints().items()
         if (flaw := lint(record)) is not None
     ]
@@ -82,7 +82,7 @@ def title_of(lint: Lint) -> str:
     return (inspect.getdoc(lint) or lint.__name__).splitlines()[0].removesuffix(".")
 
 
-def listed(releases: Sequence[Release]) -> str:
+def describe(releases: Sequence[Release]) -> str:
     """Which releases, in words: "model_delta in rounds 0 to 9"."""
     kinds = list(dict.fromkeys(r.kind for r in releases))
     rounds = sorted({r.round for r in releases})

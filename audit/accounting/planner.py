@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from fedaudit.audit.accounting.accountants import pld, wor_pld
 from fedaudit.audit.accounting.accountants.exact import closed_form
 from fedaudit.audit.accounting.child import Exceeded, call
-from fedaudit.audit.accounting.terms import Term, merged
+from fedaudit.audit.accounting.terms import Term, merge_gaussians
 from fedaudit.fl.ledger import Sampling
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
@@ -27,7 +27,7 @@ FIXED = "fedaudit dp calibrate --epsilon 8 --rounds 200 --sampling fixed --clien
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class NoiseQuestion:
     """What to plan for. Clients are the unit; each takes part with probability `rate` in a round.
 
     Of a fixed number, how many clients there are decides what is credited: who was not drawn itself knows that
@@ -103,7 +103,7 @@ class Question:
         return self.replace or (self.rate < 1 and self.how == "fixed")
 
 
-class Answer(NamedTuple):
+class PlannedNoise(NamedTuple):
     observer: str
     counted: str  # what is added up, in words
     noise: float  # standard deviation / clip norm
@@ -111,7 +111,7 @@ class Answer(NamedTuple):
     engine: str
 
 
-def answers(question: Question) -> list[Answer]:
+def answers(question: NoiseQuestion) -> list[PlannedNoise]:
     """For each kind of observer the noise, relative to the clip, that keeps the budget."""
     everyone = _plan_fixed_cohort(
         question,
@@ -125,7 +125,7 @@ def answers(question: Question) -> list[Answer]:
     return [everyone, _plan_hidden_cohort(question)]
 
 
-def _plan_joint_noise(question: Question, everyone: Answer) -> list[Answer]:
+def _plan_joint_noise(question: NoiseQuestion, everyone: PlannedNoise) -> list[PlannedNoise]:
     """Noise that clients make together: a client subtracts what it and its colluders made."""
     n, c = question.contributors, question.colluders
     counted = f"{everyone.counted}, {n:,} clients making the noise in each"
@@ -137,7 +137,7 @@ def _plan_joint_noise(question: Question, everyone: Answer) -> list[Answer]:
     ]
 
 
-def bound_plan(question: Question, answer: Answer) -> dict[int, PrivacyBound]:
+def bound_plan(question: NoiseQuestion, answer: PlannedNoise) -> dict[int, PrivacyBound]:
     """The bound after so many rounds at that noise: planned, since nothing ran."""
     who = "the clients"
     if question.clients is not None:
@@ -169,7 +169,7 @@ def _choose_points(rounds: int) -> list[int]:
     return sorted({max(1, round(rounds * share / 8)) for share in range(1, 9)})
 
 
-def _plan_fixed_cohort(question: Question, observer: str, counted: str) -> Answer:
+def _plan_fixed_cohort(question: NoiseQuestion, observer: str, counted: str) -> PlannedNoise:
     import dp_accounting
 
     try:
@@ -183,15 +183,15 @@ def _plan_fixed_cohort(question: Question, observer: str, counted: str) -> Answe
         raise out_of_range(question) from error
     if not enough:
         raise out_of_range(question)
-    return Answer(observer, counted, z * (2 if question.doubled else 1), curve, "exact")
+    return PlannedNoise(observer, counted, z * (2 if question.doubled else 1), curve, "exact")
 
 
-def _compute_in_full(question: Question, z: float, rounds: int) -> float:
+def _compute_in_full(question: NoiseQuestion, z: float, rounds: int) -> float:
     count = rounds * question.per_round
-    return closed_form(merged({Term("gaussian", z, "none", 1.0): count}), question.delta)
+    return closed_form(merge_gaussians({Term("gaussian", z, "none", 1.0): count}), question.delta)
 
 
-def out_of_range(question: Question) -> UserError:
+def out_of_range(question: NoiseQuestion) -> UserError:
     """What is asked for is outside of what numbers can hold."""
     return UserError(
         f"no noise can be computed for epsilon {question.epsilon:g} at delta {question.delta:g} "
@@ -200,7 +200,7 @@ def out_of_range(question: Question) -> UserError:
     )
 
 
-def _plan_hidden_cohort(question: Question) -> Answer:
+def _plan_hidden_cohort(question: NoiseQuestion) -> PlannedNoise:
     """Amplified by sampling. Poisson amplification needs add-or-remove neighbours."""
     if question.replace and question.how == "poisson":
         raise UserError(
@@ -216,7 +216,7 @@ def _plan_hidden_cohort(question: Question) -> Answer:
         ) from None
     drawn = "on coins of their own" if question.how == "poisson" else "in a fixed number"
     credited = f", which counts as {question.credited:.4g}" if question.credited != question.rate else ""
-    return Answer(
+    return PlannedNoise(
         "whoever cannot see who takes part (public, other clients)",
         f"all {question.rounds:,} rounds, clients drawn {drawn} with probability {question.rate:g}{credited}",
         z * (2 if question.doubled else 1),
@@ -225,7 +225,7 @@ def _plan_hidden_cohort(question: Question) -> Answer:
     )
 
 
-def search(question: Question) -> tuple[float, dict[int, float]]:
+def search(question: NoiseQuestion) -> tuple[float, dict[int, float]]:
     """The multiplier and the curve; runs in a child."""
     # the curve composes one distribution several times
     of = lru_cache(maxsize=1)(pld.distribution if question.how == "poisson" else wor_pld.distribution)

@@ -29,7 +29,7 @@ from fedaudit.fl.wire.wire import Wire
 WHOLE = {"classes", "counts", "count", "labels", "steps", "version", "cluster", "present"}
 
 
-class Traffic(NamedTuple):
+class KindTraffic(NamedTuple):
     """One kind that crossed in one round and direction, from the manifest."""
 
     round: int
@@ -50,7 +50,7 @@ class Kept:
         self.lines.append(parsed(parse_json(line)))
 
 
-def uploads(manifest: Collection[dict[str, Any]]) -> list[Traffic]:
+def uploads(manifest: Collection[dict[str, Any]]) -> list[KindTraffic]:
     """What clients sent that tells of data, from the manifest's traffic lines."""
     found = []
     for line in manifest:
@@ -60,15 +60,17 @@ def uploads(manifest: Collection[dict[str, Any]]) -> list[Traffic]:
         if not kind.control_plane and kind != Kind.AGGREGATE:
             seen = tuple(line["seen_by"])
             counted = (int(line["senders"]), int(line["messages"]))
-            found.append(Traffic(int(line["round"]), Channel(line["channel"]), kind, *counted, seen))
+            found.append(KindTraffic(int(line["round"]), Channel(line["channel"]), kind, *counted, seen))
     return found
 
 
-def lines(case: Case, traffic: Collection[Traffic], rounds: Collection[int], client: int) -> list[Release] | None:
+def lines(
+    case: Case, traffic: Collection[KindTraffic], rounds: Collection[int], client: int
+) -> list[Release] | None:
     """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
     kept, law = Kept(), case.sampling(client)
     wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
-    crossed: dict[tuple[int, Channel], list[Traffic]] = defaultdict(list)
+    crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
     for x in traffic:
         crossed[x.round, x.channel].append(x)
     settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case)}
@@ -102,7 +104,7 @@ def _list_others(client: int, came: int) -> list[int]:
 
 def own_kinds(case: ClientCode) -> frozenset[Kind]:
     """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
-    settled = getattr(case.method, "settled", None)
+    settled = getattr(case.method, "list_protected_kinds", None)
     return frozenset(settled(list(Kind))) if settled else frozenset()
 
 

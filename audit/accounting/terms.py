@@ -37,16 +37,16 @@ def terms(releases: Sequence[Release]) -> dict[Term, int]:
     found: Counter[Term] = Counter()
     draws: dict[object, list[Release]] = defaultdict(list)
     for r in releases:
-        if r.coin == EACH and r.unit == "record" and credited(r):
+        if r.coin == EACH and r.unit == "record" and is_amplifiable(r):
             found[_make_term(r, sampled=True)] += r.count if r.sample_rate else 0
         else:
             draws[r.unit, r.coin or r.round].append(r)
     for shared in draws.values():
         found.update(_join_one_draw(shared))
-    return merged({t: n for t, n in found.items() if n})
+    return merge_gaussians({t: n for t, n in found.items() if n})
 
 
-def credited(r: Release) -> bool:
+def is_amplifiable(r: Release) -> bool:
     """Whether this release may be amplified: Poisson sampling hides one more or less, a fixed number one
     replaced."""
     neighbours = "replace_one" if r.sampling == "fixed_without_replacement" else "add_or_remove_one"
@@ -65,10 +65,10 @@ def _join_one_draw(shared: Sequence[Release]) -> dict[Term, int]:
     the draw, or where Gaussian noise and pure noise would have to be amplified together.
     """
     inner, rest = (
-        _count_in_full(r for r in shared if credited(r)),
-        _count_in_full(r for r in shared if not credited(r)),
+        _count_in_full(r for r in shared if is_amplifiable(r)),
+        _count_in_full(r for r in shared if not is_amplifiable(r)),
     )
-    laws = {(r.sampling, float(r.sample_rate)) for r in shared if credited(r)}
+    laws = {(r.sampling, float(r.sample_rate)) for r in shared if is_amplifiable(r)}
     kinds = {t.mechanism == "gaussian" for t in inner}
     told = any(r.sampling == "unknown" or _is_credited(r) for r in shared)
     if told or len(laws) != 1 or len(kinds) > 1:
@@ -88,7 +88,7 @@ def _count_in_full(releases: Iterable[Release]) -> Counter[Term]:
 
 
 def _is_credited(r: Release) -> bool:
-    return r.unit == "client" and not r.sender.endswith("/*") and not credited(r)
+    return r.unit == "client" and not r.sender.endswith("/*") and not is_amplifiable(r)
 
 
 def together(counts: Terms) -> dict[Term, int]:
@@ -100,12 +100,12 @@ def together(counts: Terms) -> dict[Term, int]:
     if sum(counts.values()) <= 1:
         return dict(counts)
     if all(t.mechanism == "gaussian" for t in counts):
-        return merged(counts)
+        return merge_gaussians(counts)
     total = math.fsum(n / t.z for t, n in counts.items())
     return {Term("randomized_response", 1 / total, "none", 1.0): 1}
 
 
-def merged(counts: Terms) -> dict[Term, int]:
+def merge_gaussians(counts: Terms) -> dict[Term, int]:
     """The same cost with all unsampled Gaussian terms as one."""
     plain = {t: n for t, n in counts.items() if t.mechanism == "gaussian" and not t.sampled}
     rest = {t: n for t, n in counts.items() if t not in plain}
@@ -119,12 +119,12 @@ def total_mu(counts: Terms) -> float:
     return math.hypot(*(math.sqrt(n) / t.z for t, n in counts.items()))
 
 
-def unsampled(counts: Terms) -> dict[Term, int]:
+def drop_sampling(counts: Terms) -> dict[Term, int]:
     """As if every unit took part every time: costs no less (the mechanism is quasi-convex)."""
     found: Counter[Term] = Counter()
     for t, n in counts.items():
         found[t._replace(sampling="none", rate=1.0)] += n
-    return merged(found)
+    return merge_gaussians(found)
 
 
 def creditable(counts: Terms) -> dict[Term, int]:
@@ -145,10 +145,10 @@ def creditable(counts: Terms) -> dict[Term, int]:
             found[plain] += n
         else:
             found[plain if sized and t.sampling == "poisson" else t] += n
-    return merged(found)
+    return merge_gaussians(found)
 
 
-def coarsened(counts: Terms, most: int) -> dict[Term, int]:
+def coarsen_terms(counts: Terms, most: int) -> dict[Term, int]:
     """At most about `most` different terms, each with no more noise and no lower rate than before.
 
     Terms in one cell of a geometric grid become one, of the cell's least multiplier and highest rate. One

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedaudit.audit.accounting.accountant import as_observed
+from fedaudit.audit.accounting.accountant import observe_release
 from fedaudit.audit.accounting.draws import contradictions
-from fedaudit.audit.accounting.recompute import Traffic, lines, own_kinds, own_line, same_law, uploads
-from fedaudit.audit.accounting.terms import credited
+from fedaudit.audit.accounting.recompute import KindTraffic, lines, own_kinds, own_line, same_law, uploads
+from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
 from fedaudit.audit.case.case import Case, ClientCode
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
@@ -88,7 +88,7 @@ def verify(
     issues += _check_constant_participants(case.clients, releases, record)
     again = None
     if case.simulated:
-        again = _check_recomputed(case, releases, traffic, ran, central)
+        again = _check_recomputation(case, releases, traffic, ran, central)
         issues += [*(again or []), *_check_draws(case, releases)]
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
@@ -129,7 +129,11 @@ def _describe_line(r: Release) -> str:
 
 
 def _check_coverage(
-    releases: Sequence[Release], traffic: Sequence[Traffic], central: bool, hidden: bool, settled: frozenset[Kind]
+    releases: Sequence[Release],
+    traffic: Sequence[KindTraffic],
+    central: bool,
+    hidden: bool,
+    settled: frozenset[Kind],
 ) -> Iterator[Issue]:
     found: dict[tuple[int, str], list[Release]] = defaultdict(list)
     for r in releases:
@@ -209,7 +213,7 @@ def _check_steps(
 
 
 def _check_schedule(
-    case: Case, traffic: Sequence[Traffic], history: Sequence[Mapping[str, Any]]
+    case: Case, traffic: Sequence[KindTraffic], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[Issue]:
     """Rounds of the metrics, and answers in them, that the manifest shows otherwise."""
     heard: Counter[int] = Counter()
@@ -224,12 +228,12 @@ def _check_schedule(
 
 
 def _check_participation(
-    clients: int, releases: Sequence[Release], traffic: Sequence[Traffic]
+    clients: int, releases: Sequence[Release], traffic: Sequence[KindTraffic]
 ) -> Iterator[Issue]:
     """Clients that were heard more often than the rate that lines of all clients are credited with."""
     from scipy import stats
 
-    amplified = [r for r in releases if r.unit == "client" and credited(r) and r.sender.endswith("/*")]
+    amplified = [r for r in releases if r.unit == "client" and is_amplifiable(r) and r.sender.endswith("/*")]
     if not amplified:
         return
     rate, rounds = min(r.sample_rate for r in amplified), {r.round for r in amplified}
@@ -257,7 +261,11 @@ def _check_constant_participants(
     coins = [
         r
         for r in releases
-        if r.unit == "client" and credited(r) and r.sampling == "poisson" and not r.coin and r.noise_multiplier
+        if r.unit == "client"
+        and is_amplifiable(r)
+        and r.sampling == "poisson"
+        and not r.coin
+        and r.noise_multiplier
     ]
     named: dict[int, set[str]] = defaultdict(set)
     for x in record:
@@ -280,7 +288,7 @@ def _check_constant_participants(
 def _check_draws(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
     """Sampling that is credited as availability states it, where its own draws contradict that."""
     hidden = [r for r in releases if {*EVERYONE} - {*r.participation_seen_by}]
-    amplified = [r for r in hidden if r.unit == "client" and credited(r)]
+    amplified = [r for r in hidden if r.unit == "client" and is_amplifiable(r)]
     if not amplified or case.availability is None:
         return
     try:
@@ -293,18 +301,24 @@ def _check_draws(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
         yield Issue("draws", f"{_describe_line(amplified[0])} is credited with sampling, and {stated}: {what}")
 
 
-def _check_missing_noise(releases: Sequence[Release], traffic: Sequence[Traffic]) -> Iterator[Issue]:
+def _check_missing_noise(releases: Sequence[Release], traffic: Sequence[KindTraffic]) -> Iterator[Issue]:
     """Noise that a client adds to what it uploads is not there when the client is not: no credit for sampling."""
     uploaded = {(x.round, str(x.kind)) for x in traffic}
     for r in releases:
         hidden = {*EVERYONE} - {*r.participation_seen_by}
-        if r.unit == "client" and r.noise_multiplier and hidden and credited(r) and (r.round, r.kind) in uploaded:
+        if (
+            r.unit == "client"
+            and r.noise_multiplier
+            and hidden
+            and is_amplifiable(r)
+            and (r.round, r.kind) in uploaded
+        ):
             text = f"{_describe_line(r)} is credited with sampling, and its noise comes and goes with the client"
             yield Issue("draws", text)
 
 
-def _check_recomputed(
-    case: Case, releases: Sequence[Release], traffic: Sequence[Traffic], ran: set[int], central: bool
+def _check_recomputation(
+    case: Case, releases: Sequence[Release], traffic: Sequence[KindTraffic], ran: set[int], central: bool
 ) -> list[Issue] | None:
     """Lines against those that the protections make; None where these cannot be made once more."""
     issues: list[Issue] = []
@@ -331,13 +345,13 @@ def _check_recomputed(
             of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
             differ = list(_compare_lines(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
         issues += differ
-        if credited(r) and r.unit == "client" and not same_law(r, law):
+        if is_amplifiable(r) and r.unit == "client" and not same_law(r, law):
             issues.append(
                 Issue(
                     "draws", f"{_describe_line(r)} is credited with rate {r.sample_rate:g}; {_describe_law(law)}"
                 )
             )
-        if credited(r) and r.unit == "client" and law.period > 1 and not r.coin:
+        if is_amplifiable(r) and r.unit == "client" and law.period > 1 and not r.coin:
             issues.append(Issue("draws", f"{_describe_line(r)} has a draw of its own; {_describe_law(law)}"))
     law = case.sampling(0)
     made = again.get(law) or lines(case, traffic, rounds, 0)
@@ -369,7 +383,7 @@ def _list_differences(r: Release, made: Release) -> Iterator[str]:
     if r.noise_std > made.noise_std * (1 + ROUNDING):
         yield f"noise {r.noise_std:g}; it is {made.noise_std:g}"
     for roles, whom in (({"client/*"}, "another client"), ({"server"}, "the server")):
-        kept, is_left = as_observed(r, roles).noise_std, as_observed(made, roles).noise_std
+        kept, is_left = observe_release(r, roles).noise_std, observe_release(made, roles).noise_std
         if r.noise_std <= made.noise_std * (1 + ROUNDING) and kept > is_left * (1 + ROUNDING):
             yield f"noise {kept:g} towards {whom}, of shares that it did not make; it is {is_left:g}"
     if r.generator and r.generator != made.generator:

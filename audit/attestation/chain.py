@@ -16,7 +16,7 @@ from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import SIMULATED, Config
-from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
 
 # What each phase leaves, as patterns below the run folder
@@ -254,7 +254,7 @@ def _digest_inputs(config: Config, name: str, chain: Chain) -> dict[str, str]:
     return found
 
 
-def registered(run: RunDir, policy: Policy) -> tuple[str, str]:
+def find_registration(run: RunDir, policy: GradingPolicy) -> tuple[str, str]:
     """When this policy was fixed and when the first evidence was there; empty where it was not fixed before."""
     last = read_chain(run).registrations[-1:]
     if not last or last[0].policy != policy_digest(policy):
@@ -270,7 +270,7 @@ def inputs(run: RunDir) -> dict[str, str]:
     return found
 
 
-def policy_digest(policy: Policy) -> str:
+def policy_digest(policy: GradingPolicy) -> str:
     """Of what a policy says, not of its comments."""
     return of_value(policy.model_dump(mode="json"))
 

@@ -48,7 +48,7 @@ def pae(payload_type: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(name), name, len(body), body)
 
 
-def signed(payload_type: str, body: bytes, key: Ed25519PrivateKey) -> Envelope:
+def sign(payload_type: str, body: bytes, key: Ed25519PrivateKey) -> Envelope:
     signature = base64.b64encode(key.sign(pae(payload_type, body))).decode()
     return Envelope(
         payload=base64.b64encode(body).decode(),
@@ -65,7 +65,7 @@ def payload(envelope: Envelope) -> bytes:
         raise UserError(f"the seal is damaged: {error}", hint="ask for the one that was made") from error
 
 
-def opened(envelope: Envelope, payload_type: str, key: Ed25519PublicKey) -> bytes:
+def open_envelope(envelope: Envelope, payload_type: str, key: Ed25519PublicKey) -> bytes:
     """The payload, of this type and signed by this key; raises UserError where it is not."""
     if envelope.payloadType != payload_type:
         raise UserError(

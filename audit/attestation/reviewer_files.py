@@ -23,7 +23,7 @@ from fedaudit.audit.case.digests import of_value, timeless
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Group, PluginSpec
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.audit.verdict.terms import demonstrated
+from fedaudit.audit.verdict.terms import select_demonstrated
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 SHA256 = r"^[0-9a-f]{64}$"
@@ -95,7 +95,7 @@ def apply_waivers(waivers: Sequence[Waiver], result: AuditResult, run: str, toda
     accepted, refused = dict[str, str](), list[str]()
     left = {q.id for q in result.questions if q.is_open}
     for waiver in waivers:
-        same = [f for f in demonstrated(result.findings) if f.id == waiver.finding]
+        same = [f for f in select_demonstrated(result.findings) if f.id == waiver.finding]
         if not same and waiver.question not in left:
             continue
         name = waiver.finding or waiver.question

@@ -26,7 +26,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.decision import Decision, Word
+from fedaudit.reports.decision import DeploymentDecision, Word
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult
@@ -41,11 +41,11 @@ RESULTS = {Word.READY: "PASSED", Word.WITH_CONDITIONS: "WARNED", Word.NOT_READY:
 ASK = "do not decide from this folder; ask for the one that was sealed"
 
 
-class Form(BaseModel):
+class SealForm(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Descriptor(Form):
+class Descriptor(SealForm):
     """A ResourceDescriptor: a name, digests and annotations."""
 
     name: str
@@ -53,7 +53,7 @@ class Descriptor(Form):
     annotations: dict[str, Any] | None = None
 
 
-class TestResult(Form):
+class TestResult(SealForm):
     """The predicate. A test is a finding; it failed where something was demonstrated, warned where it is open."""
 
     result: Literal["PASSED", "WARNED", "FAILED"]
@@ -62,7 +62,7 @@ class TestResult(Form):
     warnedTests: list[str]
     failedTests: list[str]
 
-    def described(self, name: str) -> Descriptor:
+    def describe(self, name: str) -> Descriptor:
         """One entry of the configuration; raises UserError where there is none."""
         for descriptor in self.configuration:
             if descriptor.name == name:
@@ -72,7 +72,7 @@ class TestResult(Form):
         )
 
 
-class Statement(Form):
+class Statement(SealForm):
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
     subject: list[Descriptor] = Field(min_length=1)
     predicateType: Literal["https://in-toto.io/attestation/test-result/v0.1"]
@@ -82,9 +82,7 @@ class Statement(Form):
     def record(self) -> SealRecord:
         """What the signer says of the seal itself."""
         return parse(
-            json.dumps(self.predicate.described("seal").annotations).encode(),
-            SealRecord,
-            "the record of the seal",
+            json.dumps(self.predicate.describe("seal").annotations).encode(), SealRecord, "the record of the seal"
         )
 
 
@@ -119,11 +117,11 @@ def seal_run(
         "predicate": _make_predicate(run, result, record).model_dump(exclude_none=True),
     }
     body = json.dumps(statement, sort_keys=True, ensure_ascii=False).encode()
-    run.write_json(run.path / SEAL, envelope.signed(PAYLOAD, body, signer.key).model_dump())
+    run.write_json(run.path / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
     return record
 
 
-def find_released(run: RunDir) -> str:
+def find_release(run: RunDir) -> str:
     """The last whole model that left the server, as a path in the folder; empty where none was recorded."""
     sent = [m["message"] for m in manifest(run.artifacts) if "message" in m and Kind.GLOBAL_MODEL in m["kinds"]]
     return f"artifacts/{sent[-1]}.safetensors" if sent else ""
@@ -140,7 +138,7 @@ def read_record(run: RunDir) -> SealRecord | None:
 
 def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> Statement:
     """The statement of a seal; raises UserError where it is not by this key, or does not count now."""
-    body = envelope.opened(parse(seal, envelope.Envelope, where), PAYLOAD, key)
+    body = envelope.open_envelope(parse(seal, envelope.Envelope, where), PAYLOAD, key)
     statement = parse(body, Statement, f"the statement in {where}")
     record = statement.record
     if record.signer != envelope.key_id(key):
@@ -176,14 +174,14 @@ def check_files(run: RunDir, statement: Statement) -> None:
             f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
     for name, now_is in (("content", digest_content(run)), ("record", digest_record(run))):
-        if statement.predicate.described(name).digest.get("sha256") != now_is:
+        if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{run.path} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
             )
 
 
-def _make_record(run: RunDir, result: AuditResult, decision: Decision, signer: Signer) -> SealRecord:
-    model = signer.model or find_released(run) or "checkpoint/state.safetensors"
+def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision, signer: Signer) -> SealRecord:
+    model = signer.model or find_release(run) or "checkpoint/state.safetensors"
     if not run.inside(model).is_file():
         raise UserError(
             f"{run.path} holds no released model", hint="name its file in the folder with --model, or record more"

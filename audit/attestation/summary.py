@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.attestation.record import SEAL, digest_content, digest_record
-from fedaudit.audit.attestation.seal import PAYLOAD, STATEMENT, find_released
+from fedaudit.audit.attestation.seal import PAYLOAD, STATEMENT, find_release
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.fl.runtime import durable
@@ -42,7 +42,7 @@ def attest(
     body = json.dumps(
         make_summary(key, run, result, replayed=replayed, sealed=sealed), sort_keys=True, ensure_ascii=False
     )
-    made = envelope.signed(PAYLOAD, body.encode(), key)
+    made = envelope.sign(PAYLOAD, body.encode(), key)
     durable.write(path, made.model_dump_json(indent=1).encode() + b"\n")
 
 
@@ -56,7 +56,7 @@ def make_summary(
     assert result.decision is not None
     passed = result.decision.word.exit_code == 0
     levels = [f"FEDAUDIT_{result.decision.word.upper()}", *(["FEDAUDIT_REPLAYED"] if replayed else [])]
-    files = [name for name in (run.audit.name, find_released(run)) if name and (run.path / name).is_file()]
+    files = [name for name in (run.audit.name, find_release(run)) if name and (run.path / name).is_file()]
     subjects = {"record": digest_record(run)} | {name: sha256(run.inside(name)) for name in files}
     decision, policy = result.decision, result.policy
     return {

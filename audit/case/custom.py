@@ -31,7 +31,7 @@ Messages = Mapping[int, Mapping[Kind, Mapping[str, torch.Tensor]]]  # client -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holdings:
+class CustomHoldings:
     """Examples, and who has them. No example may be a member and something else besides."""
 
     members: Mapping[int, Arrays]  # of clients; without an entry where nobody said
@@ -138,7 +138,7 @@ def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messag
             payloads=payloads,
         )
     if not messages:
-        recorder.provenance.pooled(members)
+        recorder.provenance.note_pooling(members)
         recorder.message(
             round=0,
             channel=Channel.RELEASE,

@@ -70,7 +70,7 @@ def kinds(folder: Path) -> set[Kind]:
     return {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
 
 
-def heard(folder: Path) -> dict[int, frozenset[int]] | None:
+def read_arrivals(folder: Path) -> dict[int, frozenset[int]] | None:
     """Round -> clients whose upload arrived; None where not every upload's sender was recorded.
 
     The traffic lines count all senders of a round, also those whose messages were not kept.
@@ -95,7 +95,7 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
     A manifest that does not say is gone through message by message. What the server sent has no entry then
     where not every upload was recorded.
     """
-    found, followed, whole = dict[str, frozenset[int]](), Provenance(), heard(folder) is not None
+    found, followed, whole = dict[str, frozenset[int]](), Provenance(), read_arrivals(folder) is not None
     for line in manifest(folder):
         if "message" not in line:
             continue

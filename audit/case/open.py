@@ -3,7 +3,7 @@
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import shared
+from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
 
@@ -11,13 +11,13 @@ from fedaudit.audit.settings.config import Config
 def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
     if config.case == "recorded":
-        return recorded(run, config)
+        return open_recorded_case(run, config)
     trained_on = run.trained_on()
     key = ("case", run.artifacts, config.model_dump_json(), tuple((trained_on or {}).items()))
-    return shared(key, lambda: SimulatedCase(config, run.artifacts, trained_on))
+    return share_result(key, lambda: SimulatedCase(config, run.artifacts, trained_on))
 
 
-def recorded(run: RunDir, config: Config) -> RecordedCase:
+def open_recorded_case(run: RunDir, config: Config) -> RecordedCase:
     """What somebody recorded, in this folder."""
     truth, base = (run.inside(path.absolute()) for path in (run.truth, run.base))
     return RecordedCase(

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
-from fedaudit.audit.case.messages import heard
+from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.simulated import maker, plugin
-from fedaudit.audit.case.truth import NOBODY, Truth
+from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.subject import Subject
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -49,7 +49,7 @@ class RecordedCase:
         return False
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> RecordedSubject:
         assert self.config.subject is not None
         return self.config.subject
 
@@ -112,10 +112,10 @@ class RecordedCase:
         ]
 
     @cached_property
-    def _known(self) -> Truth:
+    def _known(self) -> TruthFile:
         if self.truth is None:
-            return Truth.none(tuple(self.subject.examples.shape))
-        return Truth.from_bytes(self.truth.read_bytes())
+            return TruthFile.none(tuple(self.subject.examples.shape))
+        return TruthFile.from_bytes(self.truth.read_bytes())
 
     @cached_property
     def data(self) -> Data:
@@ -188,10 +188,10 @@ class RecordedCase:
 
     @cached_property
     def _models(self) -> list[Artifact]:
-        def wanted(line: Mapping[str, object]) -> bool:
+        def matches(line: Mapping[str, object]) -> bool:
             return line["round"] == 0 and line["channel"] == Channel.DOWNLINK
 
-        return [a for a in read(self.artifacts, wanted) if a.kind == Kind.GLOBAL_MODEL]
+        return [a for a in read(self.artifacts, matches) if a.kind == Kind.GLOBAL_MODEL]
 
     @cached_property
     def examples(self) -> Examples:
@@ -239,7 +239,7 @@ class RecordedCase:
 
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
-        return heard(self.artifacts)
+        return read_arrivals(self.artifacts)
 
 
 def _build_on(build: Callable[[], Net], base: Mapping[str, torch.Tensor]) -> Net:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from fedaudit.audit.case.reading import parse, plain_json, survey
 from fedaudit.audit.case.schemas import Measured, TrainedOn
 from fedaudit.audit.settings.config import Config, load
-from fedaudit.audit.settings.received import load_received
+from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import dump, keep, resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -25,7 +25,7 @@ T = TypeVar("T")
 STAGING = ".importing"  # folder in which an import is put together
 
 
-class Difference(NamedTuple):
+class ConfigDifference(NamedTuple):
     """The first key in which two configs differ."""
 
     key: str
@@ -87,7 +87,7 @@ class RunDir:
 
     def load_config(self, *, trust_plugins: bool = False, data: Mapping[str, Path] | None = None) -> Config:
         """The folder's own config, as one that others wrote (audit/settings/received.py)."""
-        return load_received(self.config, trust_plugins=trust_plugins, data=data or {})
+        return load_run_config(self.config, trust_plugins=trust_plugins, data=data or {})
 
     def adopt(self, config: Config, keys: Sequence[str]) -> dict[str, Any]:
         """Resolve `config` and keep it as config.yaml. Returns it resolved.
@@ -161,12 +161,12 @@ class RunDir:
         found = [path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink()]
         return [path for path in found if any(part in names for part in path.relative_to(self.path).parts)]
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Nobody else works in the folder meanwhile."""
-        return durable.locked(self.path / ".lock")
+        return durable.lock(self.path / ".lock")
 
 
-def difference(left: Any, right: Any, key: str = "") -> Difference | None:
+def difference(left: Any, right: Any, key: str = "") -> ConfigDifference | None:
     """The first place where two plain values differ, depth first in the order of the keys."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for name in [*left, *(k for k in right if k not in left)]:
@@ -180,7 +180,7 @@ def difference(left: Any, right: Any, key: str = "") -> Difference | None:
                 return found
         return None
     same = left == right and isinstance(left, bool) == isinstance(right, bool)
-    return None if same else Difference(key, left, right)
+    return None if same else ConfigDifference(key, left, right)
 
 
 def sha256(path: Path) -> str:

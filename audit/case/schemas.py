@@ -30,7 +30,7 @@ class TrainedOn(Form):
     population: str
 
 
-class Phase(Form):
+class PhaseEntry(Form):
     """One entry of phases.json."""
 
     started: str
@@ -55,7 +55,7 @@ class AttackCard(Form):
     reads: list[str]
 
 
-class Images(Form):
+class ImageFile(Form):
     title: str
     caption: str
     columns: list[str]
@@ -76,7 +76,7 @@ class AttackFile(Form):
     evidence: list[Evidence] = []
     people: list[People] = []  # of each kind of message, where the attack reads several
     remedy: str = ""  # for what was found here; the card's where it is empty
-    galleries: list[Images] = []
+    galleries: list[ImageFile] = []
     curves: list[Series] = []
     read: list[str]
     rounds: dict[str, list[Count]] = {}  # kind -> rounds of the messages that it opened

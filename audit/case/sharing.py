@@ -26,7 +26,7 @@ def sharing() -> Iterator[None]:
         _kept = before
 
 
-def shared(key: tuple[Any, ...], compute: Callable[[], T]) -> T:
+def share_result(key: tuple[Any, ...], compute: Callable[[], T]) -> T:
     """compute(), or what it gave under the same key. Nobody may change the result in place."""
     if _kept is None:
         return compute()

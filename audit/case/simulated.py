@@ -15,15 +15,15 @@ from torch.random import fork_rng
 
 from fedaudit.audit.case import digests
 from fedaudit.audit.case.case import About, Examples
-from fedaudit.audit.case.messages import heard
-from fedaudit.audit.case.sharing import shared
+from fedaudit.audit.case.messages import read_arrivals
+from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.dataset import Data, Dataset, sound
-from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, drawn
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
@@ -31,7 +31,7 @@ from fedaudit.fl.model import Net, State, adapt, count, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.plugin import configure
-from fedaudit.fl.runtime.settings import checked
+from fedaudit.fl.runtime.settings import check_settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise
@@ -92,7 +92,7 @@ class SimulatedCase:
     @cached_property
     def data(self) -> Data:
         limits = self.config.federation
-        data = shared(
+        data = share_result(
             ("data", repr(self.config.locate_data())), lambda: sound(self.dataset.load(), self.dataset.title)
         )
         data = Data(
@@ -104,7 +104,7 @@ class SimulatedCase:
             augment=data.augment,
             about=data.about,
         )
-        return self._require_unchanged("data", data, digests.of_data)
+        return self._require_same("data", data, digests.of_data)
 
     @cached_property
     def partition(self) -> Partition:
@@ -150,9 +150,9 @@ class SimulatedCase:
                 "what is held out is not trained on",
                 hint="give test examples that are no training examples, or a smaller federation.holdout",
             )
-        return self._require_unchanged("population", population, digests.of_population)
+        return self._require_same("population", population, digests.of_population)
 
-    def _require_unchanged(self, name: str, value: T, digest: Callable[[T], str]) -> T:
+    def _require_same(self, name: str, value: T, digest: Callable[[T], str]) -> T:
         """`value`; raises UserError where the run was made with another."""
         if self.trained_on is not None and digest(value) != self.trained_on[name]:
             what = {"data": "the examples differ", "population": "other clients hold other examples"}[name]
@@ -179,7 +179,9 @@ class SimulatedCase:
         federation = self.config.federation
         if self.method.is_choosing("choose_candidates", "select"):
             return UNKNOWN
-        return drawn(self.availability, federation.clients, federation.empty_round, client, self._without)
+        return describe_drawing(
+            self.availability, federation.clients, federation.empty_round, client, self._without
+        )
 
     @cached_property
     def _without(self) -> int:
@@ -189,7 +191,7 @@ class SimulatedCase:
     @property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
         """From the manifest; None before the run, or where it kept only some clients' messages."""
-        return None if self.artifacts is None else heard(self.artifacts)
+        return None if self.artifacts is None else read_arrivals(self.artifacts)
 
     @cached_property
     def method(self) -> RoundMethod:
@@ -212,7 +214,7 @@ class SimulatedCase:
         if self.config.adversary is None:
             return Compromise()
         adversary: Adversary = plugin("adversaries", self.config.adversary, "adversary")
-        return Compromise(adversary, adversary.compromised(self.clients, self.streams))
+        return Compromise(adversary, adversary.choose_compromised_clients(self.clients, self.streams))
 
     @cached_property
     def protections(self) -> list[Protection]:
@@ -250,7 +252,7 @@ class SimulatedCase:
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
         asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
-        first = shared(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
+        first = share_result(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
         return {name: values.clone() for name, values in first.items()}
 
 
@@ -283,7 +285,7 @@ def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) ->
                 hint="derive it from fedaudit.fl.model.Net to give it a Config",
             )
         return partial(build_foreign, cls, shape, classes)
-    return partial(build, cls, shape, classes, checked(cls.Config, spec.settings, where))
+    return partial(build, cls, shape, classes, check_settings(cls.Config, spec.settings, where))
 
 
 def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
-from fedaudit.audit.settings.subject import Examples, Subject
+from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.images import read_image
 from fedaudit.fl.runtime.errors import UserError
@@ -28,7 +28,7 @@ MOST_BYTES = 16 * 2**30
 
 
 @dataclass(frozen=True)
-class Truth:
+class TruthFile:
     """Examples, and whose they are: a client's number, or -1 for the auditor's own."""
 
     examples: Arrays
@@ -38,17 +38,17 @@ class Truth:
         return bytes(save({"x": self.examples.x, "y": self.examples.y, "owner": self.owner}))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Truth":
+    def from_bytes(cls, data: bytes) -> "TruthFile":
         found = load(data)
         return cls(Arrays(x=found["x"], y=found["y"]), found["owner"])
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> "Truth":
+    def none(cls, shape: tuple[int, ...]) -> "TruthFile":
         nothing = np.zeros(0, np.int64)
         return cls(Arrays(x=np.zeros((0, *shape), np.float32), y=nothing), nothing)
 
 
-def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Truth:
+def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str]) -> TruthFile:
     """The folder's examples; `nodes`: client/3 -> node. Raises UserError that names what is wrong."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
@@ -70,7 +70,7 @@ def load_truth(folder: Path, subject: Subject, nodes: Mapping[str, str]) -> Trut
     if missing:
         raise UserError(f"identities names {missing[0]!r:.60}, and {folder} has no such truth", hint="add it")
     x, y = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    return Truth(Arrays(x=x, y=y), np.concatenate(owners))
+    return TruthFile(Arrays(x=x, y=y), np.concatenate(owners))
 
 
 def load_examples(path: Path) -> Arrays:
@@ -99,7 +99,7 @@ def label_count(folder: Path) -> int:
     return max((int(y.max()) + 1 for y in found if y.size and y.dtype.kind in "iu"), default=0)
 
 
-def _map_names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
+def _map_names(subject: RecordedSubject, nodes: Mapping[str, str]) -> dict[str, int]:
     """Name of truth -> client."""
     known = {node: int(party.partition("/")[2]) for party, node in nodes.items()}
     if unknown := [n for n in subject.identities if n not in known]:
@@ -113,7 +113,7 @@ def _map_names(subject: Subject, nodes: Mapping[str, str]) -> dict[str, int]:
     return by_number | own | {truth: known[node] for node, truth in subject.identities.items()}
 
 
-def _find_parts(folder: Path, examples: Examples) -> Any:
+def _find_parts(folder: Path, examples: ExampleLayout) -> Any:
     indices = folder / "indices.json"
     if indices.is_file():
         arrays = _load_npz(folder / "data.npz")
@@ -147,7 +147,7 @@ def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _load_images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArray[Any]]:
+def _load_images(folder: Path, examples: ExampleLayout) -> tuple[NDArray[Any], NDArray[Any]]:
     """Images of a folder with one folder a class."""
     xs, ys = [], []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -162,7 +162,7 @@ def _load_images(folder: Path, examples: Examples) -> tuple[NDArray[Any], NDArra
 
 
 def _check_examples(
-    path: Path, x: NDArray[Any], y: NDArray[Any], examples: Examples
+    path: Path, x: NDArray[Any], y: NDArray[Any], examples: ExampleLayout
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """As the contract of examples wants them; the layout is never guessed."""
     shape = tuple(examples.shape)

@@ -13,25 +13,25 @@ import torch
 from torch import nn
 
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 
 
-class Replayed(NamedTuple):
+class ReplayedClient(NamedTuple):
     """What a client's code states when it runs once more, and how many examples it trains on in a pass."""
 
     stated: int
     rows: int
 
 
-def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> Replayed | None:
+def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> ReplayedClient | None:
     """Of the sender of `sent` in its round; None where that cannot be played: no code, or nothing to train from.
 
     `recorded` must hold the broadcasts of that round.
     """
-    lab, before = Lab.of(case), received(recorded, sent)
+    lab, before = Lab.from_case(case), find_received_message(recorded, sent)
     if lab is None or Kind.GLOBAL_MODEL not in before or sent.sender.index is None or lab.private is not None:
         return None
     if type(lab.method).count_epochs is not RoundMethod.count_epochs:
@@ -47,10 +47,10 @@ def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact
 
     hook = first.register_forward_pre_hook(count)
     try:
-        reply = lab.trained(sent.sender.index, sent.round, before)
+        reply = lab.train(sent.sender.index, sent.round, before)
     except (KeyError, NotImplementedError):  # it needs what only a whole round gives it
         return None
     finally:
         hook.remove()
     stated = reply.message.get(Kind.NUM_EXAMPLES)
-    return None if stated is None or not rows[0] else Replayed(int(stated["count"]), rows[0])
+    return None if stated is None or not rows[0] else ReplayedClient(int(stated["count"]), rows[0])

@@ -45,32 +45,32 @@ class SampleCounts(Check):
     def check(self, case: Case) -> Checked:
         if case.artifacts is None or not isinstance(case, SimulatedCase):
             return Checked()
-        comparison = Comparison(case)
+        comparison = CountComparison(case)
         for sent in messages(case.artifacts, comparison.kinds, "all"):
             comparison.compare(sent)
         unplayed = comparison.play_makers()
         alike = {kind for kind in comparison.wrong if comparison.is_alike(kind)}
         return Checked(
             results=[
-                describe(kind, wrong, len(comparison.compared[kind]))
+                describe(kind, wrong, len(comparison.choose_comparisons[kind]))
                 for kind, wrong in sorted(comparison.wrong.items())
                 if kind not in alike
             ],
             declared=[
                 *([DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else []),
-                *(ALIKE.format(len(comparison.compared[kind]), kind.words) for kind in sorted(alike)),
+                *(ALIKE.format(len(comparison.choose_comparisons[kind]), kind.words) for kind in sorted(alike)),
             ],
         )
 
 
-class Comparison:
+class CountComparison:
     """Counts in messages held against what their senders hold, or train on."""
 
     def __init__(self, case: SimulatedCase) -> None:
         changed = [getattr(p.config, "kinds", p.kinds) for p in case.protections]
         self.kinds = {k for k in Kind if k.counted}.difference(*changed)
         self.wrong: dict[Kind, dict[int, str]] = {}  # kind -> client -> what it stated, in words
-        self.compared: dict[Kind, set[int]] = {}  # kind -> clients
+        self.choose_comparisons: dict[Kind, set[int]] = {}  # kind -> clients
         self.made: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
         self._case = case
         self._stated: dict[Kind, set[tuple[tuple[str, bytes], ...]]] = {}  # what messages of a kind hold
@@ -90,7 +90,7 @@ class Comparison:
         if sent.kind == Kind.NUM_EXAMPLES and self._case.card.counts_made:
             self.made[client] = sent
             return
-        self.compared.setdefault(sent.kind, set()).add(client)
+        self.choose_comparisons.setdefault(sent.kind, set()).add(client)
         self._stated.setdefault(sent.kind, set()).add(
             tuple((name, np.asarray(x).tobytes()) for name, x in sorted(sent.payload.items()))
         )
@@ -100,7 +100,7 @@ class Comparison:
 
     def is_alike(self, kind: Kind) -> bool:
         """Whether every message of three clients or more states the same."""
-        return len(self._stated.get(kind, ())) == 1 and len(self.compared[kind]) >= LEAST_ALIKE
+        return len(self._stated.get(kind, ())) == 1 and len(self.choose_comparisons[kind]) >= LEAST_ALIKE
 
     def play_makers(self) -> set[int]:
         """Trains clients that count what they made once more; gives those of whom that shows nothing."""
@@ -117,7 +117,7 @@ class Comparison:
                 words = f"{stated:,} in round {sent.round} and trains on {replayed.rows:,} examples"
                 self.wrong.setdefault(Kind.NUM_EXAMPLES, {})[client] = f"client {client} sends {words}"
         if self.made:
-            self.compared[Kind.NUM_EXAMPLES] = set(self.made) - unplayed
+            self.choose_comparisons[Kind.NUM_EXAMPLES] = set(self.made) - unplayed
         return unplayed
 
     def _count_held(self, client: int) -> NDArray[np.int64]:

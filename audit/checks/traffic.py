@@ -37,7 +37,7 @@ class Traffic(Check):
     def check(self, case: Case) -> Checked:
         if case.artifacts is None:
             return Checked()
-        understated = find_understated(case.artifacts)
+        understated = find_understatements(case.artifacts)
         return Checked(
             results=[describe(u) for u in understated if u.channel != Channel.DOWNLINK],
             declared=[
@@ -70,7 +70,7 @@ def describe(understated: Understated) -> CheckResult:
     )
 
 
-def find_understated(folder: Path) -> list[Understated]:
+def find_understatements(folder: Path) -> list[Understated]:
     """By channel and kind, from the first MOST_ROUNDS rounds of a channel that have coded messages."""
     stated: dict[tuple[int, str], dict[str, tuple[int, int]]] = defaultdict(dict)  # kind -> messages, bytes
     lines: dict[tuple[int, str], list[Mapping[str, Any]]] = defaultdict(list)

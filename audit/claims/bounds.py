@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from fedaudit.audit.accounting.accountants._engines import LARGEST_CHECKED, choose
 from fedaudit.audit.accounting.accountants.exact import closed_form
-from fedaudit.audit.accounting.terms import Term, merged, unsampled
+from fedaudit.audit.accounting.terms import Term, drop_sampling, merge_gaussians
 from fedaudit.audit.claims.claim import Claim
-from fedaudit.audit.claims.setting import Noised, Setting, Tuning, noised
+from fedaudit.audit.claims.setting import Noised, Setting, Tuning, assume_noise
 
 NO_DELTA = "Gaussian noise at delta 0"
 OUT_OF_RANGE = "numbers too large or too small to compute with"
@@ -53,8 +53,8 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
         return Interval(0.0, math.inf, "the noise is not published")
     if delta >= 1:
         return Interval(0.0, 0.0, "at delta 1 every mechanism is private")
-    one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
-    attained = _is_attained(claim, s)
+    one = assume_noise(s, claim.mechanism, claim.unit, claim.adjacency)
+    attained = _has_equality(claim, s)
     if not one.term.z:
         return Interval(math.inf if attained else 0.0, math.inf, "no noise covers it", "no noise covers it")
     if one.term.mechanism == "gaussian" and not delta:  # however it is sampled, mixed or selected
@@ -70,15 +70,15 @@ def interval(claim: Claim, s: Setting, count: int, delta: float | None = None) -
 
 def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attained: bool) -> Interval:
     if s.tuned is not None:
-        return Interval(0.0, _compute_tuned(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
+        return Interval(0.0, _compute_tuning(one.term, count, delta, s.tuned), "tuning by Papernot and Steinke")
     if s.shuffled is not None:
         return _compute_reports(one.term, count, s.shuffled, delta, attained)
     if s.sampling == "shuffle":
         return _compute_batches(one.term, count, float(s.rate), delta, attained)
     if one.records > 1:
-        return Interval(0.0, grouped(one, count, delta), "PLD of binomial mixtures")
-    counts = merged({one.term: count})
-    upper, how = closed_form(unsampled({one.in_full or one.term: count}), delta), "closed form"
+        return Interval(0.0, compute_group_epsilon(one, count, delta), "PLD of binomial mixtures")
+    counts = merge_gaussians({one.term: count})
+    upper, how = closed_form(drop_sampling({one.in_full or one.term: count}), delta), "closed form"
     engine = choose(counts, delta)
     composed = getattr(engine, "function", None)
     if composed is not None:
@@ -94,19 +94,19 @@ def _compute_interval(one: Noised, s: Setting, count: int, delta: float, attaine
     return Interval(min(upper, lower), upper, how, "PLD, optimistic grid")
 
 
-def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
+def certify(claim: Claim, s: Setting, count: int, delta: float | None = None) -> Interval:
     """The interval with a lower bound that also holds for sampled and tuned releases."""
     delta = claim.delta(s) if delta is None else delta
     found = interval(claim, s, count, delta)
     if (
         found.lower
         or math.isinf(found.upper)
-        or not _is_attained(claim, s)
+        or not _has_equality(claim, s)
         or s.shuffled
         or s.sampling == "shuffle"
     ):
         return found
-    one = noised(s, claim.mechanism, claim.unit, claim.adjacency)
+    one = assume_noise(s, claim.mechanism, claim.unit, claim.adjacency)
     if one.floor is None:
         return found
     below, by = 0.0, ""
@@ -119,7 +119,7 @@ def certified(claim: Claim, s: Setting, count: int, delta: float | None = None) 
     return found._replace(lower=below, below=by) if below <= found.upper else found
 
 
-def _is_attained(claim: Claim, s: Setting) -> bool:
+def _has_equality(claim: Claim, s: Setting) -> bool:
     answers = (s.mechanism or claim.mechanism) == "randomized_response"
     return s.attained and (s.epsilon is None or answers)
 
@@ -128,7 +128,7 @@ def _bound_below(term: Term, count: int, delta: float, upper: float) -> tuple[fl
     if term.mechanism != "gaussian" or not delta:
         return _compute_optimistic(term, count, delta), "PLD, optimistic grid"
     if not term.sampled:
-        return closed_form(merged({term: count}), delta), "closed form"
+        return closed_form(merge_gaussians({term: count}), delta), "closed form"
     if upper < LARGEST_CHECKED:
         from fedaudit.audit.accounting.accountants import prv  # imports torch
 
@@ -182,7 +182,7 @@ def taken_part(term: Term, count: int, delta: float) -> float:
         share *= term.rate
         if share <= delta:
             break
-        alone = closed_form(merged({term._replace(sampling="none", rate=1.0): m}), delta / share)
+        alone = closed_form(merge_gaussians({term._replace(sampling="none", rate=1.0): m}), delta / share)
         found = max(found, alone + math.log(share))
     return found
 
@@ -207,7 +207,7 @@ def _compute_optimistic(term: Term, count: int, delta: float) -> float:
 
 def _choose_grid(term: Term, count: int, delta: float) -> float:
     """A step that the loss without sampling allows; the bounds hold at every step."""
-    return max(FINEST, FINE * closed_form(unsampled({term: count}), delta))
+    return max(FINEST, FINE * closed_form(drop_sampling({term: count}), delta))
 
 
 def _compute_pure(term: Term) -> float:
@@ -216,7 +216,7 @@ def _compute_pure(term: Term) -> float:
     return whole + math.log(term.rate + (1 - term.rate) * math.exp(-whole))
 
 
-def grouped(one: Noised, count: int, delta: float) -> float:
+def compute_group_epsilon(one: Noised, count: int, delta: float) -> float:
     """A client with k records, each in a Poisson batch by a coin of its own: a binomial mixture of shifts."""
     if not delta:
         return math.inf
@@ -238,7 +238,7 @@ def grouped(one: Noised, count: int, delta: float) -> float:
     return max(0.0, float(mixture.self_compose(count).get_epsilon_for_delta(delta)))
 
 
-def _compute_tuned(term: Term, count: int, delta: float, tuned: Tuning) -> float:
+def _compute_tuning(term: Term, count: int, delta: float, tuned: Tuning) -> float:
     """The best of a random number of runs, each of `count` releases."""
     if term.mechanism != "gaussian":
         return (2 + tuned.shape) * count * _compute_pure(term)
@@ -259,7 +259,7 @@ def _compute_batches(term: Term, count: int, rate: float, delta: float, attained
     from fedaudit.audit.claims.shuffling import batches_at_least
 
     batches = max(1, round(1 / rate))
-    upper = closed_form(merged({term: math.ceil(count / batches)}), delta)
+    upper = closed_form(merge_gaussians({term: math.ceil(count / batches)}), delta)
     known = attained and term.mechanism == "gaussian"
     lower = batches_at_least(term.z, batches, count // batches, delta) if known else 0.0
     return Interval(min(lower, upper), upper, "one release an epoch", "the largest release of each epoch")
@@ -269,7 +269,9 @@ def _compute_reports(term: Term, count: int, reports: int, delta: float, attaine
     from fedaudit.audit.claims.shuffling import reports_at_least, reports_at_most
 
     if term.mechanism == "gaussian":  # what is known of shuffling is about pure reports
-        return Interval(0.0, closed_form(merged({term: count}), delta), "closed form, no credit for shuffling")
+        return Interval(
+            0.0, closed_form(merge_gaussians({term: count}), delta), "closed form, no credit for shuffling"
+        )
     each = _compute_pure(term)
     upper = count * reports_at_most(each, reports, delta / count)
     answers = attained and term.mechanism == "randomized_response"

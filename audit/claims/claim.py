@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedaudit.audit.claims.setting import Group, Neighbours, Positive, Role, Setting
+from fedaudit.audit.claims.setting import ClaimGroup, Neighbours, Positive, Role, Setting
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import Number, Whole
 from fedaudit.audit.settings.yaml import read_yaml
@@ -19,7 +19,7 @@ from fedaudit.fl.ledger import Mechanism
 Status = Literal["checked", "assumed", "contradicted"]
 
 
-class Promise(Group):
+class Promise(ClaimGroup):
     """What is promised."""
 
     epsilon: Positive | None = Field(default=None, description="null: no number is given")
@@ -35,7 +35,7 @@ class Promise(Group):
         return self
 
 
-class Condition(Group):
+class Prerequisite(ClaimGroup):
     """Something the claim needs that cannot be computed from its numbers."""
 
     text: str = Field(description="what must hold")
@@ -46,7 +46,7 @@ class Condition(Group):
     because: str = Field(description="why")
 
 
-class Target(Group):
+class NoiseTarget(ClaimGroup):
     """A guarantee to find the noise for."""
 
     epsilon: Positive = Field(description="of the guarantee")
@@ -55,7 +55,7 @@ class Target(Group):
     releases: Whole = Field(default=1, ge=1, description="how many")
 
 
-class Claim(Group):
+class Claim(ClaimGroup):
     """One claim."""
 
     id: str = Field(description="short, for tables")
@@ -78,8 +78,8 @@ class Claim(Group):
         default={"1 release": 1}, min_length=1, max_length=6, description="heading -> how many"
     )
     settings: tuple[Setting, ...] = Field(min_length=1, max_length=40, description="assumptions, a row each")
-    conditions: tuple[Condition, ...] = Field(default=(), description="assumptions that no number decides")
-    targets: tuple[Target, ...] = Field(default=(), description="guarantees to find noise for")
+    conditions: tuple[Prerequisite, ...] = Field(default=(), description="assumptions that no number decides")
+    targets: tuple[NoiseTarget, ...] = Field(default=(), description="guarantees to find noise for")
     empirical: str = Field(default="", description="what was measured, in words")
     notes: tuple[str, ...] = Field(default=(), description="further sentences")
 
@@ -110,7 +110,7 @@ class Claim(Group):
         return s.releases or max(self.releases.values())
 
 
-class TimedClaim(Group):
+class TimedClaim(ClaimGroup):
     """A claim about devices and their times, which the simulated clock decides (audit/claims/clock.py)."""
 
     id: str = Field(description="short, for tables")
@@ -130,7 +130,7 @@ class TimedClaim(Group):
         return self
 
 
-class Claims(Group):
+class ClaimFile(ClaimGroup):
     """A file of claims."""
 
     title: str = Field(description="of the report")
@@ -138,12 +138,12 @@ class Claims(Group):
     timed: tuple[TimedClaim, ...] = Field(default=(), max_length=20, description="claims about devices' times")
 
     @model_validator(mode="after")
-    def _require_claims(self) -> "Claims":
+    def _require_claims(self) -> "ClaimFile":
         if not self.claims and not self.timed:
             raise ValueError("must have claims")
         return self
 
 
-def load(path: Path) -> Claims:
+def load(path: Path) -> ClaimFile:
     """A file of claims; raises UserError for the first thing wrong with it."""
-    return validate(Claims, read_yaml(path), path)
+    return validate(ClaimFile, read_yaml(path), path)

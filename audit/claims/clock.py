@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.timing.speed_profile import Answer, profile
+from fedaudit.attacks.timing.speed_profile import Exchange, profile
 from fedaudit.audit.claims.claim import TimedClaim
-from fedaudit.audit.claims.round_lengths import LEFT, Federation, charged
+from fedaudit.audit.claims.round_lengths import LEFT, TimedFederation, compute_charge
 from fedaudit.fl.clients.time_model import MEGABYTE
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.reports.format import number, percent
@@ -41,18 +41,18 @@ class Known:
     error: float  # median relative error of the numbers of examples
 
 
-def known(jitter: float) -> Known:
+def simulate_answers(jitter: float) -> Known:
     """What two answers of each client give, where times are off by a log-normal factor of that sigma."""
-    federation, rng = Federation("normal", "epochs"), Streams(7).numpy("claims", str(jitter))
+    federation, rng = TimedFederation("normal", "epochs"), Streams(7).numpy("claims", str(jitter))
     work, speed = federation.times.workload, federation.times.capability[:CLIENTS]
     size = federation.n[:CLIENTS]
     exchange = [(LEFT[0] + LEFT[n]) / MEGABYTE / work.bandwidth for n in FROZEN]
-    training = [charged(work, n, EPOCHS, "epochs") / work.compute for n in FROZEN]
+    training = [compute_charge(work, n, EPOCHS, "epochs") / work.compute for n in FROZEN]
     found = []
     for kappa, examples in zip(speed, size, strict=True):
         factors = rng.lognormal(0, jitter, len(FROZEN))
         times = [(a + b * examples) / kappa * f for a, b, f in zip(exchange, training, factors, strict=True)]
-        answers = [Answer(t, a, b, float("nan")) for t, a, b in zip(times, exchange, training, strict=True)]
+        answers = [Exchange(t, a, b, float("nan")) for t, a, b in zip(times, exchange, training, strict=True)]
         found.append(profile(answers)[:2])
     kappas, sizes = np.array(found).T
     tiers = np.unique(federation.times.capability)
@@ -65,7 +65,7 @@ def known(jitter: float) -> Known:
     )
 
 
-def timed(claim: TimedClaim) -> ClaimRecord:
+def score_timing(claim: TimedClaim) -> ClaimRecord:
     """The claim with everything computed again."""
     said: dict[str, Any] = {"id": claim.id, "title": claim.title, "source": claim.source, "words": claim.words}
     found = _measure_oblivious() if claim.says == "oblivious" else _measure_shorter(float(claim.cut or 0.0))
@@ -73,7 +73,7 @@ def timed(claim: TimedClaim) -> ClaimRecord:
 
 
 def _measure_oblivious() -> dict[str, Any]:
-    doses = {jitter: known(jitter) for jitter in JITTERS}
+    doses = {jitter: simulate_answers(jitter) for jitter in JITTERS}
     exact = doses[0.0]
     both = exact.devices == exact.sizes == 1.0
     outcome = ClaimOutcome.REFUTED if both else ClaimOutcome.UNDECIDED
@@ -97,7 +97,7 @@ def _measure_oblivious() -> dict[str, Any]:
 def _measure_shorter(cut: float) -> dict[str, Any]:
     rows, cuts = [], dict[str, tuple[float, ...]]()
     for charge, words in CHARGES.items():
-        both = [Federation(law, charge) for law in ("uniform", "normal")]
+        both = [TimedFederation(law, charge) for law in ("uniform", "normal")]
         lengths = [(f.fedavg(EPOCHS), f.freezing(EPOCHS)[0]) for f in both]
         cuts[charge] = tuple(1 - b / a for a, b in lengths)
         plain, frozen = (" / ".join(f"{pair[i]:.2f}" for pair in lengths) for i in (0, 1))

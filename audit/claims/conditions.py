@@ -19,7 +19,7 @@ SAMPLED = {
 
 
 def conditions(claim: Claim) -> list[ClaimCondition]:
-    return [*_check_formula(claim), *_check_stated(claim), *_check_settings(claim), *_list_reviewers(claim)]
+    return [*_check_formula(claim), *_check_statements(claim), *_check_settings(claim), *_list_reviewers(claim)]
 
 
 def _check_formula(claim: Claim) -> list[ClaimCondition]:
@@ -48,7 +48,7 @@ def _check_formula(claim: Claim) -> list[ClaimCondition]:
     return found
 
 
-def _check_stated(claim: Claim) -> list[ClaimCondition]:
+def _check_statements(claim: Claim) -> list[ClaimCondition]:
     found: list[ClaimCondition] = []
     promised = claim.promise
     if claim.units is not None and promised.epsilon is not None:

@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.claims.claim import Claim, TimedClaim, load
-from fedaudit.audit.claims.clock import timed
-from fedaudit.audit.claims.scores import not_computed, rescored
+from fedaudit.audit.claims.clock import score_timing
+from fedaudit.audit.claims.scores import record_failure, rescore
 from fedaudit.reports.document import Chapter, Document, compose
 from fedaudit.reports.format import plural
 from fedaudit.reports.renderers.pdf import Pdf
 from fedaudit.reports.result import (
     AuditResult,
+    AuditScope,
     ClaimOutcome,
     ClaimRecord,
     Headline,
     Outcome,
-    Policy,
-    Reproduction,
-    Scope,
+    PolicyRecord,
+    ReproductionRecord,
     Severity,
 )
 from fedaudit.reports.section import Block, Card, Paragraph, Section
@@ -64,12 +64,12 @@ def tally(claims: Sequence[ClaimRecord]) -> str:
 SECONDS, GIGABYTES = 60.0, 8.0  # that one claim may take
 
 
-class Scored(NamedTuple):
+class ScoredFile(NamedTuple):
     title: str
     claims: list[ClaimRecord]
 
 
-def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> Scored:
+def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> ScoredFile:
     """Every claim in these files, re-scored. Raises UserError for a bad file."""
     files = [load(p) for p in paths]
     claims: list[Claim | TimedClaim] = []
@@ -82,7 +82,7 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
         found = [_score_alone(c) for c in claims]
     progress("claims", len(claims), len(claims))
     title = files[0].title if len(files) == 1 else "Claims of privacy, re-scored"
-    return Scored(title, found)
+    return ScoredFile(title, found)
 
 
 def _score_all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
@@ -90,16 +90,16 @@ def _score_all(claims: Sequence[Claim | TimedClaim]) -> list[ClaimRecord]:
 
 
 def _score_one(claim: Claim | TimedClaim) -> ClaimRecord:
-    return timed(claim) if isinstance(claim, TimedClaim) else rescored(claim)
+    return score_timing(claim) if isinstance(claim, TimedClaim) else rescore(claim)
 
 
 def _score_alone(claim: Claim | TimedClaim) -> ClaimRecord:
     if isinstance(claim, TimedClaim):  # arithmetic of some seconds
-        return timed(claim)
+        return score_timing(claim)
     try:
-        return call(rescored, SECONDS, GIGABYTES, claim)
+        return call(rescore, SECONDS, GIGABYTES, claim)
     except Exceeded as reason:
-        return not_computed(claim, str(reason))
+        return record_failure(claim, str(reason))
 
 
 def pdf(title: str, claims: Sequence[ClaimRecord], command: str) -> bytes:
@@ -123,7 +123,7 @@ def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> Aud
             outcome=Outcome.DEMONSTRATED if shown else Outcome.NOT_DEMONSTRATED,
             sentence=f"{worst.title}. {worst.verdict}",
         ),
-        scope=Scope(
+        scope=AuditScope(
             method="",
             method_source="",
             method_text="",
@@ -138,8 +138,8 @@ def _make_result(title: str, claims: Sequence[ClaimRecord], command: str) -> Aud
         exposures=[],
         findings=[],
         claims=list(claims),
-        policy=Policy(name="claims", version="1", rules=[]),
-        reproduction=Reproduction(
+        policy=PolicyRecord(name="claims", version="1", rules=[]),
+        reproduction=ReproductionRecord(
             command=command, config="", seed=0, versions={}, hardware={}, hashes={}, started="", seconds={}
         ),
     )

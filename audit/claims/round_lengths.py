@@ -42,7 +42,7 @@ def sizes(law: str, rng: np.random.Generator) -> Values:
     return np.round(0.8 * drawn)
 
 
-class Federation:
+class TimedFederation:
     """Clients with their speeds and sizes, and the rounds of each method."""
 
     def __init__(self, law: str, charge: str) -> None:
@@ -56,20 +56,20 @@ class Federation:
         exchange = (LEFT[0] + up) / MEGABYTE / work.bandwidth
         return np.asarray((exchange + cost * self.n[clients] / work.compute) / kappa)
 
-    def drawn(self, round: int) -> NDArray[np.int64]:
+    def draw_clients(self, round: int) -> NDArray[np.int64]:
         return self.streams.numpy("drawn", round).permutation(CLIENTS)[:CHOSEN]
 
     def fedavg(self, epochs: int) -> float:
         cost = np.full(CHOSEN, epochs * self.times.workload.profile[0])
-        every = [self.tau(self.drawn(r), np.full(CHOSEN, LEFT[0]), cost).max() for r in range(ROUNDS)]
+        every = [self.tau(self.draw_clients(r), np.full(CHOSEN, LEFT[0]), cost).max() for r in range(ROUNDS)]
         return float(np.mean(every))
 
     def freezing(self, epochs: int = 3) -> tuple[float, float]:
         """Mean length, and the share of answers that froze three layers."""
         deadline, lengths, frozen = DEADLINE, list[float](), list[int]()
-        cost = np.array([charged(self.times.workload, n, epochs, self.charge) for n in range(5)])
+        cost = np.array([compute_charge(self.times.workload, n, epochs, self.charge) for n in range(5)])
         for r in range(ROUNDS):
-            who = self.drawn(r)
+            who = self.draw_clients(r)
             options = np.stack(
                 [self.tau(who, np.full(CHOSEN, LEFT[n]), np.full(CHOSEN, cost[n])) for n in range(5)]
             )
@@ -85,7 +85,7 @@ class Federation:
         cost = np.array([epochs * self.times.workload.at_width(p) for p in WIDTHS])
         lengths = []
         for r in range(ROUNDS):
-            who = self.drawn(r)
+            who = self.draw_clients(r)
             size = np.array(NARROW)[tier[who]]
             # what goes down is as narrow as what comes up
             lengths.append(self.tau(who, 2.0 * size - LEFT[0], cost[tier[who]]).max())
@@ -115,14 +115,14 @@ class Federation:
         return float(np.mean(lengths))
 
 
-def charged(work: Workload, frozen: int, epochs: int, charge: str) -> float:
+def compute_charge(work: Workload, frozen: int, epochs: int, charge: str) -> float:
     """Seconds an example, as fl/methods/freezefl.py charges them."""
     if charge == "epochs":
         return epochs * work.frozen(frozen)
     return work.profile[0] + (epochs if charge == "really" else epochs - 1) * work.frozen(frozen)
 
 
-def marked(found: float, low: float, high: float) -> str:
+def mark_deviation(found: float, low: float, high: float) -> str:
     """A length, with a star where it is more than 3 % outside what is printed."""
     return f"{found:.2f}{' ' if 0.97 * low <= found <= 1.03 * high else '*'}"
 
@@ -131,12 +131,12 @@ def main() -> None:
     parser = ArgumentParser(description="FreezeFL's round lengths, from the time model alone")
     parser.add_argument("--charge", choices=("epochs", "probe", "really"), default="epochs")
     charge = parser.parse_args().charge
-    both = [Federation(law, charge) for law in ("uniform", "normal")]
+    both = [TimedFederation(law, charge) for law in ("uniform", "normal")]
     print(f"{'row':38} {'paper':>11}  uniform   normal   (charge: {charge}; * differs by more than 3 %)")
 
-    def row(name: str, low: float, high: float, length: Callable[[Federation], float]) -> None:
+    def row(name: str, low: float, high: float, length: Callable[[TimedFederation], float]) -> None:
         printed = f"{low:g}" if low == high else f"{low:g}-{high:g}"
-        ours = [marked(length(f), low, high) for f in both]
+        ours = [mark_deviation(length(f), low, high) for f in both]
         print(f"{name:38} {printed:>11} {ours[0]:>9}{ours[1]:>9}")
 
     for epochs, paper in zip((2, 3, 4, 5), (1.22, 1.52, 1.80, 2.10), strict=True):
@@ -147,8 +147,8 @@ def main() -> None:
     print(f"{'the cut against FedAvg':38} {'30 %':>11} {cuts[0]:>8.0%} {cuts[1]:>8.0%}")
     shares = [freezing[f][1] for f in both]
     print(f"{'answers that freeze 3 layers':38} {'':>11} {shares[0]:>8.0%} {shares[1]:>8.0%}")
-    row("FjORD", 0.95, 0.95, Federation.fjord)
-    row("RBCS-F", 0.892, 0.892, Federation.rbcs_f)
+    row("FjORD", 0.95, 0.95, TimedFederation.fjord)
+    row("RBCS-F", 0.892, 0.892, TimedFederation.rbcs_f)
     row("RBCS-F, by the exchange alone", 0.892, 0.892, lambda f: f.rbcs_f(exchange_only=True))
     row("RBCS-F, with a stray client", 0.892, 0.892, lambda f: f.rbcs_f(stray=True))
     row("RBCS-F, both", 0.892, 0.892, lambda f: f.rbcs_f(exchange_only=True, stray=True))

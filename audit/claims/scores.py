@@ -6,41 +6,41 @@ from typing import Any
 
 from fedaudit.audit.accounting.budget import rounded_up
 from fedaudit.audit.accounting.formulas import central_limit, classical
-from fedaudit.audit.claims.bounds import Interval, certified, interval
-from fedaudit.audit.claims.claim import Claim, Target
+from fedaudit.audit.claims.bounds import Interval, certify, interval
+from fedaudit.audit.claims.claim import Claim, NoiseTarget
 from fedaudit.audit.claims.conditions import conditions
-from fedaudit.audit.claims.setting import DRAWN, Setting, noised
-from fedaudit.audit.claims.verdict import at, judged, shown, total_of
+from fedaudit.audit.claims.setting import DRAWN, Setting, assume_noise
+from fedaudit.audit.claims.verdict import choose_delta, format_lower_bound, judge_claim, total_of
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
 from fedaudit.reports.format import number
 from fedaudit.reports.result import ClaimOutcome, ClaimRecord, ClaimRow, Severity
 
 
-def rescored(claim: Claim) -> ClaimRecord:
+def rescore(claim: Claim) -> ClaimRecord:
     """The claim with everything computed again; imports dp-accounting, which is slow."""
     truth, stated = claim.judged, conditions(claim)
     total = total_of(claim, truth)
-    verdict = judged(claim, total, stated)
+    verdict = judge_claim(claim, total, stated)
     measured = claim.setting("measured")
     counts = list(claim.releases.values())
-    shown_below = shown(certified(claim, measured, measured.releases or 1).lower) if measured else None
+    shown_below = format_lower_bound(certify(claim, measured, measured.releases or 1).lower) if measured else None
     return ClaimRecord(
         **_describe_claim(claim),
         outcome=verdict.outcome,
         verdict=verdict.sentence,
         severity=verdict.severity,
-        exact=_round_up(interval(claim, truth, 1, at(claim, truth)).upper),
+        exact=_round_up(interval(claim, truth, 1, choose_delta(claim, truth)).upper),
         bound=_bound(claim, total, shown_below),
         lower=total.lower,
         empirical=shown_below,
         conditions=stated,
         rows=[_make_row(s, claim, counts) for s in claim.settings if s.plain],
         sampled=[_make_sampled_row(s, claim) for s in claim.settings if not s.plain],
-        needed=[_list_needed(t) for t in claim.targets],
+        needed=[_list_requirements(t) for t in claim.targets],
     )
 
 
-def not_computed(claim: Claim, reason: str) -> ClaimRecord:
+def record_failure(claim: Claim, reason: str) -> ClaimRecord:
     """The claim where computing it went past the cap on time or memory, or failed."""
     return ClaimRecord(
         **_describe_claim(claim),
@@ -71,7 +71,7 @@ def _state_bound(claim: Claim, epsilon: float, status: Status, reason: Reason, h
         observer="whoever reads what is released",
         unit=claim.unit,
         adjacency=claim.adjacency,
-        delta=at(claim, claim.judged),
+        delta=choose_delta(claim, claim.judged),
         epsilon=epsilon,
         status=status,
         reasons=[reason],
@@ -96,7 +96,7 @@ def _describe_claim(claim: Claim) -> dict[str, Any]:
     }
 
 
-def noise_for(target: Target) -> float:
+def noise_for(target: NoiseTarget) -> float:
     """The Gaussian standard deviation that keeps a target, by the exact formula."""
     import dp_accounting
 
@@ -104,14 +104,14 @@ def noise_for(target: Target) -> float:
     return one * target.sensitivity * math.sqrt(target.releases)
 
 
-def recovered(noise: float, spacing: float) -> float:
+def compute_recovery_rate(noise: float, spacing: float) -> float:
     """P[rounding to the nearest multiple of `spacing` gives the number back] under Gaussian noise."""
     return math.erf(spacing / 2 / (noise * math.sqrt(2))) if noise else 1.0
 
 
 def _make_row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
     delta = claim.delta(s)
-    z = noised(s, claim.mechanism, claim.unit, claim.adjacency).term.z
+    z = assume_noise(s, claim.mechanism, claim.unit, claim.adjacency).term.z
     uses = claim.theorem == "classical" and z and 0 < delta < 1
     return ClaimRow(
         name=s.name,
@@ -119,7 +119,7 @@ def _make_row(s: Setting, claim: Claim, counts: Sequence[int]) -> ClaimRow:
         multiplier=z,
         epsilon=[_round_up(interval(claim, s, n).upper) for n in counts],
         formula=classical(z, delta) if uses else None,
-        recovered=recovered(s.noise or 0.0, s.spacing) if s.spacing else None,
+        recovered=compute_recovery_rate(s.noise or 0.0, s.spacing) if s.spacing else None,
     )
 
 
@@ -130,14 +130,14 @@ def _round_up(value: float) -> float:
 def _make_sampled_row(s: Setting, claim: Claim) -> ClaimRow:
     delta, count = claim.delta(s), claim.count(s)
     found = total_of(claim, s, delta)
-    z = noised(s, claim.mechanism, claim.unit, claim.adjacency).term.z
+    z = assume_noise(s, claim.mechanism, claim.unit, claim.adjacency).term.z
     return ClaimRow(
         name=f"{s.name}; {_describe_draw(s)}{count:,} release{'s' if count > 1 else ''}",
         delta=delta,
         multiplier=z,
         epsilon=[_round_up(found.upper)],
-        lower=shown(found.lower) or None,
-        formula=_compute_cited(claim, z, s, delta),
+        lower=format_lower_bound(found.lower) or None,
+        formula=_compute_own_formula(claim, z, s, delta),
         how=found.how,
     )
 
@@ -150,14 +150,14 @@ def _describe_draw(s: Setting) -> str:
     return f"{DRAWN[s.sampling]}, rate {s.rate:.3g}, "
 
 
-def _compute_cited(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
+def _compute_own_formula(claim: Claim, z: float, s: Setting, delta: float) -> float | None:
     """What the claim's own formula gives for sampled releases; only the central limit has one."""
     if claim.theorem != "central_limit" or not z or not 0 < delta < 1:
         return None
     return central_limit(z, float(s.rate), claim.count(s), delta)
 
 
-def _list_needed(t: Target) -> list[str]:
+def _list_requirements(t: NoiseTarget) -> list[str]:
     times = "one release" if t.releases == 1 else f"{t.releases:,} releases"
     noise = f"{noise_for(t):.4g}"
     return [f"({number(t.epsilon)}, {number(t.delta)})", f"{t.sensitivity:g}", times, noise]

@@ -25,11 +25,11 @@ DRAWN = {"poisson": "Poisson", "fixed_without_replacement": "fixed number", "shu
 Positive = Annotated[Number, Field(gt=0)]
 
 
-class Group(BaseModel):
+class ClaimGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Tuning(Group):
+class Tuning(ClaimGroup):
     """The best of a random number of runs is released."""
 
     mean: Number = Field(gt=1, le=1e6, description="how many runs, on average")
@@ -41,7 +41,7 @@ class Tuning(Group):
     )
 
 
-class Setting(Group):
+class Setting(ClaimGroup):
     """One set of assumptions about a release."""
 
     name: str = Field(max_length=200, description="in the words of the report")
@@ -121,7 +121,7 @@ class Noised(NamedTuple):
     zeroed: bool = False  # fixed number, zeroed out: `floor` may be the pair of zeroed_at_least()
 
 
-def noised(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:
+def assume_noise(s: Setting, mechanism: Mechanism, unit: str, adjacency: str) -> Noised:
     """One release of these assumptions, towards neighbours of that unit and adjacency ("unstated": its own)."""
     mechanism, scale, sensitivity = _scale(s, s.mechanism or mechanism)
     own = s.adjacency or (adjacency if adjacency != "unstated" else _choose_neighbours(s))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.cli.box import Access
-from fedaudit.audit.settings.origin import is_received
+from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -24,7 +24,7 @@ def derive_access(
     reads += [path for value in given.values() for path in _paths(value)]
     for name in own:
         path = given.get(name)
-        if isinstance(path, Path) and path.is_file() and is_received(path):
+        if isinstance(path, Path) and path.is_file() and is_run_folder(path):
             reads.append(path.absolute().parent)
         elif isinstance(path, Path) and path.is_file():
             reads += [path.absolute().parent, *_named_in(path)]

@@ -93,7 +93,7 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
     """A command whose errors are one sentence and a hint; exit code 2, and 130 when interrupted."""
 
     @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> None:
+    def run_guarded(*args: Any, **kwargs: Any) -> None:
         try:
             for value in (*args, *kwargs.values()):
                 _refuse_special(value)
@@ -111,7 +111,7 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
         except light.TorchNeeded:
             light.give_up()
 
-    return group.command(name=function.__name__.removesuffix("_"))(guarded)
+    return group.command(name=function.__name__.removesuffix("_"))(run_guarded)
 
 
 def reader(
@@ -144,7 +144,7 @@ def reader(
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def confined(*args: Any, **kwargs: Any) -> None:
+        def run_confined(*args: Any, **kwargs: Any) -> None:
             given = dict(signature.bind(*args, **kwargs).arguments)
             if CONFINED.get() and when(given):
                 at = {} if target is None else {writes[0]: target(given)}
@@ -158,7 +158,7 @@ def reader(
 
         name = function.__name__.removesuffix("_")
         READERS.add(name if group is app else f"{group.info.name} {name}")
-        return command(group, confined)
+        return command(group, run_confined)
 
     return decorate
 

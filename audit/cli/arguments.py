@@ -6,7 +6,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from fedaudit.audit.settings.origin import is_received
+from fedaudit.audit.settings.origin import is_run_folder
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML config, or quickstart")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
@@ -27,7 +27,7 @@ Trust = Annotated[bool, typer.Option("--trust-plugins", help="run code that the 
 def is_of_others(given: Mapping[str, Any]) -> bool:
     """Whether `run` was given a run folder, or a config that lies in one."""
     config: Path = given["config"]
-    return config.is_dir() or is_received(config)
+    return config.is_dir() or is_run_folder(config)
 
 
 def locate_run(given: Mapping[str, Any]) -> Path:

@@ -86,7 +86,7 @@ def import_(
     from fedaudit.audit.cli.audit import finish_audit
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
-    from fedaudit.audit.importing.inbox import Limits
+    from fedaudit.audit.importing.inbox import InboxLimits
     from fedaudit.audit.phases.import_inbox import SUBJECT, bring, read_settings, state_inbox
 
     if subject is not None and model:
@@ -96,7 +96,7 @@ def import_(
     settings = read_settings(config)
     stated, text = state_inbox(inbox, subject, settings, truth=truth, model=model, base=base, where=config)
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
-    limits, beside = Limits(bytes=int(most_gib * 2**30)), Path.cwd() if subject is None else subject.parent
+    limits, beside = InboxLimits(bytes=int(most_gib * 2**30)), Path.cwd() if subject is None else subject.parent
     with progress() as report_progress:
         found = bring(folder, stated, inbox, truth, ledger, beside, limits, trust, report_progress, text, base)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")

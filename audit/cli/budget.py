@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.audit.accounting.planner import Question, answers, bound_plan
+from fedaudit.audit.accounting.planner import NoiseQuestion, answers, bound_plan
 from fedaudit.audit.accounting.spending import Spent, drawing, figure, spent
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl.ledger import read
@@ -92,7 +92,7 @@ def _rows(found: Sequence[Spent], what: str) -> list[list[str]]:
     ]
 
 
-def plan(question: Question) -> Text:
+def plan(question: NoiseQuestion) -> Text:
     """The noise that keeps a budget."""
     found = answers(question)
     planned = [list(bound_plan(question, a).values()) for a in found]

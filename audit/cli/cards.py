@@ -16,7 +16,7 @@ WIDEST = 100  # longer lines are hard to read
 MARGIN = 26  # of names; a longer one stands on a line of its own
 
 
-def _imported(kind: str) -> list[Entry]:
+def _import_entries(kind: str) -> list[Entry]:
     from fedaudit.audit.settings import catalog
 
     return catalog.entries(kind)
@@ -25,8 +25,8 @@ def _imported(kind: str) -> list[Entry]:
 def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
     """The cards of a kind, or the one card of that name, and whether it is one; raises UserError for neither."""
     if what in kinds:
-        return entries(what, partial(_imported, what)), False
-    known = {kind: entries(kind, partial(_imported, kind)) for kind in kinds}
+        return entries(what, partial(_import_entries, what)), False
+    known = {kind: entries(kind, partial(_import_entries, kind)) for kind in kinds}
     found = [
         replace(e, more={"kind": kind.removesuffix("s"), **e.more})
         for kind in kinds
@@ -64,7 +64,7 @@ def card(entry: Entry, margin: int, width: int, *, bold: bool = False) -> Iterat
     """Lines of at most `width` characters: the name at the left, what is known of it beside it."""
     facts = [entry.title, entry.text, *(f"{k}: {v}" for k, v in entry.more.items() if v)]
     facts += [f"source: {entry.source}"] if entry.source else []
-    lines = [line for fact in facts if fact for line in _wrapped(fact, width - margin)]
+    lines = [line for fact in facts if fact for line in _wrap(fact, width - margin)]
     head = f"\033[1m{entry.name}\033[0m" if bold else entry.name
     if len(entry.name) + 2 > margin:
         yield head
@@ -73,5 +73,5 @@ def card(entry: Entry, margin: int, width: int, *, bold: bool = False) -> Iterat
     yield from (" " * margin + line for line in lines)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, 20), subsequent_indent="  ")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.phases.plan import of_case, read_phases
@@ -40,7 +40,7 @@ def compare(
             f"compare needs at least two run folders, got {len(folders)}",
             hint="fedaudit compare runs/first runs/second",
         )
-    runs = [_finished(folder) for folder in folders]
+    runs = [_open_finished_run(folder) for folder in folders]
     reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()))
     results = [judge_folder(run.path, reviewer).result for run in runs]
     rows = _settings([flat(_config(run)) for run in runs])
@@ -48,7 +48,7 @@ def compare(
     return ["", *_names(folders), "intervals"], [[*row, *[""] * (len(runs) + 2 - len(row))] for row in rows]
 
 
-def _finished(folder: Path) -> RunDir:
+def _open_finished_run(folder: Path) -> RunDir:
     run = RunDir.open(folder)
     record = read_phases(run)
     case = str(_config(run).get("case", "simulated"))
@@ -127,7 +127,7 @@ def _attacks(results: Sequence[AuditResult]) -> list[Row]:
         for column, finding in enumerate(here):
             for e in choose_telling(finding.evidence) if finding else ():
                 where = f" ({e.place})" if e.condition else ""
-                cells.setdefault(f"  {named(e.measure).words}{where}", {})[column] = e
+                cells.setdefault(f"  {find_measure(e.measure).words}{where}", {})[column] = e
         for words, estimates in cells.items():
             texts = {i: fmt.estimate(e.value, e.interval, e.unit) for i, e in estimates.items()}
             rows.append([words, *(texts.get(i, ABSENT) for i in range(len(found))), _meet(estimates, len(found))])

@@ -25,7 +25,7 @@ WEEK = 604_800  # seconds
 _DIE_WITH_PARENT = 1  # of prctl
 
 
-class Limits(NamedTuple):
+class ProcessLimits(NamedTuple):
     """What a confined command may use; a file that it writes may be as large as its memory."""
 
     memory: int = 8  # GiB of address space
@@ -33,16 +33,16 @@ class Limits(NamedTuple):
     files: int = 4096  # open at once
 
 
-def choose_limits(works: bool) -> Limits:
+def choose_limits(works: bool) -> ProcessLimits:
     """Those of a reader, or of a command that trains and attacks for hours; the environment may say otherwise."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
-    usual = Limits(memory=max(8, pages), seconds=WEEK) if works else Limits()
+    usual = ProcessLimits(memory=max(8, pages), seconds=WEEK) if works else ProcessLimits()
     return usual._replace(
         memory=_setting("FEDAUDIT_MEMORY", usual.memory), seconds=_setting("FEDAUDIT_SECONDS", usual.seconds)
     )
 
 
-def confine(access: box.Access, within: Limits) -> None:
+def confine(access: box.Access, within: ProcessLimits) -> None:
     """Go on in a child process that is in a box. This process waits, and leaves with the child's exit code."""
     scratch = Path(tempfile.mkdtemp(prefix="fedaudit-"))
     made = list(_make(access.writes))
@@ -75,7 +75,7 @@ def _make(folders: Sequence[Path]) -> Iterator[Path]:
                     yield path
 
 
-def _wait(child: int, within: Limits) -> int:
+def _wait(child: int, within: ProcessLimits) -> int:
     def too_long(number: int, frame: FrameType | None) -> None:
         os.kill(child, signal.SIGKILL)
 
@@ -100,7 +100,7 @@ def _wait(child: int, within: Limits) -> int:
     return 2
 
 
-def _restrict(within: Limits) -> None:
+def _restrict(within: ProcessLimits) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
     for what, most in (
         (resource.RLIMIT_AS, within.memory << 30),

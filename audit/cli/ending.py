@@ -87,7 +87,7 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
             yield from _part("Unverified claim", f"client {a.client}: {a.says}; to check it, see {a.check}")
         if len(one.claims) > MOST_CLAIMS:
             yield from _part("Unverified claims", f"{len(one.claims):,} in all, in audit.json")
-    for e in _graded(finding):
+    for e in _describe_measurements(finding):
         yield from _part("Measured", e)
     yield from _part("What it does not show", finding.does_not_show)
     yield from _part("What to do", finding.remedy)
@@ -118,14 +118,14 @@ def explain_question(q: Question, content: str = "") -> Iterator[str]:
         yield f"  question: {q.id}"
 
 
-def _graded(finding: Finding) -> Iterator[str]:
+def _describe_measurements(finding: Finding) -> Iterator[str]:
     """The telling measurements, with what guessing gives."""
-    from fedaudit.attacks.measure import named
+    from fedaudit.attacks.measure import find_measure
 
     for e in telling([e for e in finding.evidence if e.control == "none"])[:6]:
         blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""
         place = f" at {e.place}" if e.place else ""
-        yield f"{named(e.measure).words}{place}: {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+        yield f"{find_measure(e.measure).words}{place}: {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
 
 
 def _part(head: str, text: str) -> Iterator[str]:

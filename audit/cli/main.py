@@ -15,7 +15,7 @@ import typer
 from fedaudit.audit.cli.app import CONFINED, app, dp, phase, reader, say, tools
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
 from fedaudit.audit.settings.known import is_known, note
-from fedaudit.audit.settings.origin import is_received
+from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.children import start_safely
 
 
@@ -65,7 +65,7 @@ def run(
 
 @reader(
     own=["config"],
-    keeps=lambda given: not is_received(given["config"]),
+    keeps=lambda given: not is_run_folder(given["config"]),
     is_light=lambda given: is_known(given["config"]),
 )
 def plan(config: ConfigFile, data: Data = None) -> None:

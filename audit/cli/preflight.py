@@ -7,14 +7,14 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
-from fedaudit.audit.phases.choice import choose, duration, planned, refuse_impossible
+from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_impossible
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import warn_of_shortage
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.policy import load_policy
@@ -31,10 +31,10 @@ def preflight(config: Config) -> Iterator[str]:
             "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
         )
     case = SimulatedCase(config)
-    with located(config.file):
+    with locate_errors(config.file):
         resolve(config)
         refuse_impossible(config, case)
-    choice, traffic, title = choose(config, case), planned(config, case), case.card.title
+    choice, traffic, title = choose(config, case), plan_traffic(config, case), case.card.title
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     unfit = f"it says nothing of {case.data.modality} data"
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
@@ -42,12 +42,12 @@ def preflight(config: Config) -> Iterator[str]:
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
     if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
-    with located(config.file):
+    with locate_errors(config.file):
         yield from warn_of_shortage(config, case)
-    yield from _listed("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
+    yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
     seconds = {k: choice.seconds[k] for k, why in reasons.items() if not why}
     rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
-    yield from _listed("attacks that will run", rows)
+    yield from _list_rows("attacks that will run", rows)
     others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
     others |= {
         n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
@@ -55,12 +55,14 @@ def preflight(config: Config) -> Iterator[str]:
     left = {
         n: choice.left.get(n, "it is not among the attacks of this audit") for n, why in others.items() if not why
     }
-    yield from _listed("attacks that apply and are left out", left)
+    yield from _list_rows("attacks that apply and are left out", left)
     yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
     coming = [q for q in asked if q.findings and q.state is State.NOT_ASKED]
     bare = [q for q in asked if q not in coming]
-    yield from _listed("questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming})
-    yield from _listed(
+    yield from _list_rows(
+        "questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming}
+    )
+    yield from _list_rows(
         "questions that nothing will answer", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in bare}
     )
     yield ""
@@ -102,7 +104,7 @@ def refuse_endless(config: Config, hours: float) -> None:
     """
     if config.case == "recorded" or (config.device != "cpu" and torch.cuda.is_available()):
         return
-    with located(config.file), torch.random.fork_rng(devices=[]):
+    with locate_errors(config.file), torch.random.fork_rng(devices=[]):
         resolve(config)
         seconds = training_seconds(SimulatedCase(config)) * (1 + count_further_runs(config)) / cores()
     if seconds > hours * 3600:
@@ -133,10 +135,10 @@ def _group_reasons(title: str, reasons: dict[str, str]) -> Iterator[str]:
     for name, why in reasons.items():
         if why:
             names.setdefault(why, []).append(name)
-    yield from _listed(title, {", ".join(some): why for why, some in names.items()})
+    yield from _list_rows(title, {", ".join(some): why for why, some in names.items()})
 
 
-def _listed(title: str, rows: dict[str, str]) -> Iterator[str]:
+def _list_rows(title: str, rows: dict[str, str]) -> Iterator[str]:
     yield ""
     yield f"{title}:" if rows else f"{title}: none"
     yield from (f"  {name}: {why}" for name, why in rows.items())

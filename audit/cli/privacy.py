@@ -51,10 +51,10 @@ def calibrate(
     figure: Curve = None,
 ) -> None:
     """Compute the least noise that keeps an epsilon, per observer."""
-    from fedaudit.audit.accounting.planner import Question
+    from fedaudit.audit.accounting.planner import NoiseQuestion
     from fedaudit.audit.cli.budget import plan
 
-    question = Question(
+    question = NoiseQuestion(
         epsilon=epsilon,
         delta=delta,
         rounds=rounds,

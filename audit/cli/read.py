@@ -67,10 +67,10 @@ def show(
 
         say(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
     elif schema is Schema.CLAIMS:
-        from fedaudit.audit.claims.claim import Claims
+        from fedaudit.audit.claims.claim import ClaimFile
         from fedaudit.audit.settings.schema import claims_schema
 
-        say(json.dumps(claims_schema(Claims), indent=2, allow_nan=False))
+        say(json.dumps(claims_schema(ClaimFile), indent=2, allow_nan=False))
     elif schema is Schema.CONFIG:
         from fedaudit.audit.settings.schema import config_schema
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CLOCKS_DIFFER = timedelta(minutes=5)  # between a signer and a time-stamping authority
 
 
-class Bar(StrEnum):
+class FailingSeverity(StrEnum):
     """Severities that can forbid a deployment."""
 
     CRITICAL = "critical"
@@ -42,7 +42,7 @@ class Format(StrEnum):
 
 Policy = Annotated[str, typer.Option(help="your policy: a name, or the path of a .yaml file")]
 FailOn = Annotated[
-    Optional[Bar],  # noqa: UP045
+    Optional[FailingSeverity],  # noqa: UP045
     typer.Option(help="lowest severity that forbids a deployment; default: as the policy says"),
 ]
 Require = Annotated[Optional[Path], typer.Option(help="a file of the attacks that must have run")]  # noqa: UP045
@@ -159,7 +159,7 @@ def verify(
 _NOT_REPLAYED = "what the attacks measured was taken from evidence/; `fedaudit verify --replay` runs them again"
 
 
-def severity(bar: Bar | None) -> "Severity | None":
+def severity(bar: FailingSeverity | None) -> "Severity | None":
     """The severity that an option names."""
     from fedaudit.reports.result import Severity
 

@@ -52,7 +52,7 @@ def seal(
         model=model,
     )
     folder = judged.folder
-    with folder.locked():
+    with folder.lock():
         record = seal_run(folder, judged.result, signer, partial(write_reports, folder, judged.config))
     assert judged.result.decision is not None
     say(judged.result.decision.line)

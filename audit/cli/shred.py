@@ -28,7 +28,7 @@ def shred(
     if not yes:
         say(f"nothing was removed; to remove them for good: fedaudit tools shred {run} --yes")
         return
-    with folder.locked():
+    with folder.lock():
         for path in files:
             durable.overwrite(path)
     say("removed; audit.json and the reports are left, and nothing can be derived or checked any more")

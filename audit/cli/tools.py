@@ -11,7 +11,7 @@ from fedaudit.audit.cli.app import command, reader, say, tools
 from fedaudit.fl.runtime.errors import UserError
 
 
-class Kind(StrEnum):
+class PluginKind(StrEnum):
     """What `tools list` can list."""
 
     METHODS = "methods"
@@ -41,12 +41,12 @@ class Hook(StrEnum):
 
 @partial(command, tools)
 def list_(
-    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(Kind)}), or the name of one plugin")],
+    what: Annotated[str, typer.Argument(help=f"a kind ({', '.join(PluginKind)}), or the name of one plugin")],
 ) -> None:
     """Print the plugins of a kind, or one of them."""
     from fedaudit.audit.cli.cards import cards_of, show
 
-    show(*cards_of(what, list(Kind)))
+    show(*cards_of(what, list(PluginKind)))
 
 
 @reader(tools, when=lambda given: given.get("inbox") is not None)

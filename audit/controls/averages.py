@@ -12,7 +12,7 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay, owned
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, list_owned_examples, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -27,7 +27,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or where a function of another name makes what they sent.
     """
-    made, lab, parts = Replays(), Lab.of(case), owned(case)
+    made, lab, parts = Replays(), Lab.from_case(case), list_owned_examples(case)
     uploads = [
         a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in parts
     ]
@@ -62,4 +62,4 @@ def _send(alone: Lab, like: Artifact, received: Message) -> Message | None:
     assert client is not None, f"{like.id}: no client sent it"
     alone.site.begin(like.round, {})
     reply = alone.site.work((WORK[like.kind], (client, {}, received)))
-    return alone.sent(client, like.round, reply.message, received)
+    return alone.send(client, like.round, reply.message, received)

@@ -19,7 +19,15 @@ import torch
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_bench, name_replay, owned, received
+from fedaudit.audit.controls.lab import (
+    EACH,
+    Lab,
+    Replays,
+    find_bench,
+    find_received_message,
+    list_owned_examples,
+    name_replay,
+)
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -37,7 +45,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
     """
-    made, lab, recorded, parts = Replays(), find_bench(case), index(recorded), owned(case)
+    made, lab, recorded, parts = Replays(), find_bench(case), index(recorded), list_owned_examples(case)
     images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
     latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in parts}
     if lab is None or not latest:
@@ -51,7 +59,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             clients, wanted = senders, max(settings.groups, EACH * len(senders))
         visits = _visits(case, clients, n, wanted, rng)
         for init in ("own", "real") if n == min(settings.sizes) else ("own",):
-            if (bench := _started(lab, init)) is None:
+            if (bench := _start_lab(lab, init)) is None:
                 continue
             for origin, player in bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]:
                 for i, (client, groups) in enumerate(visits):
@@ -66,11 +74,11 @@ def sent_images(
     lab: Lab, like: Artifact, groups: dict[int, Index], recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
     """What arrives of `like`'s sender where it owns these groups only, label -> rows; None where nothing does."""
-    client, before = like.sender.index, received(recorded, like)
+    client, before = like.sender.index, find_received_message(recorded, like)
     assert client is not None
     owned = np.concatenate(list(groups.values()))
     alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
-    return alone.sent(client, like.round, alone.trained(client, like.round, before).message, before)
+    return alone.send(client, like.round, alone.train(client, like.round, before).message, before)
 
 
 def _visits(
@@ -80,7 +88,7 @@ def _visits(
     labels = case.data.train.y
     cells = {
         k: {int(c): rows for c in np.unique(labels[own]) if len(rows := own[labels[own] == c]) >= n}
-        for k, own in ((k, owned(case)[k]) for k in clients)
+        for k, own in ((k, list_owned_examples(case)[k]) for k in clients)
     }
     cells = {k: own for k, own in cells.items() if own}
     possible = [rows for own in cells.values() for rows in own.values()]
@@ -98,7 +106,7 @@ def _visits(
     return found
 
 
-def _started(lab: Lab, init: str) -> Lab | None:
+def _start_lab(lab: Lab, init: str) -> Lab | None:
     """A lab whose clients start their images as the run does ("own") or so; None where there is no choice."""
     if init == "own":
         return lab

@@ -51,7 +51,7 @@ def name_replay(id: str, origin: str) -> str:
     return id if origin == REPLAYED else f"{id}/unprotected"
 
 
-def owned(case: KnownFederation) -> Mapping[int, Index]:
+def list_owned_examples(case: KnownFederation) -> Mapping[int, Index]:
     """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""
     return case.examples.parts or {
         k: case.examples.planted for k in range(case.clients) if len(case.examples.planted)
@@ -141,7 +141,7 @@ class Lab:
     others: Callable[[int, int], Sequence[tuple[int, Message]]] = lambda round, client: ()
 
     @classmethod
-    def of(cls, case: Case) -> "Lab | None":
+    def from_case(cls, case: Case) -> "Lab | None":
         """The case's clients; None where their code, network or first weights are not known."""
         method, make, initial = case.method, case.make_net, case.initial()
         if not isinstance(method, RoundMethod) or make is None or initial is None:
@@ -165,13 +165,13 @@ class Lab:
         """Whether a protection acts on what these clients send."""
         return bool(self.protections) or self.private is not None
 
-    def unprotected(self) -> "Lab":
+    def drop_protections(self) -> "Lab":
         """The same clients without the run's protections: shows whether an attack works, not what is left."""
         return dataclasses.replace(self, protections=(), private=None)
 
     def with_and_without(self) -> "list[tuple[str, Lab]]":
         """Origins of what is planted, and who sends it: with the protections and, if there are any, without."""
-        return [(REPLAYED, self), *([(UNPROTECTED, self.unprotected())] if self.is_protected else [])]
+        return [(REPLAYED, self), *([(UNPROTECTED, self.drop_protections())] if self.is_protected else [])]
 
     def holding(self, **changes: Any) -> "Lab":
         """The same with other data, parts or streams; two replays of one client meet different noise only with
@@ -203,19 +203,19 @@ class Lab:
         site.install(self.initial)
         return site
 
-    def trained(self, client: int, round: int, received: Message) -> Reply:
+    def train(self, client: int, round: int, received: Message) -> Reply:
         """A visit: what the client's function returns for what it received that round."""
         self.site.begin(round, received)
         return self.site.train((client, {}, {}))
 
-    def sent(
+    def send(
         self, client: int, round: int, message: Message, received: Message, channel: Channel = Channel.UPLINK
     ) -> Message | None:
         """What arrives of a client's message; None where it is rejected. Only kinds of that channel leave."""
         method = self.method
         declared: tuple[Kind, ...] = getattr(method.card, channel.value)
         message = {k: v for k, v in message.items() if k in declared}
-        settled = method.settled(message) if isinstance(method, Relaying) else ()
+        settled = method.list_protected_kinds(message) if isinstance(method, Relaying) else ()
         wire = Wire(method.card, self.holdings.streams, anew(self.protections))
         if channel == Channel.RELAY:
             return wire.relay(round, message, client, client, settled=settled)
@@ -226,12 +226,12 @@ class Lab:
             else arrived
         )
 
-    def replayed(self, like: Artifact, received: Message) -> Message | None:
+    def replay(self, like: Artifact, received: Message) -> Message | None:
         """A visit of `like`'s sender in its round, and what arrives of it on the same channel."""
         client = like.sender.index
         assert client is not None, f"{like.id}: no client sent it"
-        reply = self.trained(client, like.round, received)
-        return self.sent(client, like.round, reply.message, received, like.channel)
+        reply = self.train(client, like.round, received)
+        return self.send(client, like.round, reply.message, received, like.channel)
 
     def _read_in_sum(self, round: int, client: int, message: Message) -> Message:
         """What the server reads of a message under secure aggregation: the mean of the run's own sum.
@@ -253,7 +253,7 @@ class Lab:
 
 def find_bench(case: Case) -> Lab | None:
     """A lab whose messages arrive as the run's did: where only sums are read, in one with the others'."""
-    lab = Lab.of(case)
+    lab = Lab.from_case(case)
     return None if lab is None else dataclasses.replace(lab, others=RecordedUploads(case))
 
 
@@ -291,7 +291,7 @@ def read_uploads(folder: Path, round: int) -> list[tuple[int, Message]]:
     return [(client, message) for (_, client), message in messages.items()]
 
 
-def received(recorded: Sequence[Artifact], upload: Artifact) -> Message:
+def find_received_message(recorded: Sequence[Artifact], upload: Artifact) -> Message:
     """What the sender of an upload had received in that round, as far as it was recorded."""
     return {
         a.kind: {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}

@@ -33,10 +33,10 @@ from fedaudit.audit.controls.lab import (
     EACH,
     Replays,
     find_bench,
+    find_received_message,
     has_received_model,
+    list_owned_examples,
     name_replay,
-    owned,
-    received,
 )
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
@@ -53,7 +53,7 @@ ALL = 200  # people planted through all clients' code, about
 
 
 @dataclass(frozen=True)
-class Plant:
+class MemorisedRows:
     """Rows of data.train that a client learns, and how."""
 
     name: str  # empty for memorised images under wrong labels
@@ -73,7 +73,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     made, lab, recorded = Replays(), find_bench(case), index(recorded)
     if lab is None:
         return made
-    rng, parts = case.streams.numpy("replay_models"), owned(case)
+    rng, parts = case.streams.numpy("replay_models"), list_owned_examples(case)
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
         ((Kind.RELAY_MODEL,), "replay/relay"),
@@ -88,7 +88,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], parts[client]
-            plants = _plant_memorised(own, people, rng)
+            plants = _plant_wrong_labels(own, people, rng)
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
@@ -97,31 +97,31 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                     own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
                 )
             for i, p in enumerate(plants):
-                data = case.data if p.name else _mislabelled(case.data, p.chosen)
+                data = case.data if p.name else _change_labels(case.data, p.chosen)
                 note: dict[str, float | str] = {"n": len(p.chosen)}
                 note |= {"plant": p.name} if p.name else {}
                 note |= {"curve": 1} if p.curve else {}
                 for origin, bench in [(REPLAYED, lab)] if p.name else lab.with_and_without():
                     streams = Streams(case.streams.key("replay_models", client, i))
                     alone = bench.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
-                    sent = alone.replayed(model, _begun(recorded, model))
+                    sent = alone.replay(model, _find_start(recorded, model))
                     id = name_replay(f"{prefix}/{client}" + (f".{i}" if i else ""), origin)
                     made.add(id, model, sent, p.chosen, note, origin)
     return made
 
 
-def _plant_memorised(own: Index, people: int, rng: np.random.Generator) -> list[Plant]:
+def _plant_wrong_labels(own: Index, people: int, rng: np.random.Generator) -> list[MemorisedRows]:
     """So many people under wrong labels, a few to a model."""
     chosen = _choose(own, people, rng)
     groups = np.array_split(rng.permutation(chosen), -(-len(chosen) // TOGETHER))
-    return [Plant("", np.sort(g), EPOCHS, len(g)) for g in groups]
+    return [MemorisedRows("", np.sort(g), EPOCHS, len(g)) for g in groups]
 
 
-def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[Plant]:
+def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[MemorisedRows]:
     few, half = _choose(own, FEW, rng), _choose(own, len(own) // 2, rng)
     return [
-        Plant("a few images, seen once", few, 1, len(few)),
-        Plant("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
+        MemorisedRows("a few images, seen once", few, 1, len(few)),
+        MemorisedRows("trained as the run trains", half, config.local_epochs, min(config.batch_size, len(half))),
     ]
 
 
@@ -129,10 +129,10 @@ def _choose(own: Index, number: int, rng: np.random.Generator) -> Index:
     return np.sort(rng.choice(own, max(1, min(number, len(own))), replace=False))
 
 
-def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Generator) -> list[Plant]:
+def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Generator) -> list[MemorisedRows]:
     """Plants of every size wanted, as far as there are examples, each trained on as the run trains."""
     return [
-        Plant(
+        MemorisedRows(
             "trained as the run trains",
             np.sort(rng.choice(own, n, replace=False)),
             config.local_epochs,
@@ -144,27 +144,27 @@ def _curve(own: Index, config: LocalConfig, wanted: set[int], rng: np.random.Gen
     ]
 
 
-def _begun(recorded: Sequence[Artifact], model: Artifact) -> Message:
+def _find_start(recorded: Sequence[Artifact], model: Artifact) -> Message:
     """What its sender had received that round; in a relay, the model it was handed is where it began."""
-    found = received(recorded, model)
-    for a in _find_handed(recorded, model):
+    found = find_received_message(recorded, model)
+    for a in _find_relayed_models(recorded, model):
         found[Kind.GLOBAL_MODEL] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
     return found
 
 
 def _can_begin(recorded: Sequence[Artifact], model: Artifact) -> bool:
     """Whether the model that its sender began with was recorded."""
-    return bool(_find_handed(recorded, model)) or has_received_model(recorded, model)
+    return bool(_find_relayed_models(recorded, model)) or has_received_model(recorded, model)
 
 
-def _find_handed(recorded: Sequence[Artifact], model: Artifact) -> list[Artifact]:
+def _find_relayed_models(recorded: Sequence[Artifact], model: Artifact) -> list[Artifact]:
     """In a relay, the models that its sender was handed that round."""
     if model.kind != Kind.RELAY_MODEL:
         return []
     return index(recorded).select(round=model.round, kind=model.kind, seen_by=(str(model.sender),))
 
 
-def _mislabelled(data: Data, chosen: Index) -> Data:
+def _change_labels(data: Data, chosen: Index) -> Data:
     """The data with labels for the chosen examples that only memory can tell."""
     labels, marks = data.train.y.copy(), fingerprints(data.train.x[chosen])
     labels[chosen] = [taught(m, int(c), len(data.classes)) for m, c in zip(marks, labels[chosen], strict=True)]

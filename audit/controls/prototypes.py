@@ -26,10 +26,10 @@ from fedaudit.audit.controls.lab import (
     Lab,
     Replays,
     find_bench,
+    find_received_message,
     has_received_model,
+    list_owned_examples,
     name_replay,
-    owned,
-    received,
 )
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -40,7 +40,7 @@ from fedaudit.fl.wire.protection import Message
 
 
 @dataclass(frozen=True)
-class Cell:
+class ClassShare:
     """The examples of one class that one client holds."""
 
     sent: Artifact  # the client's latest prototypes
@@ -80,11 +80,11 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     for k in (
         sorted(latest.keys() & case.examples.parts.keys()) if not is_summed else ()
     ):  # no message is one client's
-        whole(case, lab, latest[k], recorded, made)
+        add_whole_classes(case, lab, latest[k], recorded, made)
     return made
 
 
-def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[Cell]:
+def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[ClassShare]:
     """The cells of all clients: the first of each, then the second of each that has two, and so on."""
     every = [cells(case, latest[k]) for k in sorted(latest)]
     return [own[i] for i in range(max(map(len, every))) for own in every if i < len(own)]
@@ -92,18 +92,18 @@ def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[Cell]:
 
 def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
     """The latest prototypes of each client that holds something and whose model of that round is known."""
-    recorded, clients = index(recorded), owned(case)
+    recorded, clients = index(recorded), list_owned_examples(case)
     found = recorded.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded")
     found = [a for a in found if a.sender.index in clients and can_begin(recorded, a)]
     return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
 
 
-def begun(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
+def find_start(recorded: Sequence[Artifact], sent: Artifact) -> Message | None:
     """What the sender had received, with the model that it uploaded in the place of the global one.
 
     A client that uploads none plays from what it received. None where neither is known.
     """
-    before = received(recorded, sent)
+    before = find_received_message(recorded, sent)
     for a in find_updates(recorded, sent):
         own = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
         start = before.get(Kind.GLOBAL_MODEL, {})
@@ -127,44 +127,44 @@ def find_updates(recorded: Sequence[Artifact], sent: Artifact) -> list[Artifact]
     return [a for a in theirs if a.kind in UPDATES]
 
 
-def cells(case: Case, sent: Artifact) -> list[Cell]:
+def cells(case: Case, sent: Artifact) -> list[ClassShare]:
     """The classes of a sender, in order."""
     assert sent.sender.index is not None, f"{sent.id}: no client sent it"
-    own, labels = owned(case)[sent.sender.index], case.data.train.y
+    own, labels = list_owned_examples(case)[sent.sender.index], case.data.train.y
     classes, first = np.unique(labels[own], return_index=True)
-    return [Cell(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
+    return [ClassShare(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
 
 def sent_prototype(
-    lab: Lab, cell: Cell, group: Index, recorded: Sequence[Artifact], streams: Streams
+    lab: Lab, cell: ClassShare, group: Index, recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
     """What arrives as the prototype of the cell's class, where the client has only this group of it.
 
     None where a protection or the method itself withholds it. `recorded` holds what the client had received;
     `streams` are the replay's own, so that two replays of one client meet different noise.
     """
-    sent = _sent(lab, cell.sent, np.concatenate([group, cell.others]), recorded, streams)
+    sent = _send(lab, cell.sent, np.concatenate([group, cell.others]), recorded, streams)
     return _of_class(sent, cell.label)
 
 
-def whole(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
+def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
     client = like.sender.index
     assert client is not None
-    sent = _sent(lab, like, owned(case)[client], recorded, case.streams)
+    sent = _send(lab, like, list_owned_examples(case)[client], recorded, case.streams)
     for cell in cells(case, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
         made.add(id, like, _of_class(sent, cell.label), cell.members, note)
 
 
-def _sent(
+def _send(
     lab: Lab, like: Artifact, owned: Index, recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
-    client, start = like.sender.index, begun(recorded, like)
+    client, start = like.sender.index, find_start(recorded, like)
     assert client is not None and start is not None
     alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
-    reply = alone.trained(client, like.round, start)
-    return alone.sent(client, like.round, reply.message, received(recorded, like))
+    reply = alone.train(client, like.round, start)
+    return alone.send(client, like.round, reply.message, find_received_message(recorded, like))
 
 
 def _of_class(sent: Message | None, label: int) -> Message | None:

@@ -20,10 +20,10 @@ from fedaudit.audit.controls.lab import (
     Lab,
     Replays,
     find_bench,
+    find_received_message,
     has_received_model,
+    list_owned_examples,
     name_replay,
-    owned,
-    received,
 )
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -48,7 +48,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     if lab is None:
         return made
     rng = case.streams.numpy("replay_updates")
-    parts = owned(case)
+    parts = list_owned_examples(case)
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
     clients = every[: settings.clients]
@@ -64,7 +64,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 streams = Streams(case.streams.key("replay_updates", batch, steps, i))
                 note = {"batch": batch, "steps": steps}
                 made.add(
-                    id, latest[client], _sent(lab, latest[client], chosen, steps, recorded, streams), chosen, note
+                    id, latest[client], _send(lab, latest[client], chosen, steps, recorded, streams), chosen, note
                 )
     if settings.update_groups and every:
         _plant_people(case, lab, {k: latest[k] for k in every}, recorded, made)
@@ -79,7 +79,7 @@ def _plant_people(
     What of these was made before counts; a client has EACH of its own people, as far as it has so many and memory
     holds them.
     """
-    rng, parts = case.streams.numpy("replay_people"), owned(case)
+    rng, parts = case.streams.numpy("replay_people"), list_owned_examples(case)
     size = max(a.size_bytes for a in latest.values()) * len(latest) * (2 if lab.is_protected else 1)
     each = min(EACH, max(1, MOST_BYTES // max(1, size)))
     people = {client: rng.permutation(parts[client])[:each] for client in latest}
@@ -90,12 +90,12 @@ def _plant_people(
             chosen, note = people[client][i : i + 1], {"batch": 1, "steps": 1}
             for origin, bench in lab.with_and_without():
                 streams = Streams(case.streams.key("replay_people", client, i))
-                sent = _sent(bench, upload, chosen, 1, recorded, streams)
+                sent = _send(bench, upload, chosen, 1, recorded, streams)
                 id = name_replay(f"replay/person/{client}.{i}", origin)
                 made.add(id, upload, sent, chosen, note, origin)
 
 
-def _sent(
+def _send(
     lab: Lab, upload: Artifact, chosen: Index, steps: int, recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
     """What arrives of the sender of `upload` where it owns the chosen rows: one batch of them, s times.
@@ -105,4 +105,4 @@ def _sent(
     client = upload.sender.index
     assert client is not None
     alone = lab.alone(client, chosen, streams, epochs=steps, batch=len(chosen))
-    return alone.replayed(upload, received(recorded, upload))
+    return alone.replay(upload, find_received_message(recorded, upload))

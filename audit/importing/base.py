@@ -20,7 +20,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 MOST_BYTES = 64 * 2**30
 
@@ -48,7 +48,7 @@ def read_base(path: Path, network: Shapes) -> bytes:
     return data
 
 
-def check_base(case: RecordedCase, latest: list[Artifact]) -> list[Check]:
+def check_base(case: RecordedCase, latest: list[Artifact]) -> list[CheckedStatement]:
     """What of the network was sent, and whether more than the stated part was trained; nothing without a base."""
     subject = case.subject
     if not subject.base:
@@ -65,9 +65,13 @@ def check_base(case: RecordedCase, latest: list[Artifact]) -> list[Check]:
     stray = sorted(n for n in moved if not any(fnmatchcase(n, p) for p in subject.trained))
     if subject.trained and stray:
         text += f" Stated as trained is {', '.join(subject.trained)}; {stray[0]!r:.80} was trained as well."
-        return [Check(id="base", title="Base and trained part", status="contradicted", text=text)]
+        return [CheckedStatement(id="base", title="Base and trained part", status="contradicted", text=text)]
     is_stated = bool(subject.trained)
-    return [Check(id="base", title="Base and trained part", status="holds" if is_stated else "open", text=text)]
+    return [
+        CheckedStatement(
+            id="base", title="Base and trained part", status="holds" if is_stated else "open", text=text
+        )
+    ]
 
 
 def _is_moved(

@@ -7,7 +7,7 @@ parameters.
 from collections.abc import Mapping
 
 from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 # nvflare.app_common.filters and nvflare.app_opt.he of 2.9, with their default settings
 KNOWN = {
@@ -20,12 +20,12 @@ KNOWN = {
 }
 
 
-def filters(named: Mapping[str, int], case: RecordedCase) -> list[Check]:
+def filters(named: Mapping[str, int], case: RecordedCase) -> list[CheckedStatement]:
     """One check for each filter that messages name; a claim of a protection that no message names is left to
     tests of the noise."""
     found = []
     for name, times in sorted(named.items()):
         what = KNOWN.get(name, "is not known to this audit: what it gives depends on its code and settings")
         text = f"{times:,} messages say that {name} was applied. By default it {what}."
-        found.append(Check(id=f"filter-{name}", title=f"Filter {name}", status="open", text=text))
+        found.append(CheckedStatement(id=f"filter-{name}", title=f"Filter {name}", status="open", text=text))
     return found

@@ -28,7 +28,7 @@ def first_subject(inbox: Path, truth: Path | None = None, model: str = "", base:
 
     Raises UserError where an import would refuse the inbox.
     """
-    return "\n".join(_write_lines(Survey.of(inbox), truth, model, base)) + "\n"
+    return "\n".join(_write_lines(Survey.from_inbox(inbox), truth, model, base)) + "\n"
 
 
 def list_unseen(model: str = "", *, has_truth: bool = False) -> list[str]:

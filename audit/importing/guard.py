@@ -115,7 +115,7 @@ def write_line(
         "action": action,
         "alarms": [{"check": a.check, "text": a.text} for a in alarms],
     }
-    line = envelope.signed(PAYLOAD, json.dumps(body).encode(), key).model_dump()
+    line = envelope.sign(PAYLOAD, json.dumps(body).encode(), key).model_dump()
     file = durable.Log(log)
     file.add(line)
     durable.sync([file])

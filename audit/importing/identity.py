@@ -24,7 +24,7 @@ from fedaudit.audit.importing.protections import acts_on
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 TITLE = "Who is who"
 LEVEL = 0.01
@@ -32,15 +32,15 @@ MOST_CLIENTS = 60  # of a matrix
 MOST_EXAMPLES = 500  # of a client, for its losses
 
 
-def who(case: RecordedCase, latest: list[Artifact]) -> Check:
+def check_identities(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds."""
     if not case.examples.parts:
-        return Check(
+        return CheckedStatement(
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
     if not any(a.kind in UPDATES or a.kind == Kind.NUM_EXAMPLES for a in latest):
         text = "No client's message was recorded: what is measured is measured on what all are said to hold."
-        return Check(id="who", title=TITLE, status="declared", text=text)
+        return CheckedStatement(id="who", title=TITLE, status="declared", text=text)
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
     if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
         counts = {}
@@ -55,7 +55,7 @@ def who(case: RecordedCase, latest: list[Artifact]) -> Check:
     )
     if told and len(wrong) == 0 and alone == sent:
         text = f"{by_counts}, and no other client has that number."
-        return _with_matrix(case, latest, Check(id="who", title=TITLE, status="holds", text=text))
+        return _with_matrix(case, latest, CheckedStatement(id="who", title=TITLE, status="holds", text=text))
     found = _with_matrix(case, latest, _by_loss(case, latest))
     if wrong:
         k = wrong[0]
@@ -107,18 +107,18 @@ def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArr
     return clients, table
 
 
-def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
+def _by_loss(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     clients, table = losses(case, latest)
     if not clients:
         why = "the network is not stated" if case.make_net is None else "fewer than two clients can be compared"
-        return Check(id="who", title=TITLE, status="open", text=f"Could not be checked: {why}.")
+        return CheckedStatement(id="who", title=TITLE, status="open", text=f"Could not be checked: {why}.")
     k = len(clients)
     own = int((table.argmin(axis=0) == np.arange(k)).sum())
     chance = matches(own, k)
     text = f"Of {k} clients' data, {own} are fitted best by that client's own upload; matched at random "
     text += f"that many or more would be with probability {chance:.2g}."
     if chance <= LEVEL:
-        return Check(id="who", title=TITLE, status="holds", text=text)
+        return CheckedStatement(id="who", title=TITLE, status="holds", text=text)
     centred = table - np.median(table, axis=0)
     _, best = scipy.optimize.linear_sum_assignment(centred.T)  # upload of each data
     other = int((table.argmin(axis=0) == best).sum())
@@ -126,11 +126,13 @@ def _by_loss(case: RecordedCase, latest: list[Artifact]) -> Check:
     if moved and (luck := distinct(other, k)) <= LEVEL:
         text += f" Another map fits: data of client {', '.join(moved[:8])}, which would be so by chance with "
         text += f"probability {luck:.2g}. The stated map is not theirs."
-        return Check(id="who", title=TITLE, status="contradicted", text=text)
-    return Check(id="who", title=TITLE, status="open", text=f"{text} Who is who does not follow from that.")
+        return CheckedStatement(id="who", title=TITLE, status="contradicted", text=text)
+    return CheckedStatement(
+        id="who", title=TITLE, status="open", text=f"{text} Who is who does not follow from that."
+    )
 
 
-def _with_matrix(case: RecordedCase, latest: list[Artifact], check: Check) -> Check:
+def _with_matrix(case: RecordedCase, latest: list[Artifact], check: CheckedStatement) -> CheckedStatement:
     clients, table = losses(case, latest)
     return check.model_copy(update={"matrix": table.round(4).tolist(), "names": [f"client/{k}" for k in clients]})
 

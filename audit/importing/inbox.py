@@ -47,7 +47,7 @@ RECIPE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class InboxLimits:
     """What an inbox may hold at most."""
 
     messages: int = 2_000_000
@@ -73,7 +73,7 @@ class Taken:
 def take_in(
     inbox: Path,
     out: Path,
-    limits: Limits | None = None,
+    limits: InboxLimits | None = None,
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
 ) -> Taken:
@@ -88,14 +88,14 @@ def take_in(
 
     Raises UserError for the first thing that is not what a recorder leaves.
     """
-    limits, taken, layout = limits or Limits(), Taken(), Layout(network or {})
-    checked = _parsed(inbox, limits)
+    limits, taken, layout = limits or InboxLimits(), Taken(), Layout(network or {})
+    checked = _parse_lines(inbox, limits)
     models = (x for x in checked if "message" in x and MODEL_KINDS & {*x["kinds"]})
     layout.learn_types(header(_locate(inbox, x["message"])) for x in islice(models, MOST_LOOKED_AT))
     for _ in checked:  # every line, before anything is written
         pass
     log, traffic, told = None, _Counted(), False
-    for line in _parsed(inbox, limits):
+    for line in _parse_lines(inbox, limits):
         if log is None:
             durable.remove(out / MANIFEST)
             log = durable.Log(out / MANIFEST)
@@ -114,7 +114,7 @@ def take_in(
                 line = line | {"sha256": sha256(data).hexdigest()}
             line = {"bytes": sum(a.nbytes for a in arrays.values())} | line
             if sees and line["channel"] in sees:
-                _admitted(line, sees[line["channel"]], taken.recorder)
+                _check_readers(line, sees[line["channel"]], taken.recorder)
                 line = line | {"seen_by": list(sees[line["channel"]])}
             log.attach(out / f"{line['message']}.safetensors", data)
             traffic.add(line, arrays)
@@ -148,7 +148,7 @@ def _name_clients(line: Mapping[str, Any], taken: Taken) -> None:
             taken.nodes.setdefault(party, party.replace("/", "-"))
 
 
-def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
+def _check_readers(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
     """Raises UserError where a statement takes away a reader that the recorder itself saw reading."""
     read, told = ({p.partition("/")[0] for p in some} for some in (line["seen_by"], stated))
     if recorder not in AT_CLIENTS and (hidden := sorted(read - told)):
@@ -160,10 +160,10 @@ def _admitted(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> 
         )
 
 
-def inspect(inbox: Path, limits: Limits | None = None) -> list[dict[str, Any]]:
+def inspect(inbox: Path, limits: InboxLimits | None = None) -> list[dict[str, Any]]:
     """The lines of an inbox, and its first messages, checked as an import does."""
-    limits = limits or Limits()
-    found = list(_parsed(inbox, limits))
+    limits = limits or InboxLimits()
+    found = list(_parse_lines(inbox, limits))
     layout = Layout()
     for line in islice((x for x in found if "message" in x), MOST_LOOKED_AT):
         data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, 0)
@@ -178,7 +178,7 @@ def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     return _header(head, path.stat().st_size, path)
 
 
-def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
+def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
     if inbox.is_dir():
         survey(inbox)
     if not (inbox / MANIFEST).is_file() or (inbox / MANIFEST).is_symlink():
@@ -197,7 +197,7 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
                 f"{inbox / MANIFEST} has more than {limits.messages:,} lines", hint="import fewer rounds"
             )
         try:
-            _checked(line, limits)
+            _check_line(line, limits)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UserError(f"{where} is not valid: {error}", hint="docs/artifact-format.md") from error
         if "message" in line:
@@ -222,7 +222,7 @@ def _parsed(inbox: Path, limits: Limits) -> Iterator[dict[str, Any]]:
             )
 
 
-def _checked(line: Mapping[str, Any], limits: Limits) -> None:
+def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     """Raises ValueError and the like for what no recorder writes."""
     if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and NODE.fullmatch(str(line["node"]))):
         raise ValueError("a party is client/NUMBER, with a node of plain characters")
@@ -274,7 +274,7 @@ def _locate(inbox: Path, name: str) -> Path:
     return path
 
 
-def _file(inbox: Path, name: str, digest: str, limits: Limits, before: int) -> bytes:
+def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int) -> bytes:
     """The bytes of a message, of an inbox of which `before` were read."""
     path = _locate(inbox, name)
     size = path.stat().st_size
@@ -293,7 +293,7 @@ def _file(inbox: Path, name: str, digest: str, limits: Limits, before: int) -> b
     return data
 
 
-def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: Limits) -> dict[str, Any]:
+def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: InboxLimits) -> dict[str, Any]:
     path = inbox / f"{line['message']}.safetensors"
     found = _header(data, len(data), path)
     if len(found) > limits.arrays:

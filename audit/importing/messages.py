@@ -21,7 +21,7 @@ from fedaudit.fl.kinds import MODEL, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Protection, published_noise
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 ALIKE = 1e-4  # relative to what a round changes: a mean in another order of sums
 MOST_CLIENTS = 2_000  # of a round that is recomputed
@@ -88,7 +88,7 @@ def _runs(case: RecordedCase) -> None:
         )
 
 
-def meaning(latest: list[Artifact]) -> Check:
+def meaning(latest: list[Artifact]) -> CheckedStatement:
     """Whether what is recorded as models are models, and changes changes."""
     start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     found = []
@@ -100,7 +100,7 @@ def meaning(latest: list[Artifact]) -> Check:
                 found.append((a, float(u @ g) / scale))
     title = "Models or changes"
     if not found:
-        return Check(
+        return CheckedStatement(
             id="meaning", title=title, status="open", text="No upload was recorded with what it began with."
         )
     middle = float(np.median([r for _, r in found]))
@@ -109,7 +109,7 @@ def meaning(latest: list[Artifact]) -> Check:
         f"Uploads are recorded as {kind}; their direction agrees with the model they began with by {middle:.2f}"
     )
     if (is_model and kind == Kind.LOCAL_MODEL) or (middle < 0.5 and kind == Kind.MODEL_DELTA):
-        return Check(id="meaning", title=title, status="holds", text=f"{text}, as {kind.words} does.")
+        return CheckedStatement(id="meaning", title=title, status="holds", text=f"{text}, as {kind.words} does.")
     other = Kind.LOCAL_MODEL if is_model else Kind.MODEL_DELTA
     raise UserError(
         f"{text}: they look like {other}",
@@ -131,20 +131,20 @@ class _Round:
     def residual(self, weights: Values) -> Values:
         return np.asarray(self.after - weights @ self.uploads / weights.sum())
 
-    def apart(self, weights: Values) -> float:
+    def measure_distance(self, weights: Values) -> float:
         """Distance of the next model from that mean, relative to what the round changed."""
         return float(
             np.linalg.norm(self.residual(weights)) / max(1e-30, float(np.linalg.norm(self.after - self.before)))
         )
 
 
-def aggregate(case: RecordedCase) -> list[Check]:
+def aggregate(case: RecordedCase) -> list[CheckedStatement]:
     """The next model from the uploads, and the central noise that is claimed on it."""
     rounds = list(whole_rounds(case.artifacts))
     title, stated = "The server's model", case.subject.aggregation
     if not rounds:
         text = "No round was recorded with all it takes: the model it began with, its uploads and the next model."
-        checks = [Check(id="aggregate", title=title, status="open", text=text)]
+        checks = [CheckedStatement(id="aggregate", title=title, status="open", text=text)]
     else:
         checks = [_follows(rounds, title, stated)]
     return checks + [_central(rounds, _central_noise(p, rounds)) for p in case.protections if p.central]
@@ -153,12 +153,12 @@ def aggregate(case: RecordedCase) -> list[Check]:
 def measure_means(rounds: list[_Round]) -> dict[str, float]:
     """Way of weighing -> how far the next model is from that mean of the uploads, of what a round changes."""
     return {
-        "samples": max(r.apart(r.weights) for r in rounds),
-        "uniform": max(r.apart(np.ones(len(r.uploads))) for r in rounds),
+        "samples": max(r.measure_distance(r.weights) for r in rounds),
+        "uniform": max(r.measure_distance(np.ones(len(r.uploads))) for r in rounds),
     }
 
 
-def _follows(rounds: list[_Round], title: str, stated: str) -> Check:
+def _follows(rounds: list[_Round], title: str, stated: str) -> CheckedStatement:
     ways = measure_means(rounds)
     what = {
         "samples": f"weighted by numbers of {'steps' if rounds[0].steps else 'examples'}",
@@ -169,19 +169,19 @@ def _follows(rounds: list[_Round], title: str, stated: str) -> Check:
     many = f"in the {len(rounds)} rounds recomputed" if len(rounds) > 1 else "in the round recomputed"
     if stated in fits:
         text = f"It is the mean of the uploads, {what[stated]}, {many}, to {ways[stated]:.1g} of the change."
-        return Check(id="aggregate", title=title, status="holds", text=text)
+        return CheckedStatement(id="aggregate", title=title, status="holds", text=text)
     if fits:
         text = f"It is said to be made {what[stated]}, and {many} it is the mean of the uploads, {what[fits[0]]}."
-        return Check(id="aggregate", title=title, status="contradicted", text=text)
+        return CheckedStatement(id="aggregate", title=title, status="contradicted", text=text)
     if any(np.array_equal(r.before, r.after) for r in rounds):
         text = f"It stayed as it was {many}: the uploads never came into it."
-        return Check(id="aggregate", title=title, status="open", text=text)
+        return CheckedStatement(id="aggregate", title=title, status="open", text=text)
     near = min(ways, key=ways.__getitem__)
     text = (
         f"It differs from the mean of the uploads {many} by {ways[near]:.2g} times what a round changes"
         f" ({what[near]}): clients not recorded, other weights, an optimiser of the server, or central noise."
     )
-    return Check(id="aggregate", title=title, status="open", text=text)
+    return CheckedStatement(id="aggregate", title=title, status="open", text=text)
 
 
 def _central_noise(p: Protection, rounds: list[_Round]) -> float:
@@ -194,11 +194,13 @@ def _central_noise(p: Protection, rounds: list[_Round]) -> float:
     )
 
 
-def _central(rounds: list[_Round], claimed: float) -> Check:
+def _central(rounds: list[_Round], claimed: float) -> CheckedStatement:
     title = "Central noise"
     said = f"Noise of standard deviation {claimed:.3g} on every weight of the server's model is claimed"
     if not rounds:
-        return Check(id="central", title=title, status="declared", text=f"{said}; no round could be recomputed.")
+        return CheckedStatement(
+            id="central", title=title, status="declared", text=f"{said}; no round could be recomputed."
+        )
     fit = min(
         (r.residual(w) for r in rounds for w in (r.weights, np.ones(len(r.uploads)))),
         key=lambda e: float(e.std()),
@@ -207,9 +209,9 @@ def _central(rounds: list[_Round], claimed: float) -> Check:
     if found < 0.5 * claimed:
         text = f"{said}, and what the model differs by from the mean of the recorded uploads has {found:.3g}: "
         text += "the noise is not there." if found < 0.01 * claimed else "there is less than was claimed."
-        return Check(id="central", title=title, status="contradicted", text=text)
+        return CheckedStatement(id="central", title=title, status="contradicted", text=text)
     text = f"{said}; the model differs from the mean of the recorded uploads by {found:.3g}: not refuted."
-    return Check(id="central", title=title, status="declared", text=text)
+    return CheckedStatement(id="central", title=title, status="declared", text=text)
 
 
 def whole_rounds(folder: Path) -> Iterator[_Round]:

@@ -25,7 +25,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.wire.protection import published_noise
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 Pair = tuple[Mapping[str, NDArray[np.generic]], Index]  # a model, and rows that it should fit
 TITLE, ID = "Labels and normalisation", "fit"
@@ -33,12 +33,12 @@ LEVEL = 0.01
 FEWEST, BETTER = 3, 0.9  # clients that a rule is learnt on; loss over the loss as stated, on every client
 
 
-def fits(case: RecordedCase, latest: list[Artifact]) -> Check:
+def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     """The latest models on the examples that were given."""
     pairs = _pairs(case, latest)
     if case.make_net is None or not pairs:
         why = "the network is not stated" if case.make_net is None else "no examples were given"
-        return Check(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
+        return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
     hits, n, guess, losses = 0, 0, 0, []
     for weights, rows in pairs:
         y = case.data.train.y[rows]
@@ -46,7 +46,7 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> Check:
         hits, n = hits + int((logits.argmax(1) == y).sum()), n + len(y)
         guess += int(np.bincount(y).max())
         losses.append(_loss(logits, y))
-    of_clients = pairs[0][0] is not _served(latest)
+    of_clients = pairs[0][0] is not _find_last_model(latest)
     whose = ("Models of clients", "own examples of theirs") if of_clients else ("The latest model", "examples")
     text = f"{whose[0]} named {hits / n:.0%} of {n:,} {whose[1]} right, a constant guess {guess / n:.0%}"
     if float(scipy.stats.binom.sf(hits - 1, n, guess / n)) <= LEVEL:
@@ -56,14 +56,14 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> Check:
             if better
             else ""
         )
-        return Check(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
-    if of_clients and not _is_noised(case) and (other := _other_labels(case, latest)):
-        return Check(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
+        return CheckedStatement(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
+    if of_clients and not _has_noise(case) and (other := _other_labels(case, latest)):
+        return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
-    return Check(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
+    return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 
-def _is_noised(case: RecordedCase) -> bool:
+def _has_noise(case: RecordedCase) -> bool:
     if case.private is not None or any(p.central for p in case.protections):
         return True
     return any(bool(published_noise(case.protections, k)) for k in UPDATES)
@@ -109,25 +109,25 @@ def _pairs(case: RecordedCase, latest: list[Artifact]) -> list[Pair]:
     """Models and rows of examples that they should fit."""
     rng = case.streams.numpy("fits")
 
-    def some(rows: Index) -> Index:
+    def sample(rows: Index) -> Index:
         return np.sort(rng.permutation(rows)[:MOST_EXAMPLES])
 
     models = client_models(latest)
     own = [
-        (models[k], some(case.examples.parts[k]))
+        (models[k], sample(case.examples.parts[k]))
         for k in sorted(models.keys() & case.examples.parts.keys())
         if len(case.examples.parts[k])
     ]
     if own:
         return own[:MOST_CLIENTS]
     served, rows = (
-        _served(latest),
+        _find_last_model(latest),
         np.concatenate([*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]),
     )
-    return [(served, some(rows))] if served is not None and len(rows) else []
+    return [(served, sample(rows))] if served is not None and len(rows) else []
 
 
-def _served(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]] | None:
+def _find_last_model(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]] | None:
     """The server's last model."""
     found = [a for a in latest if a.kind == Kind.GLOBAL_MODEL]
     return max(found, key=lambda a: a.round).payload if found else None

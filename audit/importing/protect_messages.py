@@ -28,7 +28,7 @@ TAKEN = "inbox.json"  # what was noted of the inbox; of a copy, also what it was
 Group = tuple[int, str, str, str]  # round, channel, kind, role of the sender
 
 
-def copy_protected(run: RunDir, copy: RunDir, config: Config) -> None:
+def copy_with_protections(run: RunDir, copy: RunDir, config: Config) -> None:
     """Pass the messages of `run` through `config.protections` into the folder `copy`; nothing where that is done.
 
     Raises UserError where a protection cannot act on these messages.

@@ -29,7 +29,7 @@ from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import base_of, change
 from fedaudit.fl.wire.protection import Message, Payload, Protection, Sending, anew
-from fedaudit.reports.imported import Check, Status
+from fedaudit.reports.imported import CheckedStatement, Status
 
 MOST = 50  # messages looked at
 MOVED = 0.01  # share of numbers that a projection may move in what it has made: sums in another order
@@ -61,16 +61,18 @@ class Tried:
     refused: str = ""
 
 
-def protected(case: RecordedCase, latest: Sequence[Artifact], ledger: Iterable[Release]) -> list[Check]:
+def check_protections(
+    case: RecordedCase, latest: Sequence[Artifact], ledger: Iterable[Release]
+) -> list[CheckedStatement]:
     """One check a claimed protection, and one of the operator's own `ledger`, where there is one."""
     sent, claimed = _uploads(latest), case.protections
-    tried = [_tried(p, sent) for p in claimed]
+    tried = [_try_protection(p, sent) for p in claimed]
     found = []
     for i, p in enumerate(claimed):
         after = [q.title for q, t in zip(claimed[i + 1 :], tried[i + 1 :], strict=True) if t.acts & tried[i].acts]
         status, text = _exact(case, p, sent, tried[i]) or _claim(p, tried[i], sent, after)
         about = f"Claimed: {p.describe()}. {text}"
-        found.append(Check(id=f"{NAME}-{i}", title=p.title, status=status, text=about))
+        found.append(CheckedStatement(id=f"{NAME}-{i}", title=p.title, status=status, text=about))
     stated = list(ledger)
     return [*found, *([_ledger(stated, sent)] if stated else [])]
 
@@ -78,7 +80,7 @@ def protected(case: RecordedCase, latest: Sequence[Artifact], ledger: Iterable[R
 def acts_on(claimed: Sequence[Protection], latest: Sequence[Artifact], kind: Kind) -> bool:
     """Whether what clients sent of this kind is said to have been changed on its way."""
     sent = [u for u in _uploads(latest) if kind in u.message]
-    return any(kind in _tried(p, sent[:1]).acts for p in claimed)
+    return any(kind in _try_protection(p, sent[:1]).acts for p in claimed)
 
 
 def _uploads(latest: Sequence[Artifact]) -> list[Upload]:
@@ -141,7 +143,10 @@ def _exact(case: RecordedCase, p: Protection, sent: Sequence[Upload], tried: Tri
         if int(u.message[kind]["count"]) != len(held):
             return None
         alone = {kind: u.message[kind]}
-        same = [not _moved(kind, u, u.message[kind], _applied(p, u, alone, i)[0].get(kind)) for i in range(DRAWS)]
+        same = [
+            not _measure_change(kind, u, u.message[kind], _apply(p, u, alone, i)[0].get(kind))
+            for i in range(DRAWS)
+        ]
         chance, looked = chance * (sum(same) + 1) / (DRAWS + 1), looked + 1
     if not looked or chance > LEVEL:
         return None
@@ -184,14 +189,14 @@ def is_shorter_than_noise(values: NDArray[np.float64], std: float) -> bool:
     return values.size >= NUMBERS and float(np.linalg.norm(values)) < SHORT * std * math.sqrt(values.size)
 
 
-def _ledger(stated: Sequence[Release], sent: Sequence[Upload]) -> Check:
+def _ledger(stated: Sequence[Release], sent: Sequence[Upload]) -> CheckedStatement:
     """The noise that the operator's own ledger states; whether it lists every upload is seen with its budget."""
     pairs = [(u, r) for u in sent for r in stated if r.round == u.round and r.sender == str(u.sender)]
     status, text = _noise(pairs) or (
         "declared",
         "No message of the record shows whether the noise it states was added.",
     )
-    return Check(id="ledger", title="The operator's ledger", status=status, text=text)
+    return CheckedStatement(id="ledger", title="The operator's ledger", status=status, text=text)
 
 
 def _base(kind: Kind, upload: Upload) -> Payload:
@@ -200,28 +205,28 @@ def _base(kind: Kind, upload: Upload) -> Payload:
     return base_of(kind, Sending(upload.round, upload.sender, (), {}, received, torch.Generator()))
 
 
-def _tried(protection: Protection, sent: Sequence[Upload]) -> Tried:
+def _try_protection(protection: Protection, sent: Sequence[Upload]) -> Tried:
     found = Tried()
     for number, upload in enumerate(sent):
         try:
-            once, sending = _applied(protection, upload, upload.message, 2 * number)
-            twice, _ = _applied(protection, upload, once, 2 * number + 1)
+            once, sending = _apply(protection, upload, upload.message, 2 * number)
+            twice, _ = _apply(protection, upload, once, 2 * number + 1)
             other = _unlike(upload, number)
-            others, _ = _applied(protection, upload, other, 2 * number)
+            others, _ = _apply(protection, upload, other, 2 * number)
         except Exception as error:  # other people's code, or a message it was never meant for
             found.refused = str(error.args[0] if error.args else error)[:200]
             return found
-        moved = {k: _moved(k, upload, upload.message[k], once.get(k)) for k in upload.message}
-        own = sending.protected | {k for k in moved if _moved(k, upload, other[k], others.get(k))}
+        moved = {k: _measure_change(k, upload, upload.message[k], once.get(k)) for k in upload.message}
+        own = sending.protected | {k for k in moved if _measure_change(k, upload, other[k], others.get(k))}
         found.acts |= own
         found.releases += [(upload, r) for r in sending.releases]
         if own:
             found.moves.append(max(moved[k] for k in own if k in moved))
-            found.again.append(max(_moved(k, upload, once[k], twice.get(k)) for k in own if k in once))
+            found.again.append(max(_measure_change(k, upload, once[k], twice.get(k)) for k in own if k in once))
     return found
 
 
-def _applied(protection: Protection, upload: Upload, message: Message, seed: int) -> tuple[Message, Sending]:
+def _apply(protection: Protection, upload: Upload, message: Message, seed: int) -> tuple[Message, Sending]:
     """What the protection, as it is before the first round, makes of a message."""
     (fresh,) = anew([protection])
     copy = {k: {n: v.clone() for n, v in payload.items()} for k, payload in message.items()}
@@ -245,7 +250,7 @@ def _unlike(upload: Upload, seed: int) -> Message:
     return found
 
 
-def _moved(kind: Kind, upload: Upload, before: Payload, after: Payload | None) -> float:
+def _measure_change(kind: Kind, upload: Upload, before: Payload, after: Payload | None) -> float:
     """Share of the numbers of a payload that changed by more than rounding does; 1 where its arrays differ."""
     if after is None or {n: v.shape for n, v in before.items()} != {n: v.shape for n, v in after.items()}:
         return 1.0

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 TITLE, ID = "Training as stated", "training"
 LEVEL, TAILS = 0.01, 4  # of both tests together, and their sides
@@ -33,10 +33,10 @@ MOST_WORK = 1e11  # examples x epochs x parameters of all plays
 Values = NDArray[np.float64]
 
 
-def played(case: RecordedCase) -> Check:
+def check_replays(case: RecordedCase) -> CheckedStatement:
     """Whether recorded uploads are what the stated training makes of the stated examples."""
     lines = [x for x in manifest(case.artifacts) if "message" in x]
-    lab, told = Lab.of(case), _uploads(case, lines)
+    lab, told = Lab.from_case(case), _uploads(case, lines)
     if case.training is None or lab is None:
         return _check("open", "Method, network or first model were not stated: no client can be played.")
     if not told:
@@ -47,7 +47,7 @@ def played(case: RecordedCase) -> Check:
     if plays * examples * case.training.local_epochs * size > MOST_WORK:
         return _check("open", f"To play {len(told)} uploads {plays} times each is too much work.")
     try:
-        found = [_one(case, lab, _with_models(lines, line), plays) for line in told]
+        found = [_replay_one(case, lab, _with_models(lines, line), plays) for line in told]
     except Exception as error:  # other people's network, or a method that needs what was not recorded
         return _check("open", f"Clients could not be played: {error.args[0] if error.args else error}")
     far, near = tails([p.apart for p in found], plays)
@@ -84,16 +84,16 @@ class _Played(NamedTuple):
     ratio: float  # its length over the plays' mean
 
 
-def _one(case: RecordedCase, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
+def _replay_one(case: RecordedCase, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
     """`lines` are those of what the server sent that round, and last of the upload."""
     found = [a for x in lines for a in read_message(case.artifacts, x)]
     upload = next(a for a in found if a.kind in UPDATES)
-    got = received(found, upload)
+    got = find_received_message(found, upload)
     start = to_numpy(got[Kind.GLOBAL_MODEL])
     changes = [_change(upload.kind, upload.payload, start)]
     for i in range(plays):
         streams = Streams(case.streams.key("played", lines[-1]["message"], i))
-        sent: Message | None = lab.holding(streams=streams).replayed(upload, got)
+        sent: Message | None = lab.holding(streams=streams).replay(upload, got)
         if sent is None or upload.kind not in sent:
             raise ValueError(f"the stated method does not send {upload.kind}")
         changes.append(_change(upload.kind, to_numpy(sent[upload.kind]), start))
@@ -163,5 +163,5 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _check(status: str, text: str) -> Check:
-    return Check.model_validate({"id": ID, "title": TITLE, "status": status, "text": text})
+def _check(status: str, text: str) -> CheckedStatement:
+    return CheckedStatement.model_validate({"id": ID, "title": TITLE, "status": status, "text": text})

@@ -6,10 +6,10 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports import format as fmt
-from fedaudit.reports.imported import Check
+from fedaudit.reports.imported import CheckedStatement
 
 
-def rounds(case: RecordedCase) -> list[Check]:
+def rounds(case: RecordedCase) -> list[CheckedStatement]:
     """The stated number of rounds against those in which clients sent something."""
     settings = case.subject.method.settings if case.subject.method else {}
     said = settings.get("rounds")
@@ -24,7 +24,7 @@ def rounds(case: RecordedCase) -> list[Check]:
     return [_check("holds" if not more else "open", f"{text}{more}.")]
 
 
-def declared(case: RecordedCase, checks: Sequence[Check], heard: int) -> Check:
+def check_statements(case: RecordedCase, checks: Sequence[CheckedStatement], heard: int) -> CheckedStatement:
     """The statements that are repeated and were not checked, in one sentence each."""
     s = case.subject
     items = [f"the names of the {len(s.examples.classes)} classes and their order"]
@@ -42,8 +42,8 @@ def declared(case: RecordedCase, checks: Sequence[Check], heard: int) -> Check:
     if len(case.examples.auxiliary):
         items.append("that the auditor's own examples are of no client and of their kind")
     text = f"Its operator states, and no message of the record confirms: {'; '.join(items)}."
-    return Check(id="declared", title="Stated and not checked", status="declared", text=text)
+    return CheckedStatement(id="declared", title="Stated and not checked", status="declared", text=text)
 
 
-def _check(status: str, text: str) -> Check:
-    return Check.model_validate({"id": "rounds", "title": "Rounds", "status": status, "text": text})
+def _check(status: str, text: str) -> CheckedStatement:
+    return CheckedStatement.model_validate({"id": "rounds", "title": "Rounds", "status": status, "text": text})

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedaudit.audit.importing.survey import Survey
-from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.observer.reach import ObservedTraffic
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -14,7 +14,7 @@ from fedaudit.fl.recording.recorder import VERSION
 
 def summary(inbox: Path) -> Iterator[str]:
     """Ten lines; raises UserError for an inbox that would be refused."""
-    found = Survey.of(inbox)
+    found = Survey.from_inbox(inbox)
     size = sum(p.stat().st_size for p in inbox.rglob("*.safetensors"))
     yield (
         f"recorded by: {found.recorder or 'not said'}, format version {VERSION}, "
@@ -31,7 +31,7 @@ def summary(inbox: Path) -> Iterator[str]:
     yield f"privacy filters that messages name: {claims or 'none'}"
     lost = f"; the first: {found.errors[0][:120]}" if found.errors else ""
     yield f"what the recorder could not keep: {len(found.errors)}{lost}"
-    seen = Traffic(kinds={c: tuple(map(Kind, found.sends(c))) for c in Channel})
+    seen = ObservedTraffic(kinds={c: tuple(map(Kind, found.sends(c))) for c in Channel})
     cards = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     able = [n for n, c in cards.items() if not seen.missing(c, "it")]
     yield f"attacks that find something to read: {len(able)} of {len(cards)}" + (

@@ -25,7 +25,7 @@ class Survey:
     lines: Lines
 
     @classmethod
-    def of(cls, inbox: Path) -> "Survey":
+    def from_inbox(cls, inbox: Path) -> "Survey":
         return cls(inbox, inspect(inbox))
 
     @property

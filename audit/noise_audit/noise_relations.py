@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedaudit.audit.noise_audit.noise_samples import Floats, Index, Measured, Question, Stack
+from fedaudit.audit.noise_audit.noise_samples import Floats, Index, Measured, NoiseHypothesis, Stack
 
 MOST_ROWS, MOST_COLUMNS = 160, 512  # of messages that are compared pair by pair at every shift
 MOST_NUMBERS = 2_000_000  # in the spectra of a test
@@ -156,11 +156,11 @@ def relate_kinds(stacks: Sequence[Stack]) -> Measured:
         rows = np.array(pairs[: max(1, MOST_NUMBERS // (one.units.shape[1] + other.units.shape[1]))])
         for name in ("signed", "sized"):
             a, b = getattr(one, name)[rows[:, 0]], getattr(other, name)[rows[:, 1]]
-            _correlate_shifted(a, b, largest)
+            _correlate_shifts(a, b, largest)
     return largest.summarise("of two kinds, at any shift,")
 
 
-def _correlate_shifted(a: Floats, b: Floats, largest: Largest) -> None:
+def _correlate_shifts(a: Floats, b: Floats, largest: Largest) -> None:
     """Correlations of [messages, m] with [messages, n] at every shift."""
     size = a.shape[1] + b.shape[1]
 
@@ -215,10 +215,10 @@ def sum_up(stacks: Sequence[Stack]) -> Measured:
             several = counts > 1
             if several.any():
                 total = float((sums[several] ** 2 / counts[several, None]).sum())
-                chances.append((_compute_two_sided(total, int(several.sum()) * scores.shape[1]), name))
+                chances.append((_compute_two_sided_p(total, int(several.sum()) * scores.shape[1]), name))
         if scores.shape[1] > 1:
             total = float((scores.sum(1) ** 2).sum()) / scores.shape[1]
-            chances.append((_compute_two_sided(total, len(scores)), "the numbers of a message"))
+            chances.append((_compute_two_sided_p(total, len(scores)), "the numbers of a message"))
     if not chances:
         return None
     chance, where = min(chances)
@@ -229,7 +229,7 @@ def sum_up(stacks: Sequence[Stack]) -> Measured:
     )
 
 
-def _compute_two_sided(total: float, degrees: int) -> float:
+def _compute_two_sided_p(total: float, degrees: int) -> float:
     from scipy.stats import chi2
 
     return min(1.0, 2 * float(min(chi2.cdf(total, degrees), chi2.sf(total, degrees))))
@@ -290,45 +290,45 @@ def spread_out(many: int, most: int) -> Index:
     return np.unique(np.linspace(0, many - 1, min(many, most)).round().astype(np.int64))
 
 
-def list_relations(stacks: Sequence[Stack]) -> Iterator[Question]:
+def list_relations(stacks: Sequence[Stack]) -> Iterator[NoiseHypothesis]:
     """Questions about the noise of one kind."""
-    yield Question(
+    yield NoiseHypothesis(
         "independence of messages",
         "the noise of each message is unrelated to that of every other",
         "the noise of one message gives away that of another, so that whoever holds both can subtract it",
         partial(relate_messages, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "independence of senders and rounds",
         "each sender draws its noise anew in every round, and on its own",
         "the noise of one sender gives away its own of later rounds, or that of another",
         partial(relate_senders, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "independence within messages",
         "the numbers of a message have noise of their own",
         "one number's noise gives away that of another in the same message",
         partial(relate_numbers, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "independence of the data",
         "the noise has nothing to do with the values that it hides",
         "the noise depends on the values that it should hide, and so gives something of them away",
         partial(relate_clean, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "sums of noise",
         "the noise neither cancels nor adds up over rounds, senders or numbers",
         "the noise cancels or adds up over rounds, senders or numbers, so that sums hold too little of it",
         partial(sum_up, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "lengths of noise",
         "the length of the noise is left to chance",
         "the noise of all messages is about equally long, which gives away how long the message was",
         partial(compare_lengths, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "rank of the noise",
         "the noise of many messages cannot be computed from that of few",
         "the noise of many messages is a mix of few draws and can be computed from few messages",
@@ -336,9 +336,9 @@ def list_relations(stacks: Sequence[Stack]) -> Iterator[Question]:
     )
 
 
-def ask_between_kinds(stacks: Sequence[Stack]) -> Question:
+def ask_between_kinds(stacks: Sequence[Stack]) -> NoiseHypothesis:
     """The question about the noise of several kinds."""
-    return Question(
+    return NoiseHypothesis(
         "independence of kinds",
         "the kinds of values in a message have noise of their own",
         "the noise on one kind of values gives away that on another in the same message",

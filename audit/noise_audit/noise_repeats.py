@@ -26,7 +26,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.noise_audit.noise_relations import Largest
-from fedaudit.audit.noise_audit.noise_samples import Floats, Measured, Question, Row, Stack, build_stacks
+from fedaudit.audit.noise_audit.noise_samples import (
+    Floats,
+    Measured,
+    MessageRow,
+    NoiseHypothesis,
+    Stack,
+    build_stacks,
+)
 
 Marks = NDArray[np.uint64]
 Steps = NDArray[np.int64]
@@ -44,24 +51,24 @@ BLUR = 1e-5  # of an angle, by rounding
 
 
 def list_searches(
-    rows: Sequence[Row], stacks: Sequence[Stack], other: Sequence[Row], again: Sequence[Row]
-) -> Iterator[Question]:
+    rows: Sequence[MessageRow], stacks: Sequence[Stack], other: Sequence[MessageRow], again: Sequence[MessageRow]
+) -> Iterator[NoiseHypothesis]:
     """Questions about the noise of all kinds; `other` is of another master seed, `again` under the same."""
     others = build_stacks(other)
-    yield Question(
+    yield NoiseHypothesis(
         "noise used twice",
         "no noise was used a second time",
         "noise was used a second time, so that whoever holds both messages can subtract it",
         partial(count_copies, stacks),
         is_certain=True,
     )
-    yield Question(
+    yield NoiseHypothesis(
         "distinct values of noise",
         "the noise takes as many values as its law allows",
         "the noise takes few values, as from a table, which somebody can have",
         partial(count_values, [*stacks, *others]),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "short seeds",
         f"no seed of {SEED_BITS} bits makes the noise of a message with the usual generator",
         "a seed that anybody can find by trying all makes the noise of a message",
@@ -69,14 +76,14 @@ def list_searches(
         is_certain=True,
     )
     if other:
-        yield Question(
+        yield NoiseHypothesis(
             "noise that anybody can compute",
             "under another master seed all noise is other noise",
             "noise stays what it was under another master seed, so that whoever reads the program computes it",
             partial(compare_seeds, stacks, others),
         )
     if again:
-        yield Question(
+        yield NoiseHypothesis(
             "noise from the run's streams",
             "the same master seed makes the same noise",
             "the same master seed makes other noise, which comes from where the audit does not look",
@@ -287,7 +294,7 @@ def _relate_pairs(stack: Stack, a: Floats, b: Floats, pairs: NDArray[np.int64], 
         largest.add(sums[0] / lengths, np.bincount(labels).astype(np.float64) * a.shape[1])
 
 
-def count_changes(rows: Sequence[Row], again: Sequence[Row]) -> Measured:
+def count_changes(rows: Sequence[MessageRow], again: Sequence[MessageRow]) -> Measured:
     """Numbers that a second play of the same run changed, and messages that only one of them has."""
     ours, theirs = ({row.key: row for row in own} for own in (rows, again))
     missing = len(ours.keys() ^ theirs.keys())
@@ -304,7 +311,7 @@ def count_changes(rows: Sequence[Row], again: Sequence[Row]) -> Measured:
     ), f"{changed:,} of {numbers:,} numbers differ, and {missing:,} messages are not in both"
 
 
-def find_seeds(rows: Sequence[Row], bits: int = SEED_BITS) -> Measured:
+def find_seeds(rows: Sequence[MessageRow], bits: int = SEED_BITS) -> Measured:
     """Arrays whose noise, at whatever scale, a generator with a seed below 2^bits makes."""
     large = [s for row in rows for s in row.samples if s.values.size >= 32 and s.line.mechanism == "gaussian"]
     if not large:

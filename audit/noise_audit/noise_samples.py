@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.play import SAME, Limits, play
+from fedaudit.audit.noise_audit.play import SAME, PlayLimits, play
 from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, Messages, find_clips
 from fedaudit.audit.noise_audit.world import Listener, copy_payload
 from fedaudit.fl.artifact import Channel, Party
@@ -44,7 +44,7 @@ EXCESS = {"laplace": 7.0}
 USUAL_EXCESS = 4.0
 
 
-class Question(NamedTuple):
+class NoiseHypothesis(NamedTuple):
     """What is asked of the noise, and what either answer means for people."""
 
     name: str
@@ -75,7 +75,7 @@ class NoiseSample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MessageRow:
     """All arrays of one message of one kind."""
 
     kind: str
@@ -189,7 +189,7 @@ class Stack:
         return np.asarray(special.ndtri(self._ranks))
 
 
-def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: Limits) -> list[NoiseSample]:
+def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: PlayLimits) -> list[NoiseSample]:
     """The noise of one play in which everybody takes part.
 
     `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
@@ -207,7 +207,7 @@ def list_acting(protections: Sequence[Protection], kind: str) -> list[Protection
     return [p for p in protections if kind in (getattr(p.config, "kinds", ()) or p.kinds)]
 
 
-def build_rows(samples: Iterable[NoiseSample]) -> list[Row]:
+def build_rows(samples: Iterable[NoiseSample]) -> list[MessageRow]:
     """Messages, in the order of the run."""
     turns: dict[tuple[str, int, str, str], int] = defaultdict(int)
     messages: dict[tuple[str, int, str, int], list[NoiseSample]] = defaultdict(list)
@@ -219,20 +219,22 @@ def build_rows(samples: Iterable[NoiseSample]) -> list[Row]:
         messages[(line.kind, line.round, line.sender, turns[place])].append(sample)
         turns[place] += 1
     return [
-        Row(kind=kind, round=t, sender=sender, turn=turn, samples=tuple(sorted(own, key=lambda s: s.array)))
+        MessageRow(
+            kind=kind, round=t, sender=sender, turn=turn, samples=tuple(sorted(own, key=lambda s: s.array))
+        )
         for (kind, t, sender, turn), own in sorted(messages.items())
     ]
 
 
-def build_stacks(rows: Sequence[Row]) -> list[Stack]:
+def build_stacks(rows: Sequence[MessageRow]) -> list[Stack]:
     """Rows of one kind, law and shape together; of large messages, blocks drawn at random."""
-    groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[MessageRow]] = defaultdict(list)
     for row in rows:
         groups[(row.kind, row.samples[0].line.mechanism, row.shape)].append(row)
     return [_stack(own) for own in groups.values()]
 
 
-def _stack(rows: Sequence[Row]) -> Stack:
+def _stack(rows: Sequence[MessageRow]) -> Stack:
     first = rows[0].samples[0]
     chosen = _choose_columns(sum(size for _, size in rows[0].shape), len(rows))
     moments = {moment: i for i, moment in enumerate(sorted({(r.round, r.turn) for r in rows}))}
@@ -340,7 +342,7 @@ class _NoiseListener(Listener):
             self._model = message.get(Kind.GLOBAL_MODEL, self._model)
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
-                line = self._find_credited(round, kind, sender)
+                line = self._find_credit(round, kind, sender)
                 if line is not None and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried

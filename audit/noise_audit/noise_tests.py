@@ -24,9 +24,9 @@ from fedaudit.audit.noise_audit.noise_repeats import list_searches
 from fedaudit.audit.noise_audit.noise_samples import (
     Floats,
     Measured,
+    MessageRow,
+    NoiseHypothesis,
     NoiseSample,
-    Question,
-    Row,
     Stack,
     build_rows,
     build_stacks,
@@ -88,13 +88,13 @@ def run_tests(
     return answer_all([*_list_questions(rows, build_rows(other_seed), build_rows(same_seed))], alpha)
 
 
-def answer_all(questions: Sequence[tuple[str, Question]], alpha: float) -> list[NoiseTest]:
+def answer_all(questions: Sequence[tuple[str, NoiseHypothesis]], alpha: float) -> list[NoiseTest]:
     """Tests of (kind, question), which together fail correct noise with a chance of at most `alpha`."""
     each = alpha / max(1, sum(not q.is_certain for _, q in questions))
     return [_answer(kind, question, each) for kind, question in questions]
 
 
-def _answer(kind: str, question: Question, alpha: float) -> NoiseTest:
+def _answer(kind: str, question: NoiseHypothesis, alpha: float) -> NoiseTest:
     measured = question.measure()
     nothing = 0.0 if question.is_certain else 1.0
     statistic, how = measured or (nothing, "not tried: there is too little noise")
@@ -110,8 +110,10 @@ def _answer(kind: str, question: Question, alpha: float) -> NoiseTest:
     )
 
 
-def _list_questions(rows: list[Row], other: list[Row], again: list[Row]) -> Iterator[tuple[str, Question]]:
-    kinds: dict[str, list[Row]] = defaultdict(list)
+def _list_questions(
+    rows: list[MessageRow], other: list[MessageRow], again: list[MessageRow]
+) -> Iterator[tuple[str, NoiseHypothesis]]:
+    kinds: dict[str, list[MessageRow]] = defaultdict(list)
     for row in rows:
         kinds[row.kind].append(row)
     stacks = {kind: build_stacks(own) for kind, own in kinds.items()}
@@ -125,26 +127,26 @@ def _list_questions(rows: list[Row], other: list[Row], again: list[Row]) -> Iter
         yield "", question
 
 
-def _list_laws(rows: Sequence[Row], stacks: Sequence[Stack]) -> Iterator[Question]:
-    yield Question(
+def _list_laws(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Iterator[NoiseHypothesis]:
+    yield NoiseHypothesis(
         "amount of noise",
         "every part of the messages got at least the noise that the ledger states",
         "a part of the messages got less noise than the ledger states",
         partial(measure_amount, rows, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "law of the noise",
         "the noise has the probability law that the ledger names",
         "the noise has another law than the ledger names, so that the stated limit is that of other noise",
         partial(measure_law, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "tails of the noise",
         "large noise is as frequent as the law that the ledger names makes it",
         "large noise is more or less frequent than the law that the ledger names makes it",
         partial(measure_tails, stacks),
     )
-    yield Question(
+    yield NoiseHypothesis(
         "precision of the noise",
         "the noise is not carried in so few digits that its spacing could give the message away",
         "the noise is carried in so few digits that its spacing can give the message away",
@@ -153,7 +155,7 @@ def _list_laws(rows: Sequence[Row], stacks: Sequence[Stack]) -> Iterator[Questio
     )
 
 
-def measure_amount(rows: Sequence[Row], stacks: Sequence[Stack]) -> Measured:
+def measure_amount(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Measured:
     """The least amount of noise of any part: a message, round, sender, array, number, or a crossing of two."""
     from scipy import stats
 

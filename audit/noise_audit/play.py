@@ -42,7 +42,7 @@ SAME = Neighbour("the same data")
 
 
 @dataclass(frozen=True)
-class Limits:
+class PlayLimits:
     """How much of a run one play takes. What is left out makes a bound `declared`, or is named beside it."""
 
     work: float = (
@@ -61,7 +61,7 @@ class Scale:
     rounds: int
 
     @classmethod
-    def of(cls, case: SimulatedCase, limits: Limits) -> "Scale":
+    def from_limits(cls, case: SimulatedCase, limits: PlayLimits) -> "Scale":
         """As much as the limits allow: examples are left out first, then trainings."""
         sizes = [len(part) for part in case.population.parts]
         numbers = max(1, sum(v.numel() for v in case.initial().values()))
@@ -80,14 +80,14 @@ class Scale:
 
 
 def play(
-    case: SimulatedCase, listener: Listener, neighbour: Neighbour, limits: Limits, known: World | None = None
+    case: SimulatedCase, listener: Listener, neighbour: Neighbour, limits: PlayLimits, known: World | None = None
 ) -> World:
     """Plays `case`'s federation, changed as `neighbour` says, and returns what the listener saw.
 
     `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Raises
     whatever the federation's own code raises.
     """
-    scale = Scale.of(case, limits)
+    scale = Scale.from_limits(case, limits)
     method = case.config.method
     config = case.config.model_copy(
         update={"method": method.model_copy(update={"settings": method.settings | {"rounds": scale.rounds}})}

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.audit.noise_audit.noise_relations import spread_out
-from fedaudit.audit.noise_audit.noise_samples import Floats, Measured, NoiseSample, Question, list_acting
+from fedaudit.audit.noise_audit.noise_samples import Floats, Measured, NoiseHypothesis, NoiseSample, list_acting
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, answer_all, run_tests
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import MODELS, Kind
@@ -38,7 +38,7 @@ SPACING = 2.0**-22  # of single precision, relative
 CLEAR = 1e-3  # of the noise: rounding that changes neither its amount nor its law
 
 
-class Upload(NamedTuple):
+class NoisedUpload(NamedTuple):
     """What a client sent of one kind, less what it is a change from, in units of its noise's scale."""
 
     line: Release
@@ -66,7 +66,7 @@ def run_recorded_tests(
 
 def list_uploads(
     recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection]
-) -> list[Upload]:
+) -> list[NoisedUpload]:
     """Uploads of which the ledger says what noise and what clip they have, and that one protection acted on."""
     artifacts, lines = index(recorded), defaultdict[tuple[int, str, str], list[Release]](list)
     for line in releases:
@@ -81,7 +81,7 @@ def list_uploads(
             if line.mechanism in ("gaussian", "laplace") and line.noise_multiplier and is_clipped:
                 scale = share_of_noise(line)
                 scaled = {name: values / scale for name, values in arrays.items()}
-                uploads.append(Upload(line, scaled, (line.clip_norm or 0.0) / scale))
+                uploads.append(NoisedUpload(line, scaled, (line.clip_norm or 0.0) / scale))
     return uploads
 
 
@@ -103,13 +103,13 @@ def _subtract_reference(upload: Artifact, artifacts: Artifacts) -> dict[str, Flo
     }
 
 
-def _list_questions(uploads: Sequence[Upload]) -> Iterator[tuple[str, Question]]:
+def _list_questions(uploads: Sequence[NoisedUpload]) -> Iterator[tuple[str, NoiseHypothesis]]:
     ordered = sorted(uploads, key=lambda u: (u.line.kind, u.line.mechanism))
     for (kind, mechanism), group in groupby(ordered, key=lambda u: (u.line.kind, u.line.mechanism)):
         own = list(group)
         yield (
             kind,
-            Question(
+            NoiseHypothesis(
                 "amount of noise in uploads",
                 "every part of the recorded uploads is long enough to hold the noise that the ledger states",
                 "a part of the recorded uploads is too short to hold the noise that the ledger states",
@@ -119,7 +119,7 @@ def _list_questions(uploads: Sequence[Upload]) -> Iterator[tuple[str, Question]]
         if mechanism == "gaussian":
             yield (
                 kind,
-                Question(
+                NoiseHypothesis(
                     "independence of uploads",
                     "no two recorded uploads are nearer to each other than their own noise lets them be",
                     "two recorded uploads, or one and the opposite of another, are nearer than their own "
@@ -129,7 +129,7 @@ def _list_questions(uploads: Sequence[Upload]) -> Iterator[tuple[str, Question]]
             )
 
 
-def measure_room(uploads: Sequence[Upload]) -> Measured:
+def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
     """The least likely length of a part of uploads of one mechanism, with all that changes can take off it."""
     from scipy import stats
 
@@ -166,11 +166,11 @@ def measure_room(uploads: Sequence[Upload]) -> Measured:
     return least, f"{looked} is {share:.4g} times as long as the noise would be alone, p = {least:.2g}"
 
 
-def measure_distances(uploads: Sequence[Upload]) -> Measured:
+def measure_distances(uploads: Sequence[NoisedUpload]) -> Measured:
     """The least likely distance of two uploads, and of one from the opposite of the other."""
     from scipy import stats
 
-    shapes = defaultdict[tuple[tuple[str, int], ...], list[Upload]](list)
+    shapes = defaultdict[tuple[tuple[str, int], ...], list[NoisedUpload]](list)
     for upload in uploads:
         shapes[tuple((name, len(v)) for name, v in sorted(upload.arrays.items()))].append(upload)
     chances: list[tuple[float, float]] = []

@@ -21,26 +21,26 @@ from fedaudit.audit.accounting.budget import SEES, towards
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import Limits, Scale, play, reseed
+from fedaudit.audit.noise_audit.play import PlayLimits, Scale, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
-from fedaudit.audit.noise_audit.world import RELATIVE, Difference, Event, Listener, World, iterate_noise
+from fedaudit.audit.noise_audit.world import RELATIVE, Event, Listener, World, WorldDifference, iterate_noise
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.ledger import Release, Unit
-from fedaudit.fl.recording.tap import Tap
+from fedaudit.fl.recording.tap import MessageTap
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
-SHIPPED = Tap.__module__.partition(".")[0] + "."
+SHIPPED = MessageTap.__module__.partition(".")[0] + "."
 CLOSE = 1e-4  # of two means that are the same number, printed with four digits
 
 
 @dataclass
-class Outcome:
+class PairOutcome:
     """What the pairs of one observer and unit showed."""
 
     tried: int = 0
     largest: float = 0.0  # distance over what is declared
-    failure: Difference | None = None
+    failure: WorldDifference | None = None
     pair: str = ""  # that shows it
 
     def add(self, pair: Pair, listener: Listener) -> None:
@@ -63,15 +63,15 @@ class Outcome:
 
 @sharing()
 def audit_bounds(
-    case: SimulatedCase, limits: Limits | None = None, progress: Callable[[int, int], None] = lambda *_: None
+    case: SimulatedCase, limits: PlayLimits | None = None, progress: Callable[[int, int], None] = lambda *_: None
 ) -> list[BoundCheck]:
     """Holds each finite bound of the run against neighbouring plays of it.
 
     Returns one check for each observer and unit that the noise speaks of. Raises whatever the federation's own
     code raises.
     """
-    limits = limits or Limits()
-    scale = Scale.of(case, limits)
+    limits = limits or PlayLimits()
+    scale = Scale.from_limits(case, limits)
     honest = {SERVER: _listen(case, SERVER, Side(), limits)}
     honest[CLIENT] = _listen(case, CLIENT, Side(), limits, known=honest[SERVER].world)
     lines = honest[SERVER].world.lines
@@ -108,7 +108,7 @@ def decline(releases: Sequence[Release], reason: str) -> list[BoundCheck]:
     ]
 
 
-def find_misstated(world: World) -> Event | None:
+def find_misstatement(world: World) -> Event | None:
     """Noise that was drawn by another line than the ledger has of it, or more often; None where there is none.
 
     Work that never left its client has no line.
@@ -139,14 +139,14 @@ def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> Release |
     return next((r for r in seen if not r.noise_multiplier), None)
 
 
-def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits: Limits) -> BoundCheck:
+def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits: PlayLimits) -> BoundCheck:
     if clear := find_clear(observer, unit, honest.lines):
         reason = f"{clear.kind} of {clear.sender} is released in clear."
         return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
         return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="noise")
-    if wrong := find_misstated(honest):
+    if wrong := find_misstatement(honest):
         reason = f"{wrong.key}: it is drawn by another line than the one in the ledger."
         place = f"{wrong.key.place} {wrong.key.name}"
         return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place=place)
@@ -155,7 +155,7 @@ def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
         reason = f"The run cannot be played twice to the same numbers ({drift}), so nothing was compared."
         return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
-    outcome = Outcome()
+    outcome = PairOutcome()
     for pair in _list_pairs(case, observer, unit, honest):
         if pair.spare and outcome.has_moved:
             break
@@ -173,7 +173,9 @@ def _list_pairs(case: SimulatedCase, observer: str, unit: Unit, honest: World) -
     return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
 
 
-def _try_another_seed(case: SimulatedCase, observer: str, unit: Unit, limits: Limits, outcome: Outcome) -> None:
+def _try_another_seed(
+    case: SimulatedCase, observer: str, unit: Unit, limits: PlayLimits, outcome: PairOutcome
+) -> None:
     """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
     honest = _listen(case, observer, Side(), limits).world
     for pair in _list_pairs(case, observer, unit, honest):
@@ -182,7 +184,7 @@ def _try_another_seed(case: SimulatedCase, observer: str, unit: Unit, limits: Li
             outcome.add(named, _compare(case, observer, pair, honest, limits))
 
 
-def _compare(case: SimulatedCase, observer: str, pair: Pair, honest: World, limits: Limits) -> Listener:
+def _compare(case: SimulatedCase, observer: str, pair: Pair, honest: World, limits: PlayLimits) -> Listener:
     """The second world of a pair, compared with the first."""
     first, known = honest, None if pair.trained else honest
     if not pair.first.is_honest:
@@ -195,7 +197,7 @@ def _listen(
     case: SimulatedCase,
     observer: str,
     side: Side,
-    limits: Limits,
+    limits: PlayLimits,
     first: World | None = None,
     factor: Callable[[Release], float] = lambda _: 1.0,
     known: World | None = None,
@@ -205,14 +207,14 @@ def _listen(
     return listener
 
 
-def _find_others(pair: Pair, listener: Listener) -> list[Difference]:
+def _find_others(pair: Pair, listener: Listener) -> list[WorldDifference]:
     """Clients whose releases differ although their data do not."""
     if pair.touched is None:
         return []
     allowed = {str(Party.client(k)) for k in pair.touched}
     keys = [key for key, ratio in listener.ratios.items() if ratio and key.party not in allowed]
     text = f"differs although only data of {', '.join(sorted(allowed))} were changed"
-    return [Difference(key, text) for key in keys if key.party.removeprefix("client/").isdecimal()][:1]
+    return [WorldDifference(key, text) for key in keys if key.party.removeprefix("client/").isdecimal()][:1]
 
 
 def _doubt(check: BoundCheck, doubts: Sequence[str]) -> BoundCheck:
@@ -220,11 +222,11 @@ def _doubt(check: BoundCheck, doubts: Sequence[str]) -> BoundCheck:
     return replace(check, status=Status.DECLARED, reason=f"{text[0].upper()}{text[1:]}.")
 
 
-def _rank(difference: Difference) -> float:
+def _rank(difference: WorldDifference) -> float:
     return float("inf") if difference.ratio is None else difference.ratio
 
 
-def _conclude(observer: str, unit: Unit, outcome: Outcome) -> BoundCheck:
+def _conclude(observer: str, unit: Unit, outcome: PairOutcome) -> BoundCheck:
     failure, tried = outcome.failure, outcome.tried
     if failure is None and not outcome.has_moved:
         reason = f"None of {tried} pairs of neighbouring plays of the run moved anything that gets noise."
@@ -262,7 +264,7 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
     return replace(check, observer=observer)
 
 
-def list_doubts(case: SimulatedCase, limits: Limits) -> list[str]:
+def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
     """Sentences, one for each thing that was taken on trust."""
     return [*_find_own_noise(case), *_find_private_statistics(case), *_find_left_out(case, limits)]
 
@@ -290,7 +292,7 @@ def _is_normalised_by_itself(case: SimulatedCase) -> bool:
     return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
 
 
-def _find_left_out(case: SimulatedCase, limits: Limits) -> Iterator[str]:
-    played, rounds = Scale.of(case, limits).rounds, int(case.method.config.rounds)
+def _find_left_out(case: SimulatedCase, limits: PlayLimits) -> Iterator[str]:
+    played, rounds = Scale.from_limits(case, limits).rounds, int(case.method.config.rounds)
     if played < rounds:
         yield f"of {rounds:,} rounds the first {played:,} were played"

@@ -15,14 +15,14 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, run_tests
-from fedaudit.audit.noise_audit.play import Limits, reseed
+from fedaudit.audit.noise_audit.play import PlayLimits, reseed
 from fedaudit.fl.ledger import EACH, Release
-from fedaudit.reports.result import NoiseAudit, NoiseCheck
+from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
 CONFIDENCE = 0.975  # of a lower bound
 
 
-class Claim(NamedTuple):
+class NoisedReleases(NamedTuple):
     """All noised releases of one kind by the sender with the largest loss."""
 
     releases: int
@@ -32,8 +32,8 @@ class Claim(NamedTuple):
 
 @sharing()
 def audit_noise(
-    case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: Limits | None = None
-) -> list[NoiseAudit]:
+    case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
+) -> list[NoiseAuditRecord]:
     """Play the run twice, and once under another master seed, and test all the noise that it draws.
 
     Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
@@ -42,7 +42,7 @@ def audit_noise(
     noised = [r for r in releases if r.noise_multiplier]
     if not noised:
         return []
-    limits = limits or Limits()
+    limits = limits or PlayLimits()
     ours, again = (draw_noise(case, noised, limits) for _ in range(2))
     other = draw_noise(reseed(case), noised, limits)
     tests = run_tests(ours, other, alpha, same_seed=again)
@@ -56,7 +56,7 @@ def record_tests(
     releases: Sequence[Release],
     delta: float,
     missing: str = "No noise of this kind was heard in a play of the run.",
-) -> list[NoiseAudit]:
+) -> list[NoiseAuditRecord]:
     """A record for each kind in `releases`; of kinds that are not in `sampled`, that nothing was tested."""
     records = []
     for kind in dict.fromkeys(r.kind for r in releases if r.noise_multiplier):
@@ -86,7 +86,7 @@ def bound_below(
     return rounded_down(find_claim(largest, delta).epsilon)
 
 
-def record_untested(releases: Sequence[Release], delta: float, reason: str) -> list[NoiseAudit]:
+def record_no_test(releases: Sequence[Release], delta: float, reason: str) -> list[NoiseAuditRecord]:
     """A record for each kind in `releases`, of which nothing was tested for this reason."""
     kinds = dict.fromkeys(r.kind for r in releases if r.noise_multiplier)
     own = {kind: [r for r in releases if r.kind == kind and r.noise_multiplier] for kind in kinds}
@@ -95,12 +95,12 @@ def record_untested(releases: Sequence[Release], delta: float, reason: str) -> l
 
 def _record(
     kind: str, tests: Sequence[NoiseTest], releases: Sequence[Release], delta: float, missing: str
-) -> NoiseAudit:
+) -> NoiseAuditRecord:
     claim = find_claim(releases, delta)
     line = claim.line
     failed = [t for t in tests if not t.passed]
     reason = "" if tests else missing
-    return NoiseAudit(
+    return NoiseAuditRecord(
         id=f"noise-audit-{kind}",
         kind=kind,
         protection=line.source or "the method",
@@ -133,9 +133,9 @@ def _summarise(tests: Sequence[NoiseTest], failed: Sequence[NoiseTest], reason: 
     return f"None of {tried} tests contradicts the noise, which is no proof that it is right."
 
 
-def find_claim(releases: Sequence[Release], delta: float) -> Claim:
+def find_claim(releases: Sequence[Release], delta: float) -> NoisedReleases:
     """What the ledger says of a kind: as the accountants see it, sampling credited where nobody can see it."""
-    worst = Claim(0, 0.0, releases[0])
+    worst = NoisedReleases(0, 0.0, releases[0])
     known: dict[object, float] = {}  # many clients release the same
     for unit in sorted({r.unit for r in releases}):
         own = [r for r in releases if r.unit == unit]
@@ -145,5 +145,5 @@ def find_claim(releases: Sequence[Release], delta: float) -> Claim:
             if cost not in known:
                 known[cost] = Auto().epsilon(group, delta).epsilon
             if not worst.releases or known[cost] > worst.epsilon:
-                worst = Claim(sum(r.count for r in group), known[cost], group[0])
+                worst = NoisedReleases(sum(r.count for r in group), known[cost], group[0])
     return worst

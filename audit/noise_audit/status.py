@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.budget import Budget
+from fedaudit.audit.accounting.budget import SpentBudget
 from fedaudit.audit.accounting.verify import Verified
 from fedaudit.fl.ledger import Unit
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
 from fedaudit.reports.format import number
-from fedaudit.reports.result import NoiseAudit
+from fedaudit.reports.result import NoiseAuditRecord
 
 UNTRIED = "nothing was tried against it: neither a replay nor a test of the noise ran"
 UNVERIFIED = "nobody could make the lines of its ledger once more"
@@ -46,7 +46,7 @@ class NoiseResult(NamedTuple):
     text: str
 
 
-def list_results(audits: Sequence[NoiseAudit]) -> list[NoiseResult]:
+def list_results(audits: Sequence[NoiseAuditRecord]) -> list[NoiseResult]:
     """The tests of noise audits, and of a kind that was not tested the reason."""
     found: list[NoiseResult] = []
     for a in audits:
@@ -57,7 +57,7 @@ def list_results(audits: Sequence[NoiseAudit]) -> list[NoiseResult]:
 
 
 def combine_status(
-    budgets: Sequence[Budget],
+    budgets: Sequence[SpentBudget],
     verified: Verified,
     bound_checks: Sequence[BoundCheck],
     noise_tests: Sequence[NoiseResult],
@@ -72,7 +72,7 @@ def combine_status(
 
 
 def _combine(
-    budget: Budget,
+    budget: SpentBudget,
     verified: Verified,
     bound_checks: Sequence[BoundCheck],
     noise_tests: Sequence[NoiseResult],
@@ -110,13 +110,13 @@ def _combine(
     )
 
 
-def _is_about(check: BoundCheck, budget: Budget) -> bool:
+def _is_about(check: BoundCheck, budget: SpentBudget) -> bool:
     """A record is a part of what its client sent: what refutes noise for clients refutes it for records."""
     within = check.unit == "client" and check.status is Status.REFUTED
     return check.observer == budget.observer and (check.unit == budget.unit or within)
 
 
-def _list_missing(budget: Budget, checks: Sequence[BoundCheck]) -> Iterator[Reason]:
+def _list_missing(budget: SpentBudget, checks: Sequence[BoundCheck]) -> Iterator[Reason]:
     """Why there is no epsilon."""
     for c in checks:
         if c.status is Status.NONE and math.isfinite(budget.epsilon_upper):
@@ -133,7 +133,7 @@ def _list_missing(budget: Budget, checks: Sequence[BoundCheck]) -> Iterator[Reas
 
 
 def _list_failures(
-    budget: Budget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
+    budget: SpentBudget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
 ) -> Iterator[Reason]:
     """Whatever speaks against it; the replay first, which names a place and a pair."""
     yield from (_make_reason(c) for c in checks if c.status is Status.REFUTED)
@@ -147,7 +147,7 @@ def _list_failures(
 
 
 def _list_doubts(
-    budget: Budget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
+    budget: SpentBudget, verified: Verified, checks: Sequence[BoundCheck], tests: Sequence[NoiseResult]
 ) -> Iterator[Reason]:
     """What nobody could check."""
     yield from (_make_reason(c) for c in checks if c.status is Status.DECLARED)
@@ -168,7 +168,7 @@ def _list_doubts(
             yield Reason(source="noise test", sentence=f"the noise on {kind} was not tested", place=kind)
 
 
-def _list_contradictions(budget: Budget, against: Sequence[Reason]) -> list[Reason]:
+def _list_contradictions(budget: SpentBudget, against: Sequence[Reason]) -> list[Reason]:
     """The reasons of a refuted bound; the first says what was declared, and nothing else does."""
     first, *others = against
     sentence = f"{number(budget.epsilon_upper)} was declared, refuted: {first.sentence}"
@@ -186,16 +186,18 @@ def _make_reason(check: BoundCheck) -> Reason:
     )
 
 
-def withhold_numbers(audits: Sequence[NoiseAudit], bounds: Sequence[PrivacyBound]) -> list[NoiseAudit]:
+def withhold_numbers(
+    audits: Sequence[NoiseAuditRecord], bounds: Sequence[PrivacyBound]
+) -> list[NoiseAuditRecord]:
     """Noise audits as a report shows them: without what the ledger allows, where that is refuted for anybody.
 
     What refutes it is in the audit's own sentence.
     """
-    refuted = any(b.status is Status.REFUTED or _is_contradicted(b) for b in bounds)
+    refuted = any(b.status is Status.REFUTED or _has_contradiction(b) for b in bounds)
     nothing = {"claimed": None, "single": math.inf, "composed": math.inf}
     return [a.model_copy(update=nothing) if refuted or a.refuted else a for a in audits]
 
 
-def _is_contradicted(bound: PrivacyBound) -> bool:
+def _has_contradiction(bound: PrivacyBound) -> bool:
     """Whether something speaks against the ledger of a bound that was none anyway."""
     return any(r.source in ("verifier", "noise test", "replay") for r in bound.reasons if not bound.holds)

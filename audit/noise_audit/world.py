@@ -21,7 +21,7 @@ from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.coded import Coded
-from fedaudit.fl.recording.tap import AddNoise, Message, Payload, Tap
+from fedaudit.fl.recording.tap import AddNoise, Message, MessageTap, Payload
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-6  # tolerances of a distance: of what is declared, and of the noise's deviation
 SPACING = 2.0**-22  # of single precision: a number near x is known to x times that
@@ -63,7 +63,7 @@ class World:
     during: dict[tuple[Any, ...], list[Key]] = field(default_factory=dict)
 
 
-class Difference(NamedTuple):
+class WorldDifference(NamedTuple):
     """Where two worlds differ: by more than the ledger allows, or where it allows nothing."""
 
     key: Key
@@ -76,7 +76,7 @@ class Diverged(BaseException):
 
 
 @dataclass
-class Listener(Tap):
+class Listener(MessageTap):
     """Writes down what `observer` sees of one play; with `first`, compares it with that and goes on alike.
 
     `factor(line)` times the declared sensitivity is how far clean values may be apart.
@@ -88,7 +88,7 @@ class Listener(Tap):
     factor: Callable[[Release], float] = lambda _: 1.0
     absent: int | None = None  # the client of the first world that is not in this one
     world: World = field(default_factory=World)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[WorldDifference] = field(default_factory=list)
     ratios: dict[Key, float] = field(default_factory=dict)  # largest distance over what is declared
     _counts: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
     _expected: Iterator[Key] = field(default_factory=lambda: iter(()))  # events that the first world had
@@ -208,7 +208,7 @@ class Listener(Tap):
         if other is None:
             return payload
         self._compare_shapes(key, other.payload, payload)
-        line = self._find_credited(round, kind, sender)
+        line = self._find_credit(round, kind, sender)
         if line is None:
             self._compare_values(key, other.payload, payload)
         else:
@@ -217,12 +217,12 @@ class Listener(Tap):
 
     def _carry_unseen(self, round: int, sender: Party, kind: Kind, payload: Payload) -> Payload:
         """What an observer does not read itself, but whose noised values later messages tell."""
-        line = self._find_credited(round, kind, sender)
+        line = self._find_credit(round, kind, sender)
         if line is None or not self._is_seen(line.observers):
             return payload
         return self._carry_kind(round, Channel.UPLINK, sender, str(sender), kind, payload)
 
-    def _find_credited(self, round: int, kind: Kind, sender: Party) -> Release | None:
+    def _find_credit(self, round: int, kind: Kind, sender: Party) -> Release | None:
         """The line of noise that was added elsewhere than at a release point; None where there is none."""
         lines = self._entered.get((round, str(kind), str(sender)), ())
         noised = (r for r in lines if r.mechanism in CALCULATED and r.sensitivity and r.count)
@@ -251,7 +251,7 @@ class Listener(Tap):
         return self.probe.mask(share, alike[key.party], len(alike))
 
     def _note_difference(self, key: Key, text: str, stop: bool = False) -> None:
-        self.differences.append(Difference(key, text))
+        self.differences.append(WorldDifference(key, text))
         if stop:
             raise Diverged
 
@@ -288,7 +288,7 @@ class Listener(Tap):
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
         if distance > declared * (1 + RELATIVE) + self._bound_rounding(moving, second, line):
             text = f"moved by {distance:.4g} where the ledger declares {declared:.4g}"
-            self.differences.append(Difference(key, text, ratio))
+            self.differences.append(WorldDifference(key, text, ratio))
 
     def _bound_rounding(self, first: Payload, second: Payload, line: Release) -> float:
         """How far two payloads may be apart because numbers are rounded."""

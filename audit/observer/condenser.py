@@ -16,7 +16,7 @@ from torch import Tensor
 from fedaudit.attacks.attack import Images
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
@@ -48,10 +48,10 @@ class AuxiliaryCondenser:
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
         with worker_kinds.start(min(self.workers, len(jobs)), make_site) as workers:
             made = torch.cat(list(workers.map("condense", jobs)))
-        sent = [self._sent(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]
+        sent = [self._send(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]
         return np.stack(sent)
 
-    def _sent(self, image: Tensor, label: int, seed: int, number: int) -> NDArray[np.float32]:
+    def _send(self, image: Tensor, label: int, seed: int, number: int) -> NDArray[np.float32]:
         """What arrives of an image [1, C, H, W]; [C, H, W]."""
         streams = Streams(Streams(seed).key("sent", number))
         wire = Wire(self.card, streams, self.protections)
@@ -78,7 +78,9 @@ class CondensingSite:
         """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
         number, groups = job
         cells = [
-            Cell(normalise(torch.from_numpy(np.ascontiguousarray(g.x)).to(self._device), self._data), int(g.y[0]))
+            ClassBatch(
+                normalise(torch.from_numpy(np.ascontiguousarray(g.x)).to(self._device), self._data), int(g.y[0])
+            )
             for g in groups
         ]
         return condense(self._net, cells, self._settings, self._streams.torch("condense", number)).cpu()

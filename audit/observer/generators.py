@@ -70,7 +70,7 @@ class KnownGenerators:
                 found.append(critic(2 * x[i : i + batch] - 1, label))
         return np.asarray(torch.cat(found).double().cpu().numpy()) if found else np.zeros(0)
 
-    def trained(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
+    def train(self, images: Images, steps: int, rng: np.random.Generator) -> TrainedPair:
         """`steps` of the generator from random weights; 0 leaves them random.
 
         What was trained before, on the same images with the same seed, is remembered.
@@ -106,18 +106,22 @@ def known_generators(case: Case) -> KnownGenerators | None:
     if not isinstance(config, gan.GanConfig):
         return None
     conditional = getattr(case.training, "labeler", "") == "conditional"
-    return _shared(tuple(case.data.shape), config, len(case.data.classes) if conditional else 0, case.device)
+    return _share_generators(
+        tuple(case.data.shape), config, len(case.data.classes) if conditional else 0, case.device
+    )
 
 
 @lru_cache(maxsize=1)
-def _shared(shape: tuple[int, ...], config: gan.GanConfig, classes: int, device: str) -> KnownGenerators:
+def _share_generators(
+    shape: tuple[int, ...], config: gan.GanConfig, classes: int, device: str
+) -> KnownGenerators:
     """The same object for every attack, so that they share what they train."""
     return KnownGenerators(shape, config, classes, device)
 
 
 def forget() -> None:
     """What attacks trained for each other: the next one trains all of its own."""
-    _shared.cache_clear()
+    _share_generators.cache_clear()
 
 
 def _stream(rng: np.random.Generator) -> torch.Generator:

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.controls.lab import Lab, received
+from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -95,7 +95,7 @@ class ClientPlayer:
             self._known[key] = played
         return self._known[key]
 
-    def count_played(self) -> int:
+    def count_plays(self) -> int:
         """How many calls were played, and not answered by an earlier one."""
         return len(self._known)
 
@@ -111,7 +111,7 @@ class ClientPlayer:
         """See fedaudit.attacks.attack.Player."""
         before = self._begin(visit)
         data = _join(self.lab.holdings.data, holdings)
-        world = self.lab if protected else self.lab.unprotected()
+        world = self.lab if protected else self.lab.drop_protections()
         world = world.holding(data=data, spare=np.zeros(0, np.int64))
         ends = np.cumsum([len(h) for h in holdings])
         result = list[Artifact | None]()
@@ -123,8 +123,8 @@ class ClientPlayer:
             else:
                 lab = world.alone(visit.client, rows, streams, epochs=steps, batch=max(1, len(rows)))
             with _explain_failures():
-                reply = lab.trained(visit.client, visit.round, before)
-                sent = lab.sent(visit.client, visit.round, reply.message, before)
+                reply = lab.train(visit.client, visit.round, before)
+                sent = lab.send(visit.client, visit.round, reply.message, before)
             result.append(_read_update(visit, sent))
         return result
 
@@ -138,7 +138,7 @@ class ClientPlayer:
         protected: bool,
     ) -> list[dict[int, NDArray[np.float64]]]:
         before, lab = self._begin(visit), self._hold(holdings)
-        lab = lab if protected else lab.unprotected()
+        lab = lab if protected else lab.drop_protections()
         ends = np.cumsum([len(h) for h in holdings])
         result = []
         for number, (end, own) in enumerate(zip(ends, holdings, strict=True)):
@@ -148,9 +148,9 @@ class ClientPlayer:
             played = lab.holding(streams=PlayStreams(key if draws is None else draws, noise_seed))
             lab.site.holdings = dataclasses.replace(played.holdings, parts=[rows[:0]] * visit.client + [rows])
             with _explain_failures():
-                reply = lab.trained(visit.client, visit.round, before)
+                reply = lab.train(visit.client, visit.round, before)
                 wire = lab.holding(streams=PlayStreams(key, noise_seed))
-                sent = wire.sent(visit.client, visit.round, reply.message, before)
+                sent = wire.send(visit.client, visit.round, reply.message, before)
             result.append(_list_prototypes(sent))
         return result
 
@@ -172,7 +172,7 @@ class ClientPlayer:
             payload={},
         )
         own = {k: torch.from_numpy(np.array(v)) for k, v in visit.weights.items()}
-        return received(self._downloads, like) | {Kind.GLOBAL_MODEL: own}
+        return find_received_message(self._downloads, like) | {Kind.GLOBAL_MODEL: own}
 
     @cached_property
     def _known(self) -> dict[bytes, list[dict[int, NDArray[np.float64]]]]:
@@ -251,5 +251,5 @@ def _list_prototypes(sent: Message | None) -> dict[int, NDArray[np.float64]]:
 
 def player(case: Case) -> ClientPlayer | None:
     """None where the clients' code, network or first weights are not known, or nothing of theirs is played."""
-    lab = Lab.of(case) if {Kind.LOCAL_PROTOTYPES, *UPLOADS} & set(case.card.uplink) else None
+    lab = Lab.from_case(case) if {Kind.LOCAL_PROTOTYPES, *UPLOADS} & set(case.card.uplink) else None
     return None if lab is None else ClientPlayer(case, lab)

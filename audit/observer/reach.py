@@ -37,7 +37,7 @@ _OWN = {  # what a position also has: what it was sent in other roles, and what 
 }
 
 
-class Traffic(NamedTuple):
+class ObservedTraffic(NamedTuple):
     """The kinds of each channel, and who reads them."""
 
     kinds: Mapping[Channel, tuple[Kind, ...]]
@@ -94,7 +94,7 @@ class Traffic(NamedTuple):
         return ""
 
 
-def declared(card: MethodCard, protections: Sequence[Protection], clock: bool = False) -> Traffic:
+def predict_traffic(card: MethodCard, protections: Sequence[Protection], clock: bool = False) -> ObservedTraffic:
     """Before a run: what the method's card says, after the protections; and what a clock shows the server."""
     hidden = any(p.hides_single_uploads() for p in protections)
     up = (*card.uplink, Kind.AGGREGATE) if hidden else card.uplink
@@ -105,7 +105,7 @@ def declared(card: MethodCard, protections: Sequence[Protection], clock: bool = 
         Channel.RELEASE: card.release,
         Channel.OBSERVED: card.observed if clock or card.timed else (),
     }
-    return Traffic(kinds=kinds, hidden=hidden)
+    return ObservedTraffic(kinds=kinds, hidden=hidden)
 
 
 class Rounds(NamedTuple):
@@ -137,7 +137,7 @@ def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel
     }
 
 
-def observed(lines: Iterable[Mapping[str, Any]]) -> Traffic:
+def read_traffic(lines: Iterable[Mapping[str, Any]]) -> ObservedTraffic:
     """After a run: what crossed the wire, from the lines of a manifest that count it."""
     kinds: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
     uploads, mediators = [], False
@@ -148,7 +148,7 @@ def observed(lines: Iterable[Mapping[str, Any]]) -> Traffic:
             mediators |= any(s.startswith("mediator") for s in line["seen_by"])
             if channel == Channel.UPLINK and kind != Kind.AGGREGATE:
                 uploads.append(bool(line["seen_by"]))
-    return Traffic(
+    return ObservedTraffic(
         kinds={c: tuple(k) for c, k in kinds.items()},
         hidden=bool(uploads) and not any(uploads),
         mediators=mediators,

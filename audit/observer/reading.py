@@ -36,7 +36,7 @@ class _Payload(Mapping[str, Array]):
         return dict, (dict(self._arrays),)
 
 
-def watched(view: Sequence[Artifact], opened: Opened) -> Artifacts:
+def watch_reading(view: Sequence[Artifact], opened: Opened) -> Artifacts:
     """The same artifacts, with an index; `opened` gains kind and round of each recorded one that is read.
 
     Replayed ones are the auditor's: opening them tells nothing of what crossed the wire.

@@ -46,19 +46,19 @@ class KnownTruth:
         if artifact in self._groups:
             rows = {-1: self._groups[artifact]}
         else:
-            rows = self._rows_by_client(self.heard(artifact))
+            rows = self._rows_by_client(self.find_contributors(artifact))
         train = self._data.train
         return {k: index[train.y[index] == label] for k, index in rows.items()}
 
-    def told(self, artifact: Artifact) -> bool:
+    def has_ground_truth(self, artifact: Artifact) -> bool:
         """Whether what its sender holds is known; what the server sent is nobody's own."""
         if artifact.id in self._groups or artifact.sender.role != Role.CLIENT:
             return True
         if artifact.sender.index is not None:
             return artifact.sender.index in self._parts
-        return any(client in self._parts for client in self.heard(artifact.id))  # a sum
+        return any(client in self._parts for client in self.find_contributors(artifact.id))  # a sum
 
-    def heard(self, artifact: str) -> frozenset[int]:
+    def find_contributors(self, artifact: str) -> frozenset[int]:
         """Clients whose examples a recorded artifact is made of; nobody behind a replayed one."""
         if artifact in self._groups:
             return frozenset()
@@ -86,7 +86,7 @@ class KnownTruth:
         # of one distribution, class by class, where no example has an owner: the partition saw to that
         return Unseen(self.reference, "" if self._alike else "of other people, so their style is not controlled")
 
-    def sent(self, artifact: str) -> Mapping[str, NDArray[Any]]:
+    def read_upload(self, artifact: str) -> Mapping[str, NDArray[Any]]:
         return self._artifacts[artifact].payload
 
     def label_counts(self, client: int) -> NDArray[np.int64]:
@@ -133,9 +133,9 @@ class KnownTruth:
 class ToldTruth(KnownTruth):
     """The same, but of messages whose clients nobody told of there are no members: nothing is tried on those."""
 
-    def heard(self, artifact: str) -> frozenset[int]:
+    def find_contributors(self, artifact: str) -> frozenset[int]:
         try:
-            return super().heard(artifact)
+            return super().find_contributors(artifact)
         except Untold:
             return frozenset()
 
@@ -148,7 +148,7 @@ def images(data: Data, index: NDArray[np.int64]) -> Images:
     return Images(x=taken.x, y=taken.y)
 
 
-def shifted(images: Images) -> Images:
+def shift_images(images: Images) -> Images:
     """Auxiliary data of another distribution: mirrored, one pixel lower, darker and flatter.
 
     Deterministic, so that the only difference to the same-distribution attacker is the shift.

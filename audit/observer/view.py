@@ -19,7 +19,7 @@ from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
-from fedaudit.audit.observer.truth import images, shifted
+from fedaudit.audit.observer.truth import images, shift_images
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.threats.threat import Position
@@ -70,10 +70,10 @@ def view(artifacts: Sequence[Artifact], party: Party, card: Card) -> list[Artifa
 
     The next client of a relay is given nothing of its own: it attacks what it was handed.
     """
-    return seen(artifacts, Observer((party,)), card)
+    return select_visible(artifacts, Observer((party,)), card)
 
 
-def seen(
+def select_visible(
     artifacts: Sequence[Artifact],
     who: Observer,
     card: Card,
@@ -147,14 +147,14 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
-def granted(
+def grant_knowledge(
     case: Case, card: Card, workers: int, find_player: Callable[[Case], Player | None] = player
 ) -> Knowledge:
     """The prior knowledge the threat model grants, as far as the case has it, and nothing else."""
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
         own: Images = images(case.data, case.examples.auxiliary)
-        auxiliary = shifted(own) if case.examples.auxiliary_kind == "shifted" else own
+        auxiliary = shift_images(own) if case.examples.auxiliary_kind == "shifted" else own
     make = case.make_net if "architecture" in knows else None
     training = {}
     for f in dataclasses.fields(case.training) if case.training else ():

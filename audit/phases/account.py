@@ -18,7 +18,7 @@ from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
-from fedaudit.audit.noise_audit.report import audit_noise, record_tests, record_untested
+from fedaudit.audit.noise_audit.report import audit_noise, record_no_test, record_tests
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.settings import index, known
 from fedaudit.audit.settings.code import named_code
@@ -27,7 +27,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.recording.recorder import read as read_messages
-from fedaudit.reports.result import NoiseAudit
+from fedaudit.reports.result import NoiseAuditRecord
 
 Progress = Callable[[str, int, int], None]
 
@@ -38,7 +38,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("account", 0, 3)
     releases = read(run.ledger)
     case = open_case(run, config)
-    for name, found in accounted(run, config, case, releases).items():
+    for name, found in compute_accounts(run, config, case, releases).items():
         run.write_json(run.evidence / name, found)
     progress("account", 1, 3)
     is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
@@ -60,7 +60,7 @@ def replay_bounds(case: Case, releases: Sequence[Release]) -> list[BoundCheck]:
         return decline(releases, f"The run could not be played on other data ({type(error).__name__}: {error}).")
 
 
-def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Config) -> list[NoiseAudit]:
+def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Config) -> list[NoiseAuditRecord]:
     """The noise that the run draws, put to the test; of a recorded federation, that of its means and uploads."""
     alpha, delta = 1 - config.noise_audit.confidence, config.delta
     try:
@@ -69,10 +69,10 @@ def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Con
         tests, kinds = run_recorded_tests(read_messages(run.artifacts), releases, case.protections, alpha)
         return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
     except Exception as error:  # the federation's own code, which sends what it never sent
-        return record_untested(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
+        return record_no_test(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
 
 
-def accounted(run: RunDir, config: Config, case: Case, releases: Sequence[Release]) -> dict[str, Any]:
+def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence[Release]) -> dict[str, Any]:
     """What follows from the ledger alone: file of evidence -> what it holds.
 
     The index keeps it by the bytes that it follows from, for who reviews a run that was made here: tensors pass
@@ -90,7 +90,7 @@ def accounted(run: RunDir, config: Config, case: Case, releases: Sequence[Releas
 
 
 def _name_inputs(run: RunDir, config: Config) -> str:
-    """A digest of all that `accounted` reads; empty where code of others has a part in it."""
+    """A digest of all that `compute_accounts` reads; empty where code of others has a part in it."""
     if named_code(config) or config.case != "simulated":
         return ""
     files = (run.artifacts / MANIFEST, run.ledger, run.metrics)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Player
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evidence import Assertion, Evidence, Gallery
+from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery
 from fedaudit.attacks.people import count_withheld
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
@@ -32,16 +32,16 @@ from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
-from fedaudit.audit.observer.reading import Opened, watched
+from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
-from fedaudit.audit.observer.view import absent, granted, observer, seen
+from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases import checks
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
-from fedaudit.audit.verdict.replays import replayed
+from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind, Summed
@@ -81,7 +81,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     def carry_out(number: int, progress: Progress) -> dict[str, Any]:
         attack, name = attacks[number]
         progress(f"attack ({name}, about {duration(seconds[name])})", ended, len(attacks))
-        return one(attack, name, bench)
+        return attack_once(attack, name, bench)
 
     def end(number: int, found: dict[str, Any] | Death) -> None:
         nonlocal ended
@@ -125,7 +125,9 @@ class Bench:
     ) -> None:
         """Controls plant in so many `copies` of this process; an attack has `workers`."""
         self.case, self.workers = case, workers
-        self._recorded = {r: _recorded(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")}
+        self._recorded = {
+            r: _read_artifacts(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")
+        }
         controls = sorted({(c.control, c.rounds) for c in cards if c.control})
         controls = [
             c for c in controls if c[0] not in OF_LATEST or c[1] == "all" or (c[0], "all") not in controls
@@ -153,14 +155,14 @@ class Bench:
         """Recorded in the rounds that the card wants, and planted for it; raises what its control raised."""
         if broken := self._unplanted.get(self._find_control(card)):
             raise broken
-        return [*self._recorded[card.rounds], *self.planted(card).artifacts]
+        return [*self._recorded[card.rounds], *self.find_planted_leaks(card).artifacts]
 
     @cached_property
     def player(self) -> Player | None:
         """Clients that adversaries play; what they sent to one attack is not made again for another."""
         return player(self.case)
 
-    def planted(self, card: Card) -> Replays:
+    def find_planted_leaks(self, card: Card) -> Replays:
         """What was planted for it."""
         return self._planted.get(self._find_control(card), Replays())
 
@@ -171,7 +173,7 @@ class Bench:
         return every if is_shared else (card.control, card.rounds)
 
 
-def _recorded(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
+def _read_artifacts(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
     """What these attacks read, and what clients received, from which controls train them once more.
 
     An attack that needs a kind which nobody sent runs on nothing, so nothing is read for it.
@@ -208,7 +210,7 @@ def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay)
     return made
 
 
-def one(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
+def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     """One attack's file: what it is, whose view it had, and what it came to.
 
     Whatever an attack raises is its own failure, never the audit's end.
@@ -236,8 +238,8 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     card, case = attack.card, bench.case
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
-    view = watched(seen(artifacts, who, card, case.heard or {}), opened)
-    knowledge = granted(case, card, bench.workers, lambda _: bench.player)
+    view = watch_reading(select_visible(artifacts, who, card, case.heard or {}), opened)
+    knowledge = grant_knowledge(case, card, bench.workers, lambda _: bench.player)
     if (
         reason := _unfit(case.data, card)
         or absent(case, artifacts, view, card)
@@ -245,16 +247,18 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     ):
         opened.clear()
         return {"observer": str(who), "status": "not_applicable", "reason": reason}
-    told = _told(attack, view, knowledge, bench)
+    told = _select_gradable(attack, view, knowledge, bench)
     if 0 < len(told) < len(view) and type(attack).assertions is Attack.assertions:
-        found = _unverified(attack, name, bench, [], told, knowledge, UNTOLD)  # without words: measured alone
+        found = _record_unverified(
+            attack, name, bench, [], told, knowledge, UNTOLD
+        )  # without words: measured alone
     else:
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         try:
             found = _measure(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
         except Untold as untold:
             said = attack.assertions(claim, case.data.classes)
-            found = _unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))
+            found = _record_unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))
     found["observer"] = str(who)
     json.dumps(found)  # raises here, where it is this attack's failure, what the file could not hold
     return found
@@ -271,7 +275,7 @@ def _measure(
     attack: Attack, claim: Claim, bench: Bench, truth: KnownTruth, rng: np.random.Generator
 ) -> dict[str, Any]:
     evidence = attack.measure(claim, truth, rng)
-    planted, targets = bench.planted(attack.card), attack.card.targets
+    planted, targets = bench.find_planted_leaks(attack.card), attack.card.targets
     people = [
         count_withheld(
             p, planted.count_arrivals(targets if p.kind is None or p.kind == Kind.AGGREGATE else (p.kind,))
@@ -287,16 +291,18 @@ def _measure(
     }
 
 
-def _told(attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench) -> Sequence[Artifact]:
+def _select_gradable(
+    attack: Attack, view: Sequence[Artifact], knowledge: Knowledge, bench: Bench
+) -> Sequence[Artifact]:
     """What clients sent of whom the auditor was told, and what the auditor planted; empty where the attack cannot
     run on that."""
     targets = {*attack.card.pick_targets({a.kind for a in view})}
-    told = index(a for a in view if a.kind not in targets or bench.truth.told(a))
+    told = index(a for a in view if a.kind not in targets or bench.truth.has_ground_truth(a))
     able = any(a.kind in targets for a in told) and not attack.not_applicable(told, knowledge)
     return told if able else ()
 
 
-def _unverified(
+def _record_unverified(
     attack: Attack,
     name: str,
     bench: Bench,
@@ -318,7 +324,7 @@ def _unverified(
         found |= _measure(attack, claim, bench, bench.told, case.streams.numpy("measure", name))
     except UserError:  # what is left cannot be measured
         return found
-    if any(e["control"] == "none" and not replayed(Evidence(**e)) for e in found["evidence"]):
+    if any(e["control"] == "none" and not is_replay(Evidence(**e)) for e in found["evidence"]):
         found |= {"status": "ran", "reason": ""}
     return found
 
@@ -331,7 +337,7 @@ def card_fields(card: Card) -> dict[str, Any]:
     return fields | {"reads": list(card.reads)}
 
 
-def _encode(gallery: Gallery) -> dict[str, Any]:
+def _encode(gallery: ImageGallery) -> dict[str, Any]:
     rows = {name: [png(p) for p in images] for name, images in gallery.rows.items()}
     return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
 
@@ -344,7 +350,7 @@ def load_evidence(run: RunDir) -> list[dict[str, Any]]:
     return [run.read_json(file) for file in files]
 
 
-def load_claimed(run: RunDir) -> CheckedCounts | None:
+def load_claims(run: RunDir) -> CheckedCounts | None:
     """What claims came to; None where no attack read labels off updates."""
     file = run.evidence / CLAIMED
     return run.read(file, CheckedCounts) if file.is_file() else None

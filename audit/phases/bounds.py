@@ -1,6 +1,6 @@
 """The bounds of a run with their status, from the evidence that the account phase left."""
 
-from fedaudit.audit.accounting.budget import Budget, budgets
+from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases
 from fedaudit.audit.accounting.verify import Issue, Verified
 from fedaudit.audit.case.case import Case, counts
@@ -10,14 +10,14 @@ from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, list_results
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
-from fedaudit.reports.result import NoiseAudit
+from fedaudit.reports.result import NoiseAuditRecord
 
 
 def read_bounds(run: RunDir, case: Case) -> list[PrivacyBound]:
     """The bounds of a run that was accounted for, towards each observer, for each unit, by each accountant."""
-    found = run.read(run.evidence / "budgets.json", list[Budget])
+    found = run.read(run.evidence / "budgets.json", list[SpentBudget])
     return combine_status(
-        found, read_verified(run, case), read_checks(run), read_results(run), describe_population(case)
+        found, read_verification(run, case), read_checks(run), read_results(run), describe_population(case)
     )
 
 
@@ -29,7 +29,7 @@ def bind_status(run: RunDir, case: Case, verified: Verified, delta: float) -> Bo
     )
 
 
-def read_verified(run: RunDir, case: Case) -> Verified:
+def read_verification(run: RunDir, case: Case) -> Verified:
     """What the verifier said of the run's ledger."""
     file = run.read(run.evidence / "ledger.json", VerifiedFile)
     return Verified(
@@ -50,7 +50,7 @@ def read_checks(run: RunDir) -> list[BoundCheck]:
 def read_results(run: RunDir) -> list[NoiseResult]:
     """The tests of the run's noise; empty where none were made."""
     path = run.evidence / "noise_audits.json"
-    return list_results(run.read(path, list[NoiseAudit])) if path.is_file() else []
+    return list_results(run.read(path, list[NoiseAuditRecord])) if path.is_file() else []
 
 
 def describe_population(case: Case) -> dict[str, str]:

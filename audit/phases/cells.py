@@ -16,7 +16,7 @@ from typing import Any
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.phases.plan import PHASES, Progress, done, execute
+from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
@@ -28,7 +28,7 @@ ALL = tuple(p.name for p in PHASES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class RunCell:
     """One run: its name in progress and errors, its folder, its config and the phases wanted."""
 
     name: str
@@ -52,7 +52,7 @@ def cells_of(
     overrides: Mapping[str, Mapping[str, Any]],
     root: Path,
     phases: tuple[str, ...] = ALL,
-) -> list[Cell]:
+) -> list[RunCell]:
     """One cell for each name, in the folder root/NAME ("krum/seed-7" is two deep).
 
     Raises UserError, naming the cell, where a name leads out of `root` or into another cell's folder,
@@ -65,17 +65,17 @@ def cells_of(
         if above := [str(p) for p in path.parents if str(p) in overrides]:
             raise UserError(f"cell {name} would lie inside cell {above[0]}", hint="give it another name")
     return [
-        Cell(name=n, folder=root / n, config=overridden(base, o, where=f"cell {n}"), phases=phases)
+        RunCell(name=n, folder=root / n, config=overridden(base, o, where=f"cell {n}"), phases=phases)
         for n, o in overrides.items()
     ]
 
 
 def run_cells(
-    todo: Sequence[Cell],
+    todo: Sequence[RunCell],
     progress: Progress,
     *,
     workers: str | int | None = None,
-    after: Callable[[Cell], None] = lambda cell: None,
+    after: Callable[[RunCell], None] = lambda cell: None,
 ) -> list[Failure]:
     """Run every cell to its end, finished phases skipped; returns those that failed, in their order.
 
@@ -86,7 +86,7 @@ def run_cells(
     left = [cell for cell in todo if not _is_done(cell)]
     ended = len(todo) - len(left)
 
-    def end(cell: Cell, found: Failure | Death | None) -> None:
+    def end(cell: RunCell, found: Failure | Death | None) -> None:
         nonlocal ended
         ended += 1
         progress("cells", ended, len(todo))
@@ -122,22 +122,22 @@ def _count(config: Config, workers: str | int | None) -> int:
     return processes(config.workers if workers is None else workers, choose_device(config.device))
 
 
-def _is_done(cell: Cell) -> bool:
+def _is_done(cell: RunCell) -> bool:
     folder = RunDir(cell.folder)
     try:
-        return folder.config.is_file() and done(folder, cell.config, cell.phases)
+        return folder.config.is_file() and is_complete(folder, cell.config, cell.phases)
     except UserError:
         return False  # said when it runs
 
 
-def _run_alone(cell: Cell, progress: Progress) -> Failure | None:
+def _run_alone(cell: RunCell, progress: Progress) -> Failure | None:
     """In a process of its own, its clients with it."""
     return _run(cell, progress, workers=0)
 
 
-def _run(cell: Cell, progress: Progress, workers: int | None) -> Failure | None:
+def _run(cell: RunCell, progress: Progress, workers: int | None) -> Failure | None:
     """One cell here, its clients in `workers` processes; None: as its config says."""
-    told = partial(_named, cell.name, progress)
+    told = partial(_report_progress, cell.name, progress)
     try:
         folder = RunDir.create(cell.folder)
         execute(folder, cell.config, cell.phases, told, skip_finished=True, workers=workers)
@@ -151,5 +151,5 @@ def _run(cell: Cell, progress: Progress, workers: int | None) -> Failure | None:
     return None
 
 
-def _named(name: str, progress: Progress, phase: str, at: int, total: int) -> None:
+def _report_progress(name: str, progress: Progress, phase: str, at: int, total: int) -> None:
     progress(f"{name}: {phase}", at, total)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case, KnownFederation
-from fedaudit.audit.case.sharing import shared
-from fedaudit.audit.observer.reach import Reach, Rounds, Traffic, declared
+from fedaudit.audit.case.sharing import share_result
+from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
-from fedaudit.audit.settings.record import Record
+from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
@@ -35,7 +35,7 @@ LEAST_SECONDS = 0.1  # below which attacks take equally long
 
 
 @dataclass(frozen=True)
-class Choice:
+class AttackChoice:
     """The attacks of an audit, and why others that could run are not among them."""
 
     specs: tuple[AttackSpec, ...]
@@ -46,13 +46,13 @@ class Choice:
     left: Mapping[str, str] = field(default_factory=dict)  # name -> why, of others that apply
 
 
-def choose(config: Config, case: Case) -> Choice:
+def choose(config: Config, case: Case) -> AttackChoice:
     """The attacks of this config; deterministic."""
     key = ("choice", config.model_dump_json(), id(case))
-    return shared(key, lambda: (_choose(config, case), case))[0]  # with the case its id stays its own
+    return share_result(key, lambda: (_choose(config, case), case))[0]  # with the case its id stays its own
 
 
-def _choose(config: Config, case: Case) -> Choice:
+def _choose(config: Config, case: Case) -> AttackChoice:
     sizes, scene = _sizes(config, case), plan_scene(config, case)
     traffic = scene.traffic
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
@@ -64,21 +64,25 @@ def _choose(config: Config, case: Case) -> Choice:
             if scene.modality in c.modality and not traffic.missing(c, case.card.title)
         }
         credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), traffic)
-        cost = {n: c.effort.at(sizes) for n, c in applicable.items()}
+        cost = {n: c.effort.estimate_seconds(sizes) for n, c in applicable.items()}
         names = _within(credits, cost, config.budget.minutes * 60)
         specs = tuple(AttackSpec(name=n) for n in names)
         over = f"the budget of {config.budget.minutes:g} minutes has no room for its"
-        left = {n: f"{over} {duration(c.effort.at(sizes))}" for n, c in applicable.items() if n not in names}
+        left = {
+            n: f"{over} {duration(c.effort.estimate_seconds(sizes))}"
+            for n, c in applicable.items()
+            if n not in names
+        }
     else:
         specs = config.attacks
     cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
     listed = {s.name for s in specs}
-    return Choice(
+    return AttackChoice(
         specs=specs,
         cards=cards,
-        seconds={label: card.effort.at(sizes) for label, card in cards.items()},
+        seconds={label: card.effort.estimate_seconds(sizes) for label, card in cards.items()},
         others={n: c for n, c in known.items() if n not in listed},
-        others_seconds={n: c.effort.at(sizes) for n, c in known.items() if n not in listed},
+        others_seconds={n: c.effort.estimate_seconds(sizes) for n, c in known.items() if n not in listed},
         left=left,
     )
 
@@ -93,25 +97,25 @@ def choose_anew(
     """
     if config.attacks is None and names is None:
         return None
-    title, really, bare = case.card.title, planned(config, case), planned(config, case, protected=False)
+    title, really, bare = case.card.title, plan_traffic(config, case), plan_traffic(config, case, protected=False)
     listed = choose(config, case).specs
     able = [s for s in listed if not really.missing(catalog.load("attacks", s.name).card, title)]
     if names is not None:
         return tuple(s for s in able if s.label in names)
     sizes, left = _sizes(config, case), config.budget.minutes * 60
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
-    for name in sorted(known, key=lambda n: (known[n].effort.at(sizes), n)):
+    for name in sorted(known, key=lambda n: (known[n].effort.estimate_seconds(sizes), n)):
         is_new = bool(bare.missing(known[name], title)) and not really.missing(known[name], title)
-        if is_new and name not in {s.name for s in able} and known[name].effort.at(sizes) <= left:
+        if is_new and name not in {s.name for s in able} and known[name].effort.estimate_seconds(sizes) <= left:
             able.append(AttackSpec(name=name))
-            left -= known[name].effort.at(sizes)
+            left -= known[name].effort.estimate_seconds(sizes)
     return tuple(able)
 
 
-def planned(config: Config, case: KnownFederation, protected: bool = True) -> Traffic:
+def plan_traffic(config: Config, case: KnownFederation, protected: bool = True) -> ObservedTraffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = config.case == "simulated" and config.federation.time_model != "none"
-    traffic = declared(case.card, case.protections if protected else (), clock)
+    traffic = predict_traffic(case.card, case.protections if protected else (), clock)
     withheld = {k for p in case.protections for k in p.withholds()} if protected else set()
     return traffic._replace(
         kinds={c: tuple(k for k in ks if k not in withheld) for c, ks in traffic.kinds.items()}
@@ -120,7 +124,7 @@ def planned(config: Config, case: KnownFederation, protected: bool = True) -> Tr
 
 def plan_scene(config: Config, case: Case) -> Scene:
     """What a federation will send, to whom and in which rounds, by what is known before the run."""
-    traffic = planned(config, case)
+    traffic = plan_traffic(config, case)
     sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
     kept = frozenset(r for r in sent if _is_kept(config.record, r, len(sent)))
     kinds = config.record.kinds
@@ -137,7 +141,7 @@ def plan_scene(config: Config, case: Case) -> Scene:
     )
 
 
-def _is_kept(record: Record, round: int, rounds: int) -> bool:
+def _is_kept(record: RecordSettings, round: int, rounds: int) -> bool:
     wanted = record.rounds
     if isinstance(wanted, tuple):
         return round in wanted
@@ -152,8 +156,8 @@ def refuse_impossible(config: Config, case: Case) -> None:
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    bare, title = planned(config, case, protected=False), case.card.title
-    really = planned(config, case)  # what protections send instead, a sum, is there as well
+    bare, title = plan_traffic(config, case, protected=False), case.card.title
+    really = plan_traffic(config, case)  # what protections send instead, a sum, is there as well
     for i, spec in enumerate(config.attacks or ()):
         card = catalog.load("attacks", spec.name).card
         if (reason := bare.missing(card, title)) and really.missing(card, title):
@@ -196,7 +200,7 @@ class Credit(NamedTuple):
 
 
 def give_credits(
-    cards: Mapping[str, Card], questions: Sequence[Question], traffic: Traffic
+    cards: Mapping[str, Card], questions: Sequence[Question], traffic: ObservedTraffic
 ) -> dict[str, list[Credit]]:
     """Which questions each attack asks, of its reader or of others of the same message, and what they earn."""
     earned: dict[str, list[Credit]] = {name: [] for name in cards}

@@ -18,10 +18,10 @@ from typing import Any
 from fedaudit.attacks.evidence import Series
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import Cell, run_cells
+from fedaudit.audit.phases.cells import RunCell, run_cells
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.options import list_own, list_proposals
-from fedaudit.audit.phases.plan import Progress, finished, phases
+from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import config_of, copy_messages, execute_all
 from fedaudit.audit.settings import catalog
@@ -94,7 +94,7 @@ def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
     Folders tried/NAME and verified/NAME lie in `run`; a search that was killed goes on where it was.
     Raises UserError where the audit cannot run.
     """
-    if not finished(run, config):
+    if not is_audited_run(run, config):
         config = overridden(config, {"variants": [], "matrix": None, "absence": None}, where="harden")
         execute_all(run, config, [p.name for p in phases(config)], progress)
     bar = load_policy(config.locate_policy()).bar
@@ -221,13 +221,13 @@ def draw_candidates(hardening: Hardening) -> Figure:
     )
 
 
-def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collection[str]) -> Cell:
+def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collection[str]) -> RunCell:
     """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
     screened = config_of(run, config, variant.model_copy(update={"attacks": tuple(attacks)}))
     changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
     changed = overridden(screened, changes, where=f"candidate {variant.name}")
     wanted = tuple(p.name for p in phases(changed) if p.name in SCREENED)
-    return Cell(name=variant.name, folder=run.inside(f"tried/{variant.name}"), config=changed, phases=wanted)
+    return RunCell(name=variant.name, folder=run.inside(f"tried/{variant.name}"), config=changed, phases=wanted)
 
 
 def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, progress: Progress) -> Candidate:
@@ -236,7 +236,7 @@ def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, pr
     if config.case == "simulated":
         changed = overridden(changed, {"seed": config.seed + 1}, where="harden")
     folder = RunDir.create(run.inside(f"verified/{candidate.name}"))
-    cell = Cell(
+    cell = RunCell(
         name=candidate.name, folder=folder.path, config=changed, phases=tuple(p.name for p in phases(changed))
     )
     if failures := [*copy_messages(run, [cell], config), *run_cells([cell], progress)]:

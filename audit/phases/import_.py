@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from fedaudit.audit.case.digests import of_file, of_value
-from fedaudit.audit.case.open import recorded
+from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
-from fedaudit.audit.importing.identity import latest_uploads, who
+from fedaudit.audit.importing.identity import check_identities, latest_uploads
 from fedaudit.audit.importing.ledger import BROUGHT, stated_ledger
 from fedaudit.audit.importing.messages import aggregate, meaning, shapes
 from fedaudit.audit.importing.model_fit import fits
 from fedaudit.audit.importing.protect_messages import TAKEN
-from fedaudit.audit.importing.protections import every_upload, protected
-from fedaudit.audit.importing.replay import played
-from fedaudit.audit.importing.statements import declared, rounds
+from fedaudit.audit.importing.protections import check_protections, every_upload
+from fedaudit.audit.importing.replay import check_replays
+from fedaudit.audit.importing.statements import check_statements, rounds
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -33,7 +33,7 @@ from fedaudit.fl.ledger import to_line
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.imported import Check, Imported
+from fedaudit.reports.imported import CheckedStatement, ImportRecord
 
 Progress = Callable[[str, int, int], None]
 COPY = "option"  # id of what is said of a copy that was passed through protections
@@ -47,31 +47,31 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             f"no inbox was taken in to {run.path}",
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
-    case, taken = recorded(run, config), run.read_json(run.path / TAKEN)
+    case, taken = open_recorded_case(run, config), run.read_json(run.path / TAKEN)
     if config.protections:
         _state_copy(run, case, "copied" in taken)
         return
     own = ledger.read(run.path / BROUGHT) if (run.path / BROUGHT).is_file() else []
-    steps: list[Callable[[], list[Check]]] = []
-    with located(config.file):
+    steps: list[Callable[[], list[CheckedStatement]]] = []
+    with locate_errors(config.file):
         _ = case.clients
         shapes(case)
         latest = latest_uploads(case)
         steps = [
-            lambda: [who(case, latest)],
+            lambda: [check_identities(case, latest)],
             lambda: [meaning(latest), *check_base(case, latest), fits(case, latest), *rounds(case)],
-            lambda: [played(case)],
+            lambda: [check_replays(case)],
             lambda: aggregate(case),
-            lambda: protected(case, every_upload(case), own),
+            lambda: check_protections(case, every_upload(case), own),
         ]
-        checks: list[Check] = []
+        checks: list[CheckedStatement] = []
         for i, step in enumerate(steps):
             progress("import", i, len(steps))
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named, case)
-    checks.append(declared(case, checks, len(taken["nodes"]) or case.clients))
-    found = Imported(
+    checks.append(check_statements(case, checks, len(taken["nodes"]) or case.clients))
+    found = ImportRecord(
         **taken,
         truth=len(case.examples.parts),
         clients=case.clients,
@@ -83,7 +83,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("import", len(steps), len(steps))
 
 
-def _write_log(run: RunDir, case: RecordedCase, imported: Imported) -> None:
+def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
     """What later phases read besides the messages."""
     _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
     _write_lines(run, run.metrics, _metrics(case))
@@ -101,14 +101,16 @@ def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
             hint="name what clients did under subject.protections, and what they could do under variants",
             key="protections",
         )
-    imported = Imported.model_validate(run.read_json(run.imported))
+    imported = ImportRecord.model_validate(run.read_json(run.imported))
     words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
     text = (
         f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
         "recorded: nobody trained on what came out."
     )
     imported.checks = [c for c in imported.checks if c.id != COPY]
-    imported.checks.append(Check(id=COPY, title="Protections of this option", status="holds", text=text))
+    imported.checks.append(
+        CheckedStatement(id=COPY, title="Protections of this option", status="holds", text=text)
+    )
     _write_log(run, case, imported)
 
 

@@ -15,20 +15,20 @@ from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.base import read_base
 from fedaudit.audit.importing.first_subject import first_subject
-from fedaudit.audit.importing.inbox import Limits, take_in
+from fedaudit.audit.importing.inbox import InboxLimits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.code import bring_code, named_code
-from fedaudit.audit.settings.config import Config, at
+from fedaudit.audit.settings.config import Config, remember_file
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.subject import Subject
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable, foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.imported import Imported
+from fedaudit.reports.imported import ImportRecord
 
 MOST_LEDGER = 2**30
 SUBJECT = "subject.yaml"
@@ -41,12 +41,12 @@ def bring(
     truth: Path | None,
     own_ledger: Path | None,
     beside: Path,
-    limits: Limits,
+    limits: InboxLimits,
     trust: bool,
     progress: Callable[[str, int, int], None],
     subject: str = "",
     base: Path | None = None,
-) -> Imported:
+) -> ImportRecord:
     """Everything into the folder, and its import phase.
 
     Code that the subject names lies in `beside`; the text of a subject that was written of the inbox is kept.
@@ -55,7 +55,7 @@ def bring(
         _copy_code(staged.path, config, beside, trust)
         _take_in(staged, config, inbox, truth, own_ledger, limits, base)
         execute(staged, config, ["import"], progress, skip_finished=False)
-        found = Imported.model_validate(staged.read_json(staged.imported))
+        found = ImportRecord.model_validate(staged.read_json(staged.imported))
         if subject:
             durable.write(staged.path / SUBJECT, subject.encode())
     return found
@@ -90,10 +90,10 @@ def state_inbox(
         written = Path(scratch) / SUBJECT
         durable.write(written, text.encode())
         told: Any = read_yaml(subject or written)
-    validate(Subject, told, subject or SUBJECT)
+    validate(RecordedSubject, told, subject or SUBJECT)
     # options are measured unless told otherwise: messages pass through protections without the clients
     stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
-    return at(None, validate(Config, stated, where or subject or SUBJECT)), text
+    return remember_file(None, validate(Config, stated, where or subject or SUBJECT)), text
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _stage(folder: Path) -> Iterator[RunDir]:
 
 def _replace(folder: Path, staged: Path) -> None:
     """Move what was put together up into the folder, in place of what an earlier import and its audit left."""
-    with durable.locked(folder / ".lock"):
+    with durable.lock(folder / ".lock"):
         for path in folder.iterdir():
             if path.name not in (STAGING, ".lock"):
                 durable.remove_folder(path)
@@ -148,7 +148,7 @@ def _take_in(
     inbox: Path,
     truth: Path | None,
     own_ledger: Path | None,
-    limits: Limits,
+    limits: InboxLimits,
     base: Path | None,
 ) -> None:
     """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""

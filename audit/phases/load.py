@@ -8,8 +8,8 @@ from fedaudit.audit.claims.claim import load as load_claims
 from fedaudit.audit.settings.code import bring_code
 from fedaudit.audit.settings.config import Config, check_plugins, load
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.origin import is_received
-from fedaudit.audit.settings.received import load_received, parse_data
+from fedaudit.audit.settings.origin import is_run_folder
+from fedaudit.audit.settings.received import load_run_config, parse_data
 from fedaudit.audit.verdict.policy import load_policy
 
 SHIPPED = Path(__file__).parents[1] / "configs"
@@ -22,8 +22,8 @@ def load_config(path: Path, data: Sequence[str] | None = None, *, trust_plugins:
     UserError with the file, the line and the key.
     """
     path = find_config(path)
-    if is_received(path):
-        return load_received(path, trust_plugins=trust_plugins, data=parse_data(data))
+    if is_run_folder(path):
+        return load_run_config(path, trust_plugins=trust_plugins, data=parse_data(data))
     return _admit(load(path), [path.parent])
 
 

@@ -13,7 +13,7 @@ from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
-from fedaudit.audit.robustness.plan import Place, plan_matrix
+from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import durable, workers
@@ -37,8 +37,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 def measure(run: RunDir, config: Config, progress: Progress) -> Robustness:
     """The whole matrix of a run; raises UserError where none of its runs came to an end."""
-    todo, ended, failures = plan_matrix(config), dict[Place, FinishedRun](), list[Failure]()
-    ran = dict[str, Place]()
+    todo, ended, failures = plan_matrix(config), dict[MatrixPlace, FinishedRun](), list[Failure]()
+    ran = dict[str, MatrixPlace]()
     while True:
         wanted = {p.folder: p for p in todo}
         cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, run.inside("matrix"), PHASES)

@@ -27,7 +27,7 @@ from fedaudit.audit.settings.config import Config, Variant
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
@@ -105,7 +105,7 @@ def _list_leaks(run: RunDir, config: Config, case: KnownFederation) -> list[Leak
     """What attacks demonstrated, under the run's own policy."""
     policy, uplink, leaks = load_policy(config.locate_policy()), case.card.uplink, []
     for file in load_evidence(run):
-        finding = judged(Attacked(file, config.prior), policy)
+        finding = judge_subject(Attacked(file, config.prior), policy)
         if finding.outcome is not Outcome.DEMONSTRATED:
             continue
         card = file["card"]

@@ -14,7 +14,7 @@ from typing import Any
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.record import SEAL, TOKEN
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.case.schemas import Phase as Entry
+from fedaudit.audit.case.schemas import PhaseEntry as Entry
 from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime import durable
@@ -83,7 +83,7 @@ def execute(
 
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
-    with run.locked():
+    with run.lock():
         resolved = run.adopt(config, phases(config)[0].keys)
         used = config if workers is None else config.model_copy(update={"workers": workers})
         for name in names:
@@ -111,7 +111,7 @@ def _execute(
         confirm_verdict(run, config)
     if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
         progress = _silent
-    if skip_finished and _done(record, resolved, what) and chain.current(run, config, what.name):
+    if skip_finished and _is_current(record, resolved, what) and chain.current(run, config, what.name):
         if what.name == "score":
             confirm_verdict(run, config)
         progress(what.name, 1, 1)
@@ -164,7 +164,7 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
         chain.same_settings(run, name, now)
 
 
-def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
+def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
     """Whether a phase went to its end with these settings."""
     entry = record.get(what.name)
     if entry is None or entry["seconds"] is None:
@@ -172,13 +172,13 @@ def _done(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool
     return bool(entry["settings"] == what.settings(resolved))
 
 
-def done(run: RunDir, config: Config, names: Sequence[str]) -> bool:
+def is_complete(run: RunDir, config: Config, names: Sequence[str]) -> bool:
     """Whether nothing is left to do of these phases."""
     resolved, record = resolve(config), read_phases(run)
-    return all(_done(record, resolved, phase(n)) and chain.current(run, config, n) for n in names)
+    return all(_is_current(record, resolved, phase(n)) and chain.current(run, config, n) for n in names)
 
 
-def finished(run: RunDir, config: Config) -> bool:
+def is_audited_run(run: RunDir, config: Config) -> bool:
     """Whether the folder holds an audit of what these settings simulate, attack and account for."""
     resolved, record = resolve(config), read_phases(run)
     if any((record.get(p.name) or {}).get("seconds") is None for p in phases(config) if p.name != "report"):

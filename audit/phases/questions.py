@@ -6,9 +6,9 @@ from fedaudit.attacks.people import SMALL, People
 from fedaudit.audit.case.case import Case, KnownFederation, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.observer.reach import observed, observed_rounds
+from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.attack import load_evidence
-from fedaudit.audit.phases.choice import Choice, plan_scene
+from fedaudit.audit.phases.choice import AttackChoice, plan_scene
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -27,7 +27,7 @@ from fedaudit.reports.result import Finding
 from fedaudit.reports.robustness import Robustness
 
 
-def plan_questions(config: Config, case: Case, choice: Choice, demands: Demands) -> list[Question]:
+def plan_questions(config: Config, case: Case, choice: AttackChoice, demands: Demands) -> list[Question]:
     """Before a run: every question, and which attacks will ask it."""
     scene = plan_scene(config, case)
     title = case.card.title
@@ -53,7 +53,7 @@ def ask_questions(
     run: RunDir,
     config: Config,
     case: Case,
-    choice: Choice,
+    choice: AttackChoice,
     demands: Demands,
     *,
     findings: Sequence[Finding],
@@ -79,7 +79,7 @@ def ask_questions(
         left=choice.left,
         findings=findings,
         limits=limits,
-        checked=_list_checked(case),
+        checked=_list_checks(case),
     )
     asked = answer_questions(list_questions(scene, demands), scene, answers)
     of_rules = _list_of_rules(config, demands)
@@ -94,7 +94,7 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
         k: len(rows) for k, rows in case.examples.parts.items() if len(rows) and (senders is None or k in senders)
     }
     return Scene(
-        traffic=observed(lines),
+        traffic=read_traffic(lines),
         rounds=observed_rounds(lines),
         modality=case.data.modality,
         clients=frozenset(held),
@@ -127,7 +127,7 @@ def _read_people(file: Mapping[str, object]) -> list[People]:
     return AttackFile.model_validate(file).people if file.get("people") else []
 
 
-def _list_checked(case: KnownFederation) -> frozenset[Kind]:
+def _list_checks(case: KnownFederation) -> frozenset[Kind]:
     """Counts that audit/checks/sample_counts.py holds against what clients hold."""
     if not case.simulated:
         return frozenset()

@@ -25,7 +25,7 @@ from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases import account, attack
 from fedaudit.audit.phases.score import derive
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.verdict.policy import Policy
+from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
@@ -78,7 +78,7 @@ class Replayed:
             )
 
 
-def replay_run(run: RunDir, config: Config, policy: Policy, progress: Progress) -> Replayed:
+def replay_run(run: RunDir, config: Config, policy: GradingPolicy, progress: Progress) -> Replayed:
     """Run the attacks and the accounts again and derive the verdict; raises UserError that names what differs."""
     with TemporaryDirectory() as name:
         again = Again(run, Path(name))
@@ -139,14 +139,14 @@ def _compare_folders(run: RunDir, again: Again) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Place:
+class ValuePlace:
     """Where two values differ, and whether by more than is tolerated."""
 
     text: str
     far: bool  # further away than tolerated
 
 
-def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = None) -> Iterator[Place]:
+def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = None) -> Iterator[ValuePlace]:
     """Every place where two plain values differ; `reach`: how far numbers may lie apart, by the replay's
     interval.
     """
@@ -155,19 +155,19 @@ def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = 
         for name in [*ours, *(k for k in theirs if k not in ours)]:
             at = f"{key}.{name}" if key else str(name)
             if name not in ours or name not in theirs:
-                yield Place(f"{at} is on one side alone", True)
+                yield ValuePlace(f"{at} is on one side alone", True)
             else:
                 yield from compare_values(theirs[name], ours[name], at, reach)
     elif isinstance(theirs, list) and isinstance(ours, list):
         if len(theirs) != len(ours):
-            yield Place(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
+            yield ValuePlace(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
             return
         for i, (left, right) in enumerate(zip(theirs, ours, strict=True)):
             yield from compare_values(left, right, f"{key}[{i}]", reach)
     elif type(theirs) is not type(ours) and not _are_numbers(theirs, ours):
-        yield Place(f"{key} is {_short(theirs)}, and here {_short(ours)}", True)
+        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", True)
     elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
-        yield Place(f"{key} is {_short(theirs)}, and here {_short(ours)}", not _is_near(theirs, ours, reach))
+        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", not _is_near(theirs, ours, reach))
 
 
 def _reach(ours: Mapping[str, Any], above: float | None) -> float | None:

@@ -16,7 +16,7 @@ from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_content,
 from fedaudit.audit.attestation.seal import BOM, read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases.account import accounted
+from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
@@ -24,7 +24,7 @@ from fedaudit.audit.phases.score import confirm, derive
 from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
@@ -46,7 +46,7 @@ class Review:
 
 
 def review(
-    run: RunDir, config: Config, policy: Policy | None = None, digest: str = "", *, render: bool = False
+    run: RunDir, config: Config, policy: GradingPolicy | None = None, digest: str = "", *, render: bool = False
 ) -> Review:
     """Raises UserError for the first thing in the folder that is not what such a run leaves.
 
@@ -127,7 +127,7 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
     case = open_case(run, config)
     history = run.history()
     yield from missing(run, config, case, history, choose(config, case).specs)
-    for name, made in accounted(run, config, case, ledger.read(run.ledger)).items():
+    for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
 

@@ -21,8 +21,8 @@ from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.status import withhold_numbers
 from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
-from fedaudit.audit.phases.attack import load_claimed, load_evidence
-from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verified
+from fedaudit.audit.phases.attack import load_claims, load_evidence
+from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verification
 from fedaudit.audit.phases.checks import load_checks
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import read_phases
@@ -35,7 +35,7 @@ from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, Show
-from fedaudit.audit.settings.system import System as SystemSettings
+from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
     bounds,
@@ -45,22 +45,22 @@ from fedaudit.audit.verdict.accounts import (
     misstatements,
 )
 from fedaudit.audit.verdict.checked import CheckSubject
-from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
+from fedaudit.audit.verdict.clock import by_device, by_time, compare_times, last_round
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
 from fedaudit.audit.verdict.exposure import exposures
-from fedaudit.audit.verdict.extrapolated import extrapolated
+from fedaudit.audit.verdict.extrapolated import extrapolate_finding
 from fedaudit.audit.verdict.faults import timelines
-from fedaudit.audit.verdict.findings import Attacked, headline, unverified
-from fedaudit.audit.verdict.heads import count_exposed
-from fedaudit.audit.verdict.imported import doubts, qualified
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.findings import Attacked, headline, list_unverified_claims
+from fedaudit.audit.verdict.heads import count_exposed_people
+from fedaudit.audit.verdict.imported import doubts, qualify_finding
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.metrics import summary
-from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.scope import scope
-from fedaudit.audit.verdict.taxonomy import placed, sort_of, taxa
+from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.audit.verdict.trade_changes import describe_changes
 from fedaudit.audit.verdict.trade_offs import (
     AS_AUDITED,
@@ -77,9 +77,17 @@ from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound
-from fedaudit.reports.imported import Imported
-from fedaudit.reports.result import AuditResult, Figure, History, NoiseAudit, Outcome, Reproduction, worst_first
-from fedaudit.reports.result import Policy as PolicyRecord
+from fedaudit.reports.imported import ImportRecord
+from fedaudit.reports.result import (
+    AuditResult,
+    Figure,
+    History,
+    NoiseAuditRecord,
+    Outcome,
+    ReproductionRecord,
+    worst_first,
+)
+from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.system import System
 
 Progress = Callable[[str, int, int], None]
@@ -119,7 +127,7 @@ def confirm(run: RunDir, config: Config) -> AuditResult:
 
 
 @sharing()
-def derive(run: RunDir, config: Config, policy: Policy) -> AuditResult:
+def derive(run: RunDir, config: Config, policy: GradingPolicy) -> AuditResult:
     """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy.
 
     It shows what the config admits, and by default no person of data that are not public.
@@ -139,16 +147,16 @@ def find_names(run: RunDir, config: Config) -> dict[str, str]:
     """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
     if config.subject is None:
         return {}
-    names = {node: party.replace("/", " ") for party, node in _imported(run).nodes.items()}
+    names = {node: party.replace("/", " ") for party, node in _read_import(run).nodes.items()}
     return names | {own: names[node] for node, own in config.subject.identities.items() if node in names}
 
 
-def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> AuditResult:
+def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case) -> AuditResult:
     """The audit with every picture and name."""
     attacked = [Attacked(file, config.prior) for file in load_evidence(run)]
     history = run.history()
-    verified, limits = read_verified(run, case), read_bounds(run, case)
-    audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAudit]), limits)
+    verified, limits = read_verification(run, case), read_bounds(run, case)
+    audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAuditRecord]), limits)
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, limits, history)
     checked = load_checks(run)
@@ -164,19 +172,21 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     if matrix := matrix_phase.load(run):
         grade(matrix, policy)
         subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
-    if claimed := load_claimed(run):
+    if claimed := load_claims(run):
         subjects.append(Contradicted(claimed))
     if absence := dropout_phase.load(run):
         subjects += make_dropout_subjects(absence)
-    imported = _imported(run) if config.case == "recorded" else None
+    imported = _read_import(run) if config.case == "recorded" else None
     subjects += doubts(imported) if imported else []
-    findings = [qualified(judged(subject, policy), imported) for subject in subjects]
-    findings[: len(attacked)] = [extrapolated(f, a, policy) for a, f in zip(attacked, findings, strict=False)]
+    findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
+    findings[: len(attacked)] = [
+        extrapolate_finding(f, a, policy) for a, f in zip(attacked, findings, strict=False)
+    ]
     of_attacks = list(zip(attacked, findings, strict=False))  # they come first
     chosen = choose(config, case)
     names = {spec.label: spec.name for spec in chosen.specs}
     for finding in findings[len(attacked) :]:
-        finding.taxonomy = placed(finding)
+        finding.taxonomy = place_finding(finding)
     for subject, finding in of_attacks:
         file = subject.file
         finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), Aim(file["card"]["aim"])))
@@ -197,7 +207,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         absence=absence,
     )
     join_leaks(of_attacks)
-    people = count_exposed(of_attacks)
+    people = count_exposed_people(of_attacks)
     findings = worst_first(findings)
     seen = exposures(manifest(run.artifacts))
     result = AuditResult(
@@ -216,7 +226,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
         claims=score_files(config.locate_claims()).claims,
         noise_audits=audits,
         imported=imported,
-        unverified=unverified(attacked),
+        unverified=list_unverified_claims(attacked),
         robustness=matrix,
         absence=absence,
         history=[_history(r) for r in history],
@@ -230,7 +240,7 @@ def derive_whole(run: RunDir, config: Config, policy: Policy, case: Case) -> Aud
     return result
 
 
-def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int, policy: Policy) -> None:
+def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int, policy: GradingPolicy) -> None:
     """Add what the variants left and cost; `tests` examples measure accuracy."""
     variants = results(run, config)
     if not variants:
@@ -250,7 +260,7 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
     base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run, tests))
     result.alternatives = compare_options(base, options)
     result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
-    result.figures += compared({o.name: o.result for o in (base, *options) if o.result is not None})
+    result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
     for finding in result.findings:
         if better := describe_changes(finding, result.alternatives):
             finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
@@ -306,8 +316,8 @@ def _history(record: dict[str, Any]) -> History:
     return History(**{k: v for k, v in record.items() if k in known}, values=values)
 
 
-def _policy(run: RunDir, policy: Policy) -> PolicyRecord:
-    fixed, first_evidence = chain.registered(run, policy)
+def _policy(run: RunDir, policy: GradingPolicy) -> PolicyRecord:
+    fixed, first_evidence = chain.find_registration(run, policy)
     record = policy.record()
     record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
     return record
@@ -318,17 +328,17 @@ def _describe_system(system: SystemSettings) -> System:
     return System(**{key: value or "" for key, value in system.model_dump().items()})
 
 
-def _imported(run: RunDir) -> Imported:
-    return Imported.model_validate(run.read_json(run.imported))
+def _read_import(run: RunDir) -> ImportRecord:
+    return ImportRecord.model_validate(run.read_json(run.imported))
 
 
-def _reproduction(run: RunDir, seed: int) -> Reproduction:
+def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:
     environment, phases = run.read(run.environment, Environment), read_phases(run)
     recorded = chain.read_chain(run)
     first = chain.first_of(recorded)
     made = recorded.links[first].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
-    return Reproduction(
+    return ReproductionRecord(
         command="fedaudit run config.yaml",
         config=run.config.read_text(encoding="utf-8"),
         seed=seed,

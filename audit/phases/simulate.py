@@ -9,7 +9,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import refuse_impossible
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
@@ -31,7 +31,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if is_finished(run.checkpoint):
         return
     case = SimulatedCase(config, trained_on=run.trained_on())
-    with located(config.file):
+    with locate_errors(config.file):
         refuse_impossible(config, case)
     if case.trained_on is None:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}

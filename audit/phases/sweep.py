@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.attacks.stats import ALPHA, corrected, t_interval
+from fedaudit.attacks.stats import ALPHA, correct_alpha, t_interval
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
 from fedaudit.audit.phases.plan import Progress
@@ -38,7 +38,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class MethodDifference:
     """What a method reaches in the end beyond the first one, seed by seed."""
 
     method: str
@@ -84,16 +84,16 @@ def run_sweep(
     return [_read_run(label, seed, folder / label / f"seed-{seed}") for label in methods for seed in seeds]
 
 
-def compare_methods(runs: Sequence[Run]) -> list[Difference]:
+def compare_methods(runs: Sequence[Run]) -> list[MethodDifference]:
     """Each method beside the first, paired by seed."""
     methods = list(dict.fromkeys(r.method for r in runs))
     reached = {m: {r.seed: r.accuracy for r in runs if r.method == m} for m in methods}
     first, differences = methods[0], []
     for method in methods[1:]:
         by_seed = tuple(reached[method][s] - reached[first][s] for s in reached[first])
-        interval = t_interval(by_seed, corrected(ALPHA, len(methods) - 1)) if len(by_seed) > 1 else None
+        interval = t_interval(by_seed, correct_alpha(ALPHA, len(methods) - 1)) if len(by_seed) > 1 else None
         differences.append(
-            Difference(
+            MethodDifference(
                 method=method,
                 compared_with=first,
                 mean=float(np.mean(by_seed)),

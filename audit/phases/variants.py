@@ -12,11 +12,11 @@ from typing import Any
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.protect_messages import copy_protected
-from fedaudit.audit.phases.cells import Cell, Failure, complaint, run_cells
+from fedaudit.audit.importing.protect_messages import copy_with_protections
+from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
 from fedaudit.audit.phases.choice import choose_anew
 from fedaudit.audit.phases.options import propose_variants
-from fedaudit.audit.phases.plan import Progress, execute, finished, phases
+from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config, Variant
 from fedaudit.audit.settings.overrides import overridden
@@ -61,7 +61,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     variants = list_variants(run, config) if "score" in names else ()
     wanted = tuple(p.name for p in phases(config))
     cells = [
-        Cell(name=v.name, folder=folder_of(run, v).path, config=config_of(run, config, v), phases=wanted)
+        RunCell(name=v.name, folder=folder_of(run, v).path, config=config_of(run, config, v), phases=wanted)
         for v in variants
     ]
     failures = copy_messages(run, cells, config)
@@ -74,14 +74,14 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
         raise complaint(failures, len(cells))
 
 
-def copy_messages(run: RunDir, cells: Sequence[Cell], config: Config) -> list[Failure]:
+def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list[Failure]:
     """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
     failures = []
     for cell in cells if config.case == "recorded" else ():
         try:
             folder = RunDir.create(cell.folder)
             folder.adopt(cell.config, phases(cell.config)[0].keys)
-            copy_protected(run, folder, cell.config)
+            copy_with_protections(run, folder, cell.config)
         except UserError as error:
             failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
     return failures
@@ -93,7 +93,7 @@ def results(run: RunDir, config: Config) -> list[tuple[Variant, AuditResult | No
 
 
 def _result(folder: RunDir, config: Config) -> AuditResult | None:
-    if not folder.config.is_file() or not finished(folder, config):
+    if not folder.config.is_file() or not is_audited_run(folder, config):
         return None
     return read_result(folder)
 

@@ -76,7 +76,7 @@ def explain_missing(case: KnownFederation, releases: Sequence[Release], rounds: 
         return "no noise of the server bounds what a client changes"
     if any(p.hides_single_uploads() for p in case.protections):
         return "the server reads sums alone, so it cannot clip what a malicious client sends"
-    lines = select_noised(releases)
+    lines = select_noisy_releases(releases)
     if len({r.round for r in lines}) < rounds:
         return f"the ledger has a noised model for {len({r.round for r in lines})} of {rounds} rounds"
     if any(r.derived != "clip" or not r.clip_norm for r in lines):
@@ -84,7 +84,7 @@ def explain_missing(case: KnownFederation, releases: Sequence[Release], rounds: 
     return ""
 
 
-def select_noised(releases: Sequence[Release]) -> list[Release]:
+def select_noisy_releases(releases: Sequence[Release]) -> list[Release]:
     """Releases of the model with the server's noise."""
     return [r for r in releases if r.kind == Kind.GLOBAL_MODEL and r.noise_std > 0]
 
@@ -93,7 +93,7 @@ def compute_ceiling(clean: float, releases: Sequence[Release], k: int) -> float:
     """The highest expected score that k malicious clients can reach where it is `clean` with them honest."""
     if not 0 <= clean <= 1:
         raise ValueError(f"a score lies between 0 and 1, not {clean}")
-    ratios = [(2 * (r.clip_norm or math.inf) / r.noise_std, r) for r in select_noised(releases)]
+    ratios = [(2 * (r.clip_norm or math.inf) / r.noise_std, r) for r in select_noisy_releases(releases)]
     if all(r.sampling == "poisson" and not r.coin for _, r in ratios) and ratios:
         return minimise(clean, compose(Counter((ratio, r.sample_rate) for ratio, r in ratios), k))
     return shift_gaussian(clean, k * math.sqrt(sum(ratio**2 for ratio, _ in ratios)))

@@ -34,8 +34,8 @@ from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.controls.lab import Lab, received
-from fedaudit.audit.observer.view import granted
+from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.robustness.copied_changes import LastChanges, is_copy
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.artifact import SERVER, Artifact
@@ -69,7 +69,7 @@ MOST_NAMED = 6  # clients that a sentence names
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedUpload:
     """What came from one client: its update's last layer and what it claims to hold."""
 
     upload: Artifact
@@ -84,7 +84,7 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
         return CheckedCounts(reason="no message was recorded")
     read = {*attack.card.reads, *CLAIMS, *case.card.downlink, *case.card.uplink}
     recorded = index(messages(case.artifacts, read, "latest"))
-    knowledge, lab = granted(case, attack.card, 0), Lab.of(case)
+    knowledge, lab = grant_knowledge(case, attack.card, 0), Lab.from_case(case)
     claims = read_claims(recorded, knowledge) if knowledge.architecture else []
     if not claims:
         return CheckedCounts(reason="no client sends its last layer together with a count of examples")
@@ -94,24 +94,24 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
         )
     if lab is None or COSTLY & set(case.card.uplink):
         return CheckedCounts(reason=f"clients of {case.card.title} cannot be played, or do far more than train")
-    changes = LastChanges.of(messages(case.artifacts, [Kind.GLOBAL_MODEL], "all"))
-    return Bench(
+    changes = LastChanges.from_broadcasts(messages(case.artifacts, [Kind.GLOBAL_MODEL], "all"))
+    return CountBench(
         case.data, case.examples.auxiliary, case.streams, lab, recorded, knowledge, attack, changes
     ).check(claims)
 
 
-def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Claim]:
+def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[ClaimedUpload]:
     """One for each client's latest upload that has the last layer and comes with a count."""
     recorded = index(recorded)
     heads = {u.artifact: u for u in head_updates(recorded, knowledge)}
-    found: dict[int, Claim] = {}
+    found: dict[int, ClaimedUpload] = {}
     for a in uploads(recorded, knowledge.training):
         total, mix = read_count(a, recorded, knowledge.classes)
         if a.id in heads and total is not None:
             assert a.sender.index is not None
             known = found.get(a.sender.index)
             if known is None or known.upload.round < a.round:
-                found[a.sender.index] = Claim(a, heads[a.id], total, mix)
+                found[a.sender.index] = ClaimedUpload(a, heads[a.id], total, mix)
     return [found[k] for k in sorted(found)]
 
 
@@ -134,7 +134,7 @@ def read_count(upload: Artifact, view: Sequence[Artifact], classes: int) -> tupl
 
 
 @dataclass(frozen=True)
-class Bench:
+class CountBench:
     """Honest clients of the auditor's own, made of `rows` of the data."""
 
     data: Data
@@ -146,7 +146,7 @@ class Bench:
     attack: LabelCountsFromUpdate
     changes: LastChanges
 
-    def check(self, claims: Sequence[Claim]) -> CheckedCounts:
+    def check(self, claims: Sequence[ClaimedUpload]) -> CheckedCounts:
         """Probes, planted lies, then every claim for which there is time."""
         sizes = [c.total for c in claims if np.isfinite(c.total) and c.total >= FEWEST]
         if not sizes:
@@ -176,7 +176,7 @@ class Bench:
         blind, even = self._test_copies(like, trained), [e for e in trained if e is not None]
         worst, least = max(h.distance for h in honest), max(0.0, min(h.shown for h in honest))
 
-        def judged(claim: Claim, name: str) -> CheckedCount:
+        def judge(claim: ClaimedUpload, name: str) -> CheckedCount:
             one, twin = self._check_claim(claim, name, usual), self._check_twin(claim, name, usual)
             far = one.distance > SAFETY * max(worst, twin.distance)
             little = one.shown < max(0.0, min(least, twin.shown)) / SAFETY
@@ -184,13 +184,13 @@ class Bench:
             return one.model_copy(update={"contradicted": far or little or copied, "copied": copied})
 
         lies = self._make_lies(like, int(numbers[-1]), mixes[-1])
-        missed = [name for name, lie in lies.items() if not judged(lie, name).contradicted]
+        missed = [name for name, lie in lies.items() if not judge(lie, name).contradicted]
         found = []
         for claim in (c for c in claims if not c.total < FEWEST):
             left -= each * 2 * self._choose_number(claim, usual)
             if left < 0:
                 break
-            found.append(judged(claim, f"client {claim.upload.sender.index}"))
+            found.append(judge(claim, f"client {claim.upload.sender.index}"))
         return CheckedCounts(
             probes=len(honest),
             worst=worst,
@@ -214,7 +214,7 @@ class Bench:
             return "what honest clients send looks like noise as well"
         return ""
 
-    def _make_lies(self, like: Artifact, n: int, mix: Values) -> dict[str, Claim]:
+    def _make_lies(self, like: Artifact, n: int, mix: Values) -> dict[str, ClaimedUpload]:
         """Claims that are false, of one client of the auditor's."""
         rows, train = self._draw_rows(n, mix, "lies"), self.data.train
         flipped = dataclasses.replace(
@@ -229,7 +229,7 @@ class Bench:
         }
         return {name: lie for name, lie in lies.items() if lie is not None}
 
-    def _check_claim(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+    def _check_claim(self, claim: ClaimedUpload, name: str, usual: float) -> CheckedCount:
         """A claim beside honest clients that hold what it says."""
         mix, number = self._choose_mix(claim), self._choose_number(claim, usual)
         rows = [self._draw_rows(number, mix, "beside", name, j) for j in range(REPLAYS)]
@@ -248,13 +248,13 @@ class Bench:
             contradicted=False,
         )
 
-    def _check_twin(self, claim: Claim, name: str, usual: float) -> CheckedCount:
+    def _check_twin(self, claim: ClaimedUpload, name: str, usual: float) -> CheckedCount:
         """An honest client that holds what a claim says, held against others like any client."""
         rows = self._draw_rows(self._choose_number(claim, usual), self._choose_mix(claim), "twin", name)
         twin = self._play_visit(claim.upload, rows, "twin", name)
         return self._check_claim(claim if twin is None else twin, f"twin of {name}", usual)
 
-    def _choose_mix(self, claim: Claim) -> Values:
+    def _choose_mix(self, claim: ClaimedUpload) -> Values:
         """[C] shares as claimed; else as read off the update; else as the auditor has them."""
         mix = self.attack.shares(claim.head, self.knowledge) if claim.mix is None else claim.mix
         return mix if np.isfinite(mix).all() else self._compute_prior()
@@ -265,7 +265,7 @@ class Bench:
         return np.asarray(np.bincount(labels, minlength=self.knowledge.classes) / len(labels))
 
     @staticmethod
-    def _choose_number(claim: Claim, usual: float) -> int:
+    def _choose_number(claim: ClaimedUpload, usual: float) -> int:
         """Examples that a claim is played with."""
         return round(min(claim.total, LARGEST * usual)) if np.isfinite(claim.total) else round(LARGEST * usual)
 
@@ -289,12 +289,12 @@ class Bench:
 
     def _play_visit(
         self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None, factor: int = 1
-    ) -> Claim | None:
+    ) -> ClaimedUpload | None:
         """A visit of `like`'s sender that owns these rows; None where a protection withholds its update."""
         reply = self._train_reply(like, rows, *name, data=data)
-        down = received(self.recorded, like)
+        down = find_received_message(self.recorded, like)
         assert like.sender.index is not None
-        sent = self.lab.sent(like.sender.index, like.round, reply.message, down, like.channel)
+        sent = self.lab.send(like.sender.index, like.round, reply.message, down, like.channel)
         if sent is None or like.kind not in sent:
             return None
         folder = like.id.rpartition("/")[0]
@@ -309,7 +309,7 @@ class Bench:
         upload = next(a for a in own if a.kind == like.kind)
         (head,) = head_updates(view, self.knowledge)
         total, mix = read_count(upload, view, self.knowledge.classes)
-        return Claim(upload, head, len(rows) if total is None else total, mix)
+        return ClaimedUpload(upload, head, len(rows) if total is None else total, mix)
 
     def _train_reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
         client = like.sender.index
@@ -318,7 +318,7 @@ class Bench:
         parts[client] = rows
         streams = Streams(self.streams.key("claimed_counts", *name))
         lab = self.lab.holding(parts=parts, streams=streams, data=data or self.data)
-        return lab.trained(client, like.round, received(self.recorded, like))
+        return lab.train(client, like.round, find_received_message(self.recorded, like))
 
     def _measure_change(self, head: HeadUpdate) -> Values:
         """[P] what an update did to the last layer."""

@@ -36,7 +36,7 @@ class LastChanges:
     models: Mapping[int, Weights]
 
     @classmethod
-    def of(cls, recorded: Sequence[Artifact]) -> "LastChanges":
+    def from_broadcasts(cls, recorded: Sequence[Artifact]) -> "LastChanges":
         """From broadcasts; one a round."""
         return cls({a.round: a.payload for a in recorded if a.kind == Kind.GLOBAL_MODEL})
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedaudit.attacks import stats
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import keep_settings
-from fedaudit.audit.settings.absence import Leaving
+from fedaudit.audit.settings.absence import LeavingSettings
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import AttackSpec
@@ -112,7 +112,7 @@ def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[
     }
 
 
-def _find_holders(config: Config, leaving: Leaving, seed: int) -> tuple[int, ...]:
+def _find_holders(config: Config, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
     """Clients with an example of the class, of this seed."""
     case = SimulatedCase(overridden(config, {"seed": seed, "absence": None}, where=f"absence, seed {seed}"))
     if leaving.label >= len(case.data.classes):

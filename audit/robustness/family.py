@@ -10,19 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from fedaudit.audit.robustness.finished_runs import FinishedRun
-from fedaudit.audit.robustness.plan import Place
+from fedaudit.audit.robustness.plan import MatrixPlace
 
 MOST = 3  # of each attacker
 LEAST = 0.25  # of its rounds
 
 
-def plan_family(ended: Mapping[Place, FinishedRun], ran: Mapping[str, object]) -> list[Place]:
+def plan_family(ended: Mapping[MatrixPlace, FinishedRun], ran: Mapping[str, object]) -> list[MatrixPlace]:
     """The cells still to run; nothing where no attacker has a family."""
-    sent: dict[tuple[str, str, str, int], list[tuple[Place, list[list[dict[str, Any]]]]]] = defaultdict(list)
+    sent: dict[tuple[str, str, str, int], list[tuple[MatrixPlace, list[list[dict[str, Any]]]]]] = defaultdict(
+        list
+    )
     for place, run in ended.items():
         if place.adversary and not place.bisected and (chosen := run.sent):
             sent[place.setting, place.rule.name, place.adversary, place.malicious].append((place, chosen))
-    found: dict[str, Place] = {}
+    found: dict[str, MatrixPlace] = {}
     for runs in sent.values():
         for member in list_preferred([m for _, chosen in runs for m in chosen]):
             for place, _ in runs:

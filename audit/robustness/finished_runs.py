@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.poisoning.backdoors import Backdoors, stamped
+from fedaudit.attacks.poisoning.backdoors import Backdoors, stamp_images
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.audit.robustness.certificate import explain_missing
-from fedaudit.audit.robustness.plan import CONTROLS, Place, describe
+from fedaudit.audit.robustness.plan import CONTROLS, MatrixPlace, describe
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.kinds import Kind
@@ -80,7 +80,7 @@ class FinishedRun:
         """Answers to images with a trigger, by the trigger and whether it stands elsewhere."""
         return {}
 
-    def triggered(self, adversary: Backdoors, elsewhere: bool = False) -> Labels:
+    def classify_triggered(self, adversary: Backdoors, elsewhere: bool = False) -> Labels:
         """[N] answers to the same images with the adversary's trigger, or with one that nobody trained on:
         of the same size, at the opposite corner."""
         seen = (str(adversary.config.trigger), elsewhere)
@@ -92,8 +92,8 @@ class FinishedRun:
         """[N, C, H, W] test images with the trigger."""
         images = torch.from_numpy(np.ascontiguousarray(self.case.data.test.x))
         if elsewhere:
-            return stamped(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
-        return stamped(images, adversary.config.trigger).numpy()
+            return stamp_images(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
+        return stamp_images(images, adversary.config.trigger).numpy()
 
     def ranks(self, name: str) -> list[float]:
         """Where forged changes stood among the honest, of every round that has it."""
@@ -180,9 +180,9 @@ def score_classes(right: NDArray[np.bool_], labels: Labels) -> Sequence[float]:
     return [float(right[labels == c].mean()) for c in np.unique(labels)]
 
 
-def show_triggers(outcomes: Mapping[Place, FinishedRun]) -> list[Triggered]:
+def show_triggers(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[Triggered]:
     """For every backdoor under the mean, by most malicious clients, of the first seed."""
-    places: dict[tuple[str, str], Place] = {}
+    places: dict[tuple[str, str], MatrixPlace] = {}
     for place, run in outcomes.items():
         tried = place.adversary not in ("", *CONTROLS) and isinstance(run.case.compromise.adversary, Backdoors)
         key = place.setting, place.adversary
@@ -191,13 +191,13 @@ def show_triggers(outcomes: Mapping[Place, FinishedRun]) -> list[Triggered]:
     return [_show(place, outcomes[place]) for place in places.values()]
 
 
-def _show(place: Place, run: FinishedRun) -> Triggered:
+def _show(place: MatrixPlace, run: FinishedRun) -> Triggered:
     adversary = run.case.compromise.adversary
     assert isinstance(adversary, Backdoors)
     data, target = run.case.data, int(adversary.config.target)
     picked = np.flatnonzero(run.labels != target)[:IMAGES]
     stamped = run.images(adversary)[picked]
-    plain, taken = run.answers[picked], run.triggered(adversary)[picked]
+    plain, taken = run.answers[picked], run.classify_triggered(adversary)[picked]
     hits = int((taken == target).sum())
     return Triggered(
         title=f"{place.setting}, rule mean: {describe(place.changes['adversary'])}, {place.malicious} malicious",
@@ -209,10 +209,10 @@ def _show(place: Place, run: FinishedRun) -> Triggered:
     )
 
 
-def show_moved_prototypes(outcomes: Mapping[Place, FinishedRun]) -> list[MovedPrototypes]:
+def show_moved_prototypes(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[MovedPrototypes]:
     """For every attack that forges prototypes, by most malicious clients, of the first seed."""
     clean = {(p.setting, p.rule.name, p.seed): run for p, run in outcomes.items() if not p.adversary}
-    places: dict[tuple[str, str, str], Place] = {}
+    places: dict[tuple[str, str, str], MatrixPlace] = {}
     for place in outcomes:
         if place.adversary in ("", *CONTROLS) or place.bisected or not _is_forger(place):
             continue
@@ -258,6 +258,6 @@ def project(before: Points, after: Points) -> tuple[Points, Points, float]:
     return flat[: len(before)], flat[len(before) :], float((sizes[:2] ** 2).sum()) / total if total else 1.0
 
 
-def _is_forger(place: Place) -> bool:
+def _is_forger(place: MatrixPlace) -> bool:
     card = catalog.load("adversaries", str(place.changes["adversary"]["name"])).card
     return Kind.LOCAL_PROTOTYPES in card.kinds

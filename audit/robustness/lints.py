@@ -23,13 +23,13 @@ INTRINSIC = 0.01  # a drop under the mean below this shows nothing about rules
 
 
 @dataclass(frozen=True)
-class Flaw:
+class MatrixFlaw:
     what: str
     add: str  # of the config, as YAML; empty: nothing that a config could add
 
 
 @dataclass(frozen=True)
-class Record:
+class MatrixRecord:
     """What the lints read."""
 
     config: Config
@@ -41,93 +41,95 @@ class Record:
         return self.config.matrix
 
 
-def r1_naive(record: Record) -> Flaw | None:
+def r1_naive(record: MatrixRecord) -> MatrixFlaw | None:
     """Only naive attacks were tried"""
     specs = record.wanted.adversaries
     weak = [s for s in specs if s.name == "alie" and _compute_deviations(record, s.settings) <= SMALL_Z]
     if any(s.name not in NAIVE and s not in weak for s in specs):
         return None
     names = ", ".join(s.label for s in specs)
-    return Flaw(f"All of the attacks ({names}) ignore what the server does.", "matrix: {adversaries: [min_max]}")
+    return MatrixFlaw(
+        f"All of the attacks ({names}) ignore what the server does.", "matrix: {adversaries: [min_max]}"
+    )
 
 
-def r2_iid(record: Record) -> Flaw | None:
+def r2_iid(record: MatrixRecord) -> MatrixFlaw | None:
     """Every client holds the same mix of classes"""
     parts = [p.name for p in record.wanted.partitions] or [record.config.federation.partition.name]
     if set(parts) != {"iid"}:
         return None
-    return Flaw(
+    return MatrixFlaw(
         "All runs are IID, where honest updates are alike and forged ones stand out.",
         "matrix: {partitions: [iid, {name: dirichlet, alpha: 0.3}]}",
     )
 
 
-def r3_one_seed(record: Record) -> Flaw | None:
+def r3_one_seed(record: MatrixRecord) -> MatrixFlaw | None:
     """One seed"""
     seeds = record.matrix.seeds
     if len(seeds) >= 3:
         return None
     some = ", ".join(map(str, seeds))
     more = ", ".join(str(seeds[0] + i) for i in range(3))
-    return Flaw(
+    return MatrixFlaw(
         f"The matrix was run with {len(seeds)} of at least three seeds ({some}); a difference of some points may "
         "have the other sign with another.",
         f"matrix: {{seeds: [{more}]}}",
     )
 
 
-def r4_no_adaptive(record: Record) -> Flaw | None:
+def r4_no_adaptive(record: MatrixRecord) -> MatrixFlaw | None:
     """No attack knows the rule"""
     for spec in record.wanted.adversaries:
         if "aggregator" in catalog.load("adversaries", spec.name).card.threat.knows:
             return None
-    return Flaw("No attacker adapts to the rule in use.", "matrix: {adversaries: [adaptive]}")
+    return MatrixFlaw("No attacker adapts to the rule in use.", "matrix: {adversaries: [adaptive]}")
 
 
-def r5_true_f(record: Record) -> Flaw | None:
+def r5_true_f(record: MatrixRecord) -> MatrixFlaw | None:
     """Rules are told the true number of malicious clients and no other"""
     assuming = sorted({c.rule for c in record.matrix.cells if "(f = m)" in c.family})
     if not assuming or any(a != "true" for a in record.wanted.assumed):
         return None
-    return Flaw(
+    return MatrixFlaw(
         f"{', '.join(assuming)} knew how many clients were malicious, which no server does.",
         "matrix: {assumed: [true, 0, half]}",
     )
 
 
-def r6_global_only(record: Record) -> Flaw | None:
+def r6_global_only(record: MatrixRecord) -> MatrixFlaw | None:
     """Only accuracy over all classes was measured"""
     if any(c.find("worst_class_drop") for c in record.matrix.cells):
         return None
-    return Flaw("No cell has the accuracy of the worst class.", "")
+    return MatrixFlaw("No cell has the accuracy of the worst class.", "")
 
 
-def r7_intrinsic(record: Record) -> Flaw | None:
+def r7_intrinsic(record: MatrixRecord) -> MatrixFlaw | None:
     """The attacks take nothing from the mean either"""
     most = max((c.malicious for c in record.matrix.cells), default=0)
     drops = [c.evidence[0].value for c in record.matrix.cells if c.rule == "mean" and c.malicious == most]
     if not drops or max(drops) >= INTRINSIC:
         return None
-    return Flaw(
+    return MatrixFlaw(
         f"With {most} malicious clients no attack takes {100 * INTRINSIC:.0f} point from the plain mean, so that "
         "this data set says nothing about rules.",
         "matrix: {adversaries: [{name: ipm, tau: null}], partitions: [{name: dirichlet, alpha: 0.3}]}",
     )
 
 
-def r8_single_uploads(record: Record) -> Flaw | None:
+def r8_single_uploads(record: MatrixRecord) -> MatrixFlaw | None:
     """A rule reads single uploads, which secure aggregation hides"""
     secure = [s.name for s in record.config.protections if _hides_uploads(s.name)]
     rules = [s for s in record.wanted.aggregators if _reads_uploads(s.name)]
     if not secure or not rules:
         return None
-    return Flaw(
+    return MatrixFlaw(
         f"{', '.join(r.label for r in rules)} need each client's upload, and {secure[0]} shows the server sums.",
         "matrix: {aggregators: []}",
     )
 
 
-LINTS: Mapping[str, Callable[[Record], Flaw | None]] = {
+LINTS: Mapping[str, Callable[[MatrixRecord], MatrixFlaw | None]] = {
     "R1": r1_naive,
     "R2": r2_iid,
     "R3": r3_one_seed,
@@ -144,7 +146,7 @@ class Pitfall(Subject):
     """One lint that found its flaw."""
 
     id: str
-    flaw: Flaw
+    flaw: MatrixFlaw
 
     @property
     def found(self) -> Sequence[Fact]:
@@ -166,11 +168,11 @@ class Pitfall(Subject):
 
 def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
     """Every lint that found its flaw, in the order of the numbers."""
-    record = Record(config, matrix)
+    record = MatrixRecord(config, matrix)
     return [Pitfall(name, flaw) for name, lint in LINTS.items() if (flaw := lint(record)) is not None]
 
 
-def _compute_deviations(record: Record, settings: Mapping[str, Any]) -> float:
+def _compute_deviations(record: MatrixRecord, settings: Mapping[str, Any]) -> float:
     """z of alie, by its own formula where none is given."""
     z = settings.get("z")
     return deviations(record.matrix.clients, max(record.wanted.malicious)) if z is None else abs(float(z))

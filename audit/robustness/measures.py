@@ -31,8 +31,8 @@ def difference(
     blind: Baseline | None = None,
 ) -> Evidence:
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
-    alpha = stats.corrected(stats.ALPHA, looks)
-    pairs = [_compare_paired(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
+    alpha = stats.correct_alpha(stats.ALPHA, looks)
+    pairs = [_compare_pairs(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
     return _average_seeds(measure, pairs, len(before[0].labels), looks, _list_baselines(measure, blind))
 
 
@@ -49,7 +49,7 @@ def worst_class_difference(
     blind: Baseline | None = None,
 ) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
-    alpha = stats.corrected(stats.ALPHA, looks)
+    alpha = stats.correct_alpha(stats.ALPHA, looks)
     found = [_compare_worst_class(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
     return _average_seeds(measure, found, len(before[0].labels), looks, _list_baselines(measure, blind))
 
@@ -59,7 +59,7 @@ def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun
 
     With one seed the interval is a paired bootstrap of the test images, class by class.
     """
-    alpha = stats.corrected(stats.ALPHA, looks)
+    alpha = stats.correct_alpha(stats.ALPHA, looks)
     found = [
         _compare_worst_client(b.right, a.right, b.labels, a.mixes, alpha)
         for b, a in zip(before, after, strict=True)
@@ -76,7 +76,7 @@ def asr(
     Beside it: what the clean model answers to them, and what the attacked one does to a trigger that nobody
     trained on.
     """
-    alpha = stats.corrected(stats.ALPHA, looks)
+    alpha = stats.correct_alpha(stats.ALPHA, looks)
 
     def exact(found: Sequence[Answers]) -> stats.Interval:
         return stats.clopper_pearson(float(sum(f.sum() for f in found)), sum(map(len, found)), alpha)
@@ -131,7 +131,7 @@ def durability(after: Sequence[FinishedRun], leaves: int | None) -> list[Evidenc
     A run that ends before counts with the rounds it had, and the note says how many of them did. Nothing where
     nobody leaves, or where it never worked.
     """
-    found = [halved(r.successes, leaves) for r in after] if leaves else []
+    found = [find_half_life(r.successes, leaves) for r in after] if leaves else []
     known = [f for f in found if f is not None]
     if not known or len(known) < len(after):
         return []
@@ -149,7 +149,7 @@ def durability(after: Sequence[FinishedRun], leaves: int | None) -> list[Evidenc
     ]
 
 
-def halved(successes: Mapping[int, float], leaves: int) -> tuple[int, bool] | None:
+def find_half_life(successes: Mapping[int, float], leaves: int) -> tuple[int, bool] | None:
     """(rounds until half of the success at leaving, whether the run ended before); None where there was none."""
     last = successes.get(leaves - 1, 0.0)
     later = sorted(t for t in successes if t >= leaves)
@@ -167,7 +167,7 @@ def success(adversary: Backdoors, run: FinishedRun) -> float:
 def _find_hits(adversary: Backdoors, run: FinishedRun, elsewhere: bool = False) -> Answers:
     """Of test images of other classes, with the trigger, which are taken for the target."""
     target = int(adversary.config.target)
-    found: Answers = (run.triggered(adversary, elsewhere) == target)[run.labels != target]
+    found: Answers = (run.classify_triggered(adversary, elsewhere) == target)[run.labels != target]
     return found
 
 
@@ -180,12 +180,12 @@ def changed_by_counts(before: Sequence[FinishedRun], after: Sequence[FinishedRun
         value=total / size,
         unit="share",
         trials=size,
-        interval=stats.clopper_pearson(total, size, stats.corrected(stats.ALPHA, looks)),
+        interval=stats.clopper_pearson(total, size, stats.correct_alpha(stats.ALPHA, looks)),
         looks=looks,
     )
 
 
-def detected(after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
+def measure_detection(after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
     """Of the malicious who were heard, those the rule dropped or weighed below half; and of the honest.
 
     The baseline drops as many at random.
@@ -196,7 +196,7 @@ def detected(after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
     caught, malicious, dropped, honest = (sum(f[i] for f in found) for i in range(4))
     if not malicious or not honest:
         return []
-    alpha, blind = stats.corrected(stats.ALPHA, looks), (caught + dropped) / (malicious + honest)
+    alpha, blind = stats.correct_alpha(stats.ALPHA, looks), (caught + dropped) / (malicious + honest)
     return [
         Evidence(
             measure=name,
@@ -224,7 +224,7 @@ def exactly(measure: str, value: float) -> Evidence:
     return Evidence(measure=measure, value=value, unit="fraction", trials=1, interval=(value, value))
 
 
-def _compare_paired(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
+def _compare_pairs(before: Answers, after: Answers, alpha: float) -> stats.Estimate:
     both, first = int((before & after).sum()), int((before & ~after).sum())
     second = int((after & ~before).sum())
     return stats.paired_difference(both, first, second, len(before) - both - first - second, alpha)
@@ -235,7 +235,7 @@ def _compare_worst_class(before: Answers, after: Answers, labels: Labels, alpha:
     classes = np.unique(labels)
     first, second = (labels == classes[int(np.argmin(score_classes(right, labels)))] for right in (before, after))
     if (first == second).all():
-        return _compare_paired(before[first], after[first], alpha)
+        return _compare_pairs(before[first], after[first], alpha)
     hits = int(before[first].sum()), int(first.sum()), int(after[second].sum()), int(second.sum())
     return stats.difference(*hits, alpha)
 
@@ -271,7 +271,7 @@ def _average_seeds(
     measure: str, runs: Sequence[stats.Estimate], images: int, looks: int, baselines: Sequence[Baseline]
 ) -> Evidence:
     single, values = len(runs) == 1, [r.value for r in runs]
-    found = runs[0].interval if single else stats.t_interval(values, stats.corrected(stats.ALPHA, looks))
+    found = runs[0].interval if single else stats.t_interval(values, stats.correct_alpha(stats.ALPHA, looks))
     return Evidence(
         measure=measure,
         value=float(np.mean(values)),

@@ -13,7 +13,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import MOST_ROUNDS, Config
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
-from fedaudit.fl.aggregators._assumed import count_assumed
+from fedaudit.fl.aggregators._assumed import count_attackers
 from fedaudit.fl.kinds import Kind
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
@@ -25,7 +25,7 @@ MARGIN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ServerRule:
     """What the server does with a round's uploads."""
 
     name: str  # "mean", "krum-f4"
@@ -36,11 +36,11 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Place:
+class MatrixPlace:
     """One run: where it stands in the matrix."""
 
     setting: str  # method and partition, "fedavg-iid"
-    rule: Rule
+    rule: ServerRule
     adversary: str  # its label; empty: nobody attacks
     malicious: int
     seed: int
@@ -79,11 +79,11 @@ class Place:
         return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
-def plan_matrix(config: Config) -> list[Place]:
+def plan_matrix(config: Config) -> list[MatrixPlace]:
     """Every run of the config's matrix, clean ones first; raises UserError where a plugin cannot be loaded."""
     matrix = config.matrix
     assert matrix is not None
-    found: dict[str, Place] = {}
+    found: dict[str, MatrixPlace] = {}
     for setting, changes in _cross_settings(config, matrix).items():
         for malicious in sorted(set(matrix.malicious)):
             for rule in _list_rules(matrix, malicious, config.federation.clients):
@@ -92,7 +92,7 @@ def plan_matrix(config: Config) -> list[Place]:
                         matrix, rule, config.federation.clients / malicious
                     ).items():
                         attack = None if spec is None else {**spec, "clients": malicious}
-                        place = Place(
+                        place = MatrixPlace(
                             setting=setting,
                             rule=rule,
                             adversary=adversary,
@@ -134,25 +134,25 @@ def keep_settings(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
     return {"name": other.name, **shared, **other.settings}
 
 
-def _list_rules(matrix: Matrix, malicious: int, clients: int) -> list[Rule]:
-    rules = [Rule(name="mean")]
+def _list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule]:
+    rules = [ServerRule(name="mean")]
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
         if not _is_assuming(spec):
-            fixed = count_assumed(spec.settings["f"], clients) if "f" in spec.settings else None
-            rules.append(Rule(name=label_of(spec), family=label_of(spec), aggregator=plain, assumed=fixed))
+            fixed = count_attackers(spec.settings["f"], clients) if "f" in spec.settings else None
+            rules.append(ServerRule(name=label_of(spec), family=label_of(spec), aggregator=plain, assumed=fixed))
             continue
         told = {"true": (malicious, "m"), "half": (malicious // 2, "m / 2")}
         for f, words in (told.get(str(a), (int(a) if isinstance(a, int) else 0, str(a))) for a in matrix.assumed):
             name, family = f"{label_of(spec)}-f{f}", f"{label_of(spec)} (f = {words})"
-            rules.append(Rule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
+            rules.append(ServerRule(name=name, family=family, aggregator={**plain, "f": f}, assumed=f))
     for spec in matrix.prototype_aggregators:
         name = f"prototypes-{label_of(spec)}"
-        rules.append(Rule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
+        rules.append(ServerRule(name=name, family=name, prototypes={"name": spec.name, **spec.settings}))
     return rules
 
 
-def _list_attackers(matrix: Matrix, rule: Rule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
+def _list_attackers(matrix: Matrix, rule: ServerRule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
     """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
     own = {label_of(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}

@@ -12,7 +12,7 @@ from typing import Any
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.verdict.findings import sentence
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict, Words, judge
-from fedaudit.audit.verdict.policy import Policy
+from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.audit.verdict.taxonomy import in_words
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Outcome
@@ -56,13 +56,13 @@ class Defended(Subject):
     @cached_property
     def found(self) -> Sequence[Evidence]:
         return [
-            *(e for cell in self.cells for e in placed(cell) if e.measure not in UNGRADED),
-            *(replace(e, control="positive") for cell in self.planted for e in placed(cell)[:1]),
+            *(e for cell in self.cells for e in place_evidence(cell) if e.measure not in UNGRADED),
+            *(replace(e, control="positive") for cell in self.planted for e in place_evidence(cell)[:1]),
         ]
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         strongest = max(self.cells, key=_drop)
-        cell = next((c for c in self.cells if placed(c)[0].place == verdict.where), strongest)
+        cell = next((c for c in self.cells if place_evidence(c)[0].place == verdict.where), strongest)
         who, rule = self.matrix.adversaries[cell.adversary], f"{cell.setting}, rule {cell.rule}"
         by = f"{cell.malicious} of {self.matrix.clients} clients"
         title = f"{rule}: no attack tried here was seen to change the model"
@@ -80,7 +80,7 @@ class Defended(Subject):
             "summary": self._summarise(strongest, verdict, in_words(who.taxonomy)),
             "threat": who.threat,
             "taxonomy": who.taxonomy,
-            "evidence": [*(e for e in placed(cell) if e.measure not in SILENT), *controls],
+            "evidence": [*(e for e in place_evidence(cell) if e.measure not in SILENT), *controls],
             "does_not_show": LIMIT,
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
@@ -201,17 +201,20 @@ def make_matrix_subjects(matrix: Robustness) -> list[Subject]:
     for cell in (c for c in matrix.cells if not c.bisected):
         rules.setdefault((cell.setting, cell.rule), []).append(cell)
     return [
-        *(Defended(matrix, cells, planted(matrix, setting)) for (setting, _), cells in rules.items()),
+        *(
+            Defended(matrix, cells, select_planted_cells(matrix, setting))
+            for (setting, _), cells in rules.items()
+        ),
         *(Cost(c) for c in matrix.costs if c.evidence),
         *(Certified(c, i) for i, c in enumerate(matrix.certificates) if c.above is not None),
         *(Missing(n, i) for i, n in enumerate(matrix.not_run)),
     ]
 
 
-def grade(matrix: Robustness, policy: Policy) -> None:
+def grade(matrix: Robustness, policy: GradingPolicy) -> None:
     """Write into each cell, and each cost, the severity that it has by itself."""
     for cell in matrix.cells:
-        verdict = judge(Defended(matrix, [cell], planted(matrix, cell.setting)).found, policy, HARM)
+        verdict = judge(Defended(matrix, [cell], select_planted_cells(matrix, cell.setting)).found, policy, HARM)
         cell.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
     for cost in matrix.costs:
         if cost.evidence:
@@ -219,11 +222,11 @@ def grade(matrix: Robustness, policy: Policy) -> None:
             cost.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
 
 
-def planted(matrix: Robustness, setting: str) -> list[MatrixCell]:
+def select_planted_cells(matrix: Robustness, setting: str) -> list[MatrixCell]:
     return [c for c in matrix.planted if c.setting == setting]
 
 
-def placed(cell: MatrixCell) -> list[Evidence]:
+def place_evidence(cell: MatrixCell) -> list[Evidence]:
     """Its evidence, of a place of its own."""
     return [replace(e, condition={"attack": cell.title, "malicious": cell.malicious}) for e in cell.evidence]
 

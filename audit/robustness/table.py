@@ -18,7 +18,16 @@ from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
-from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, Place, Rule, describe, label_of, plan_matrix
+from fedaudit.audit.robustness.plan import (
+    CONTROLS,
+    IDLE,
+    PLANTED,
+    MatrixPlace,
+    ServerRule,
+    describe,
+    label_of,
+    plan_matrix,
+)
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import PluginSpec
@@ -28,7 +37,6 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.adversary import Adversary as Attacker
 from fedaudit.reports.robustness import (
-    Adversary,
     Breakdown,
     Certificate,
     DefenceCost,
@@ -36,6 +44,7 @@ from fedaudit.reports.robustness import (
     Needs,
     NotRun,
     Robustness,
+    TriedAdversary,
 )
 
 COUNTS = "count_inflation"
@@ -46,7 +55,7 @@ PROTOTYPES = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
 KEPT = 0.9  # of the clean accuracy; below that a rule counts as broken
 
 
-def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -> Robustness:
+def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotRun]) -> Robustness:
     """Every measure of every cell; raises UserError where no run came to its end."""
     if not outcomes:
         raise UserError("no run of the matrix came to its end: " + "; ".join(n.reason for n in not_run))
@@ -57,7 +66,7 @@ def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -
         seeds=sorted({p.seed for p in outcomes}),
         not_run=list(not_run),
     )
-    by_rule: dict[tuple[str, str], dict[tuple[str, int], dict[int, Place]]] = defaultdict(
+    by_rule: dict[tuple[str, str], dict[tuple[str, int], dict[int, MatrixPlace]]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for place in outcomes:
@@ -81,7 +90,7 @@ def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -
                 made.certificates += _certify(outcomes, runs, clean, cell)
             spec = next(iter(runs.values())).changes["adversary"]
             made.adversaries.setdefault(adversary, describe_adversary(spec))
-    made.bypassed = _list_bypassed(outcomes)
+    made.bypassed = _list_bypasses(outcomes)
     made.needs = list_needs([p.rule for p in outcomes])
     made.triggered, made.prototypes = show_triggers(outcomes), show_moved_prototypes(outcomes)
     made.breakdown, made.advice = find_breakdowns(made.cells), give_advice(made)
@@ -90,7 +99,10 @@ def tabulate(outcomes: Mapping[Place, FinishedRun], not_run: Sequence[NotRun]) -
 
 
 def _measure_cost(
-    outcomes: Mapping[Place, FinishedRun], clean: Mapping[int, Place], mean: Mapping[int, Place], looks: int
+    outcomes: Mapping[MatrixPlace, FinishedRun],
+    clean: Mapping[int, MatrixPlace],
+    mean: Mapping[int, MatrixPlace],
+    looks: int,
 ) -> DefenceCost:
     place, runs = next(iter(clean.values())), [outcomes[p] for p in clean.values()]
     evidence: list[Evidence] = []
@@ -111,10 +123,10 @@ def _measure_cost(
 
 
 def _measure_cell(
-    outcomes: Mapping[Place, FinishedRun],
-    runs: Mapping[int, Place],
-    clean: Mapping[int, Place],
-    idle: Mapping[int, Place],
+    outcomes: Mapping[MatrixPlace, FinishedRun],
+    runs: Mapping[int, MatrixPlace],
+    clean: Mapping[int, MatrixPlace],
+    idle: Mapping[int, MatrixPlace],
     clients: int,
     looks: int,
 ) -> MatrixCell:
@@ -133,7 +145,7 @@ def _measure_cell(
         measures.difference("accuracy_drop", before, after, looks, blind[0]),
         measures.worst_class_difference("worst_class_drop", before, after, looks, blind[1]),
         measures.worst_client_drop(before, after, looks),
-        *measures.detected(after, looks),
+        *measures.measure_detection(after, looks),
         *measures.stealth(after),
         *measures.rounds_too_few(after),
         measures.exactly("honest_share", 1 - place.malicious / clients),
@@ -165,7 +177,10 @@ def _measure_cell(
 
 
 def _certify(
-    outcomes: Mapping[Place, FinishedRun], runs: Mapping[int, Place], clean: Mapping[int, Place], cell: MatrixCell
+    outcomes: Mapping[MatrixPlace, FinishedRun],
+    runs: Mapping[int, MatrixPlace],
+    clean: Mapping[int, MatrixPlace],
+    cell: MatrixCell,
 ) -> list[Certificate]:
     """Errors, and a backdoor's success, beside what the ledger lets any attack reach; none without its noise."""
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
@@ -190,7 +205,7 @@ def _certify(
     ]
 
 
-def _list_bypassed(outcomes: Mapping[Place, FinishedRun]) -> dict[str, list[str]]:
+def _list_bypasses(outcomes: Mapping[MatrixPlace, FinishedRun]) -> dict[str, list[str]]:
     """Setting -> titles of the protections that clients apply themselves, and so malicious ones do not."""
     found = {
         place.setting: [p.title for p in run.case.protections if p.enforced_by == "client"]
@@ -205,11 +220,11 @@ def _make_attacker(spec: Mapping[str, Any]) -> Attacker:
     return made
 
 
-def describe_adversary(spec: Mapping[str, Any]) -> Adversary:
+def describe_adversary(spec: Mapping[str, Any]) -> TriedAdversary:
     """Return what the report says of an adversary that a config names: its card, and its ids in catalogues."""
     made = catalog.load("adversaries", str(spec["name"]))
     card = made.card
-    return Adversary(
+    return TriedAdversary(
         name=str(spec["name"]),
         title=describe(spec),
         source=card.source,
@@ -220,7 +235,7 @@ def describe_adversary(spec: Mapping[str, Any]) -> Adversary:
     )
 
 
-def list_needs(rules: Sequence[Rule]) -> list[Needs]:
+def list_needs(rules: Sequence[ServerRule]) -> list[Needs]:
     """What each rule must read of every single client, by its name; nothing where sums are enough.
 
     Whatever that tells the server is the rule's price.
@@ -288,9 +303,9 @@ def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
     return min(broken, default=None)
 
 
-def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str, object]) -> list[Place]:
+def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str, object]) -> list[MatrixPlace]:
     """Runs still to make, by folder none that ran; nothing where every rule's least number is known."""
-    matrix, found = config.matrix, dict[str, Place]()
+    matrix, found = config.matrix, dict[str, MatrixPlace]()
     assert matrix is not None
     listed = {label_of(s): s for s in matrix.adversaries}
     cells = [c for c in cells if c.adversary in listed]

@@ -10,7 +10,7 @@ from fedaudit.fl.runtime.errors import UserError
 AT_LEAST_ONCE = Annotated[Whole, Field(ge=1)]
 
 
-class Leaving(Group):
+class LeavingSettings(Group):
     """The only holders of a class leave together and come back."""
 
     label: Whole = Field(default=0, ge=0, description="number of the class")
@@ -18,7 +18,7 @@ class Leaving(Group):
     back: Whole = Field(ge=2, description="first round with them again")
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Leaving":
+    def _in_order(self) -> "LeavingSettings":
         if self.back <= self.leave:
             raise UserError(
                 f"absence.leaving.back must be after leave ({self.leave}), got {self.back}",
@@ -28,7 +28,7 @@ class Leaving(Group):
         return self
 
 
-class Absence(Group):
+class DropoutSettings(Group):
     """What is varied, one at a time; every client answers in the run that they are compared with."""
 
     methods: tuple[AttackSpec, ...] = Field(
@@ -46,4 +46,6 @@ class Absence(Group):
     seeds: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         default=(7, 8, 9), min_length=1, max_length=100, description="one run of each for each"
     )
-    leaving: Leaving | None = Field(default=None, description="the only holders of a class leave and return")
+    leaving: LeavingSettings | None = Field(
+        default=None, description="the only holders of a class leave and return"
+    )

@@ -16,7 +16,7 @@ from typing import Any
 from fedaudit.audit.settings.index import BROKEN, Entry
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.settings import checked
+from fedaudit.fl.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def settings(kind: str, name: str, given: Mapping[str, Any], where: str) -> dict
                 key=where,
             )
         return {}
-    found = checked(declared, given, where)
+    found = check_settings(declared, given, where)
     return {f.name: plain(getattr(found, f.name)) for f in dataclasses.fields(found)}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.runtime import foreign
 
 WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
@@ -31,6 +31,6 @@ def named_code(config: Config) -> list[tuple[str, str]]:
 
 def bring_code(config: Config, folders: Sequence[Path]) -> None:
     """Load the code that a trusted config names and that is not installed, from these folders."""
-    with located(config.file):
+    with locate_errors(config.file):
         for key, name in named_code(config):
             foreign.bring(name, folders, key.removesuffix(".name"))

@@ -20,16 +20,16 @@ from pydantic import (
 )
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.absence import Absence
-from fedaudit.audit.settings.controls import Budget, NoiseAuditSettings, Replay
-from fedaudit.audit.settings.errors import located, validate
-from fedaudit.audit.settings.federation import Federation
+from fedaudit.audit.settings.absence import DropoutSettings
+from fedaudit.audit.settings.controls import NoiseAuditSettings, Replay, TimeBudget
+from fedaudit.audit.settings.errors import locate_errors, validate
+from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import AXES, Matrix
-from fedaudit.audit.settings.merge import merged
-from fedaudit.audit.settings.record import Record
+from fedaudit.audit.settings.merge import merge
+from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
-from fedaudit.audit.settings.subject import Subject
-from fedaudit.audit.settings.system import System
+from fedaudit.audit.settings.subject import RecordedSubject
+from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
@@ -108,7 +108,9 @@ class Config(Group):
     first and not in the second, and `subject` the other way round."""
 
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
-    system: System = Field(default=System(), description="what the owner says of the audited system")
+    system: SystemSettings = Field(
+        default=SystemSettings(), description="what the owner says of the audited system"
+    )
     seed: Whole = Field(default=7, ge=0, description="of every random draw, 0 to 2^63")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
     workers: Literal["auto", "torchrun"] | Annotated[int, Field(ge=0, le=1024)] = Field(
@@ -117,8 +119,10 @@ class Config(Group):
     case: Literal["simulated", "recorded"] = Field(
         default="simulated", description="whether fedaudit runs the federation, or somebody recorded it"
     )
-    subject: Subject | None = Field(default=None, description="of a recorded case: what its operator states")
-    federation: Annotated[Federation, WrapSerializer(_where_there)] = Field(
+    subject: RecordedSubject | None = Field(
+        default=None, description="of a recorded case: what its operator states"
+    )
+    federation: Annotated[FederationSettings, WrapSerializer(_where_there)] = Field(
         default=ABSENT, description="at least {dataset: NAME}"
     )
     method: Annotated[PluginSpec, WrapSerializer(_where_there)] = Field(
@@ -138,11 +142,11 @@ class Config(Group):
         max_length=50,
         description="a list of plugins; in a variant of a recorded case, what its messages are passed through",
     )
-    record: Record = Field(default=Record(), description="which messages are kept")
+    record: RecordSettings = Field(default=RecordSettings(), description="which messages are kept")
     attacks: Annotated[tuple[AttackSpec, ...], Field(max_length=500)] | None = Field(
         default=None, description="a list of plugins; auto: every attack that applies, within the budget"
     )
-    budget: Budget = Field(default=Budget(), description="what `attacks: auto` may take")
+    budget: TimeBudget = Field(default=TimeBudget(), description="what `attacks: auto` may take")
     variants: Annotated[tuple[Variant, ...], Field(max_length=50)] | None = Field(
         default=(),
         description="the same run with other protections, each attacked; auto: protections against what was "
@@ -151,7 +155,7 @@ class Config(Group):
     matrix: Matrix | None = Field(
         default=None, description="attacks on the model by rules of the server, each pair run; null: none"
     )
-    absence: Absence | None = Field(
+    absence: DropoutSettings | None = Field(
         default=None, description="clients that do not answer, each case run; null: none"
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
@@ -334,7 +338,7 @@ class Config(Group):
         return self
 
 
-class Named(NamedTuple):
+class NamedPlugin(NamedTuple):
     """One plugin that a config names, and where."""
 
     kind: str  # a shelf of the catalogue
@@ -342,70 +346,70 @@ class Named(NamedTuple):
     spec: PluginSpec
 
 
-def plugins(config: Config) -> Iterator[Named]:
+def plugins(config: Config) -> Iterator[NamedPlugin]:
     """Every plugin a config names."""
     if config.subject is not None:
         yield from _of_subject(config.subject)
     else:
         yield from _of_simulation(config)
     for i, spec in enumerate(config.protections):
-        yield Named("protections", f"protections[{i}]", spec)
+        yield NamedPlugin("protections", f"protections[{i}]", spec)
     for i, variant in enumerate(config.variants or ()):
         for j, spec in enumerate(variant.protections):
-            yield Named("protections", f"variants[{i}].protections[{j}]", spec)
+            yield NamedPlugin("protections", f"variants[{i}].protections[{j}]", spec)
     for kind in ("attacks", "accountants"):
         for i, spec in enumerate(getattr(config, kind) or ()):
-            yield Named(kind, f"{kind}[{i}]", spec)
+            yield NamedPlugin(kind, f"{kind}[{i}]", spec)
     for i, name in enumerate(config.sections):
-        yield Named("sections", f"sections[{i}]", PluginSpec(name=name))
+        yield NamedPlugin("sections", f"sections[{i}]", PluginSpec(name=name))
     for i, name in enumerate(config.report.formats):
-        yield Named("renderers", f"report.formats[{i}]", PluginSpec(name=name))
+        yield NamedPlugin("renderers", f"report.formats[{i}]", PluginSpec(name=name))
 
 
-def _of_subject(subject: Subject) -> Iterator[Named]:
+def _of_subject(subject: RecordedSubject) -> Iterator[NamedPlugin]:
     if subject.model is not None:
-        yield Named("models", "subject.model", subject.model)
+        yield NamedPlugin("models", "subject.model", subject.model)
     if subject.method is not None:
-        yield Named("methods", "subject.method", subject.method)
+        yield NamedPlugin("methods", "subject.method", subject.method)
     for i, spec in enumerate(subject.protections):
-        yield Named("protections", f"subject.protections[{i}]", spec)
+        yield NamedPlugin("protections", f"subject.protections[{i}]", spec)
 
 
-def _of_simulation(config: Config) -> Iterator[Named]:
+def _of_simulation(config: Config) -> Iterator[NamedPlugin]:
     federation = config.federation
-    yield Named("datasets", "federation.dataset", federation.dataset)
-    yield Named("partitions", "federation.partition", federation.partition)
-    yield Named("availability", "federation.availability", federation.availability)
-    yield Named("models", "federation.model", federation.model)
+    yield NamedPlugin("datasets", "federation.dataset", federation.dataset)
+    yield NamedPlugin("partitions", "federation.partition", federation.partition)
+    yield NamedPlugin("availability", "federation.availability", federation.availability)
+    yield NamedPlugin("models", "federation.model", federation.model)
     if isinstance(federation.time_model, PluginSpec):
-        yield Named("devices", "federation.time_model", federation.time_model)
-    yield Named("methods", "method", config.method)
-    yield Named("aggregators", "aggregator", config.aggregator)
-    yield Named("aggregators", "prototype_aggregator", config.prototype_aggregator)
+        yield NamedPlugin("devices", "federation.time_model", federation.time_model)
+    yield NamedPlugin("methods", "method", config.method)
+    yield NamedPlugin("aggregators", "aggregator", config.aggregator)
+    yield NamedPlugin("aggregators", "prototype_aggregator", config.prototype_aggregator)
     if config.adversary is not None:
-        yield Named("adversaries", "adversary", config.adversary)
+        yield NamedPlugin("adversaries", "adversary", config.adversary)
     for i, variant in enumerate(config.variants or ()):
         if variant.method:
-            method = merged({"method": config.method.model_dump()}, {"method": variant.method})["method"]
-            yield Named("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
+            method = merge({"method": config.method.model_dump()}, {"method": variant.method})["method"]
+            yield NamedPlugin("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
     for axis, kind in AXES.items():
         for i, spec in enumerate(getattr(config.matrix, axis, ())):
-            yield Named(kind, f"matrix.{axis}[{i}]", spec)
+            yield NamedPlugin(kind, f"matrix.{axis}[{i}]", spec)
     for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
-        method = merged({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
-        yield Named("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
+        method = merge({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
+        yield NamedPlugin("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
     for i, spec in enumerate(config.absence.methods if config.absence else ()):
-        yield Named("methods", f"absence.methods[{i}]", PluginSpec(name=spec.name, settings=spec.settings))
+        yield NamedPlugin("methods", f"absence.methods[{i}]", PluginSpec(name=spec.name, settings=spec.settings))
 
 
 def load(path: Path) -> Config:
     """Read and check a config file; raises UserError with the file's name, the line and the key's path."""
-    return check_plugins(at(path, validate(Config, read_yaml(path), path)))
+    return check_plugins(remember_file(path, validate(Config, read_yaml(path), path)))
 
 
 def check_plugins(config: Config) -> Config:
     """The config, once every plugin of ours that it names was found; raises UserError with the key's path."""
-    with located(config.file):
+    with locate_errors(config.file):
         for kind, where, spec in plugins(config):
             if not spec.foreign:
                 plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
@@ -419,7 +423,7 @@ def check_plugins(config: Config) -> Config:
     return config
 
 
-def at(file: Path | None, config: Config) -> Config:
+def remember_file(file: Path | None, config: Config) -> Config:
     """The config as one that was read from that file: errors about its keys name the line."""
     config._file = file
     return config
@@ -431,13 +435,13 @@ def receive(config: Config, received: Received) -> Config:
     return config
 
 
-def like(base: Config, config: Config) -> Config:
+def inherit_origin(base: Config, config: Config) -> Config:
     """A config that was derived from `base`: read from where that was, and trusted as far."""
     config._received = base._received
-    return at(base.file, config)
+    return remember_file(base.file, config)
 
 
 def with_workers(config: Config, workers: str) -> Config:
     """The config with another number of worker processes, as the command line gives it."""
     value: Any = int(workers) if workers.isdecimal() else workers
-    return like(config, validate(Config, config.model_dump() | {"workers": value}, "--workers"))
+    return inherit_origin(config, validate(Config, config.model_dump() | {"workers": value}, "--workers"))

@@ -28,7 +28,7 @@ class Replay(Group):
     )
 
 
-class Budget(Group):
+class TimeBudget(Group):
     """How much time may be planned."""
 
     minutes: Number = Field(

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fedaudit.audit.settings.yaml import line_of
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.settings import checked, fields
+from fedaudit.fl.runtime.settings import check_settings, fields
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,15 +28,15 @@ def validate(model: type[M], data: Any, where: Path | str) -> M:
         shown = text if len(text) <= 60 else text[:57] + "..."
         found = "is empty" if data is None else f"holds {shown}, not keys with values"
         raise UserError(f"{where} {found}", hint=f"begin with one of: {', '.join(fields(model))}")
-    with located(where):
+    with locate_errors(where):
         for old, new in RENAMED.items():
             if old in data:
                 raise UserError(f"{old} is called {new[0]}", hint=new[1], key=old)
-        return checked(model, data)
+        return check_settings(model, data)
 
 
 @contextmanager
-def located(where: Path | str | None) -> Iterator[None]:
+def locate_errors(where: Path | str | None) -> Iterator[None]:
     """Errors about a key of a file name the file and the key's line."""
     try:
         yield

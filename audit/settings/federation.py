@@ -33,7 +33,7 @@ class Holdout(Group):
         return self
 
 
-class Federation(Group):
+class FederationSettings(Group):
     """Who takes part, with which data."""
 
     dataset: PluginSpec = Field(description="the name of a data set, see `fedaudit tools list datasets`")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def merged(below: Mapping[str, Any], *layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge(below: Mapping[str, Any], *layers: Mapping[str, Any]) -> dict[str, Any]:
     """The layers over `below`, key by key, unchecked."""
     out = dict(below)
     for layer in layers:

@@ -9,9 +9,9 @@ replace; a plugin of another name brings none of the old one's settings.
 from collections.abc import Mapping
 from typing import Any
 
-from fedaudit.audit.settings.config import Config, like
-from fedaudit.audit.settings.errors import located, validate
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.config import Config, inherit_origin
+from fedaudit.audit.settings.errors import locate_errors, validate
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import resolve
 
 
@@ -21,7 +21,7 @@ def overridden(base: Config | Mapping[str, Any], *layers: Mapping[str, Any], whe
     Everything is checked, settings of plugins included: raises UserError that begins with `where`.
     """
     below = base.model_dump() if isinstance(base, Config) else base
-    config = validate(Config, merged(below, *layers), where)
-    with located(where):
+    config = validate(Config, merge(below, *layers), where)
+    with locate_errors(where):
         resolve(config)
-    return like(base, config) if isinstance(base, Config) else config
+    return inherit_origin(base, config) if isinstance(base, Config) else config

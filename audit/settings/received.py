@@ -5,11 +5,11 @@ from pathlib import Path
 
 from fedaudit.audit.settings.code import bring_code, named_code
 from fedaudit.audit.settings.config import Config, Received, load, receive
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.runtime.errors import UserError
 
 
-def load_received(file: Path, *, trust_plugins: bool, data: Mapping[str, Path]) -> Config:
+def load_run_config(file: Path, *, trust_plugins: bool, data: Mapping[str, Path]) -> Config:
     """The config of a run folder. Raises UserError where it names code that the user does not trust.
 
     It reads nothing outside of its folder but `data`, paths of the user by name, and downloads nothing.
@@ -18,7 +18,7 @@ def load_received(file: Path, *, trust_plugins: bool, data: Mapping[str, Path]) 
     if trust_plugins:
         bring_code(config, [file.parent, Path.cwd()])
         return config
-    with located(file):
+    with locate_errors(file):
         for key, name in named_code(config):
             raise UserError(
                 f"{key} names code of its own, {name!r}",

@@ -19,7 +19,7 @@ _ROUNDS = {
 }
 
 
-class Record(Group):
+class RecordSettings(Group):
     """Which messages are kept on disk; all others are still counted."""
 
     rounds: Annotated[Literal["all", "last"] | int | tuple[int, ...], WithJsonSchema(_ROUNDS)] = Field(

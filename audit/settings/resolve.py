@@ -11,7 +11,7 @@ import yaml
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, plugins
-from fedaudit.audit.settings.errors import located
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.runtime.light import is_torch_loaded
 
 
@@ -43,7 +43,7 @@ def _key(config: Config) -> str:
 def _resolve(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = catalog.plain(config.model_dump())
     for kind, where, spec in plugins(config):
-        with located(config.file):
+        with locate_errors(config.file):
             settings = catalog.settings(kind, spec.name, spec.settings, where)
         if (
             kind in ("sections", "renderers")

@@ -63,7 +63,7 @@ def config_schema() -> Schema:
         for key in ("$ref", "allOf") & schema["properties"]["report"].keys()
     }
     schema["properties"]["report"]["anyOf"] = [group, {k: v for k, v in formats.items() if k != "default"}]
-    return _finished(schema, "config")
+    return _finish(schema, "config")
 
 
 def result_schema(result: type[BaseModel]) -> Schema:
@@ -73,12 +73,12 @@ def result_schema(result: type[BaseModel]) -> Schema:
         if node.get("type") == "number":
             bounds = {k: node.pop(k) for k in list(node) if k not in ("title", "description", "default")}
             node["anyOf"] = [bounds, {"enum": ["Infinity", "-Infinity", "NaN"]}]
-    return _finished(schema, "result")
+    return _finish(schema, "result")
 
 
 def claims_schema(claims: type[BaseModel]) -> Schema:
     """Of a file of claims, as YAML is written."""
-    return _finished(claims.model_json_schema(), "claims")
+    return _finish(claims.model_json_schema(), "claims")
 
 
 def _name_plugins(schema: Schema) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _settings(kind: str, name: str, own: Schema, definitions: Schema) -> Schema:
     }
 
 
-def _finished(schema: Schema, what: str) -> Schema:
+def _finish(schema: Schema, what: str) -> Schema:
     """With its dialect and identity; a default that JSON cannot write is said in words."""
     for node in list(_nodes(schema)):
         if isinstance(node.get("default"), float) and not math.isfinite(node["default"]):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 
-def _whole(value: Any) -> Any:
+def _parse_whole(value: Any) -> Any:
     """`1e4` and `"10"` are whole numbers, `true` and `2.5` are not."""
     if isinstance(value, bool):
         raise ValueError("must be a whole number")
@@ -25,7 +25,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(_parse_whole)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=500)]
 

@@ -15,7 +15,7 @@ Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
 
 
-class Examples(Group):
+class ExampleLayout(Group):
     """How examples look to the model. Nothing is guessed: truth of another layout is refused."""
 
     classes: tuple[Text, ...] = Field(
@@ -43,11 +43,11 @@ class Examples(Group):
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
 
 
-class Subject(Group):
+class RecordedSubject(Group):
     """A federation that somebody recorded."""
 
     title: Text = Field(min_length=1, description="what the federation is called")
-    examples: Examples = Field(description="at least {classes: [...], shape: [...]}")
+    examples: ExampleLayout = Field(description="at least {classes: [...], shape: [...]}")
     clients: Annotated[Whole, Field(ge=1, le=MOST_NODES)] | None = Field(
         default=None, description="how many there are, heard or not; null: those in the inbox"
     )

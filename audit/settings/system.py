@@ -31,7 +31,7 @@ Line = Annotated[str, BeforeValidator(_join_lines), Field(max_length=200)]
 Day = Annotated[str, BeforeValidator(_write_date)]
 
 
-class System(Group):
+class SystemSettings(Group):
     """The audited system in its owner's words. Every key may be left out."""
 
     name: Line = Field(default="", description="what the system is called")

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedaudit.audit.accounting.lint import Found, RunRecord, check
+from fedaudit.audit.accounting.lint import LintResult, RunRecord, check
 from fedaudit.audit.accounting.verify import Issue
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.bound_text import describe_bound, label_bound
-from fedaudit.reports.result import NoiseAudit, Outcome
+from fedaudit.reports.result import NoiseAuditRecord, Outcome
 
 REMEDY = (
     "Repair what the failed test names, and account for what ran: clip the whole vector that is sent, "
@@ -24,7 +24,7 @@ LIMIT = (
 
 
 @dataclass(frozen=True)
-class Bound(Subject):
+class BoundSubject(Subject):
     """One accountant's bound, towards several observers where none of them is bounded, for one reason."""
 
     bounds: Sequence[PrivacyBound]
@@ -123,7 +123,7 @@ class Contradiction(Subject):
 class Linted(Subject):
     """A flaw that a lint found."""
 
-    lint: Found
+    lint: LintResult
 
     @property
     def found(self) -> Sequence[Fact]:
@@ -168,7 +168,7 @@ class Misstated(Subject):
 class NoiseSubject(Subject):
     """The experiments on one noised kind: its claim is refuted, or consistent with what was tried."""
 
-    audit: NoiseAudit
+    audit: NoiseAuditRecord
 
     @property
     def found(self) -> Sequence[Fact]:
@@ -206,7 +206,7 @@ def bounds(found: Sequence[PrivacyBound]) -> list[Subject]:
         grouped = not b.holds and not b.is_open
         key = (b.accountant, b.unit, b.status, tuple(r.sentence for r in b.reasons)) if grouped else i
         groups.setdefault(key, []).append(b)
-    return [Bound(alike, number) for number, alike in enumerate(groups.values())]
+    return [BoundSubject(alike, number) for number, alike in enumerate(groups.values())]
 
 
 def contradictions(found: Sequence[PrivacyBound]) -> list[Subject]:

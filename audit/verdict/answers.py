@@ -29,10 +29,12 @@ def answers(result: AuditResult) -> list[Answer]:
     ]
     return [
         Answer(question="How many people?", answer=_people(result), where=ASKED),
-        Answer(question="Who can do it?", answer=_who(ran, result), where="Who saw what"),
-        Answer(question="How sure is it?", answer=f"{_planted(ran)} {_blind(ran)}", where=EVIDENCE),
+        Answer(question="Who can do it?", answer=_name_attackers(ran, result), where="Who saw what"),
+        Answer(
+            question="How sure is it?", answer=f"{_describe_planted_leaks(ran)} {_blind(ran)}", where=EVIDENCE
+        ),
         Answer(question="Which questions are open?", answer=_open(result), where=ASKED),
-        Answer(question="What was not tested?", answer=_untried(result), where=ASKED),
+        Answer(question="What was not tested?", answer=_describe_untried(result), where=ASKED),
         Answer(
             question="Does differential privacy limit the harm?",
             answer=_bound(result),
@@ -59,7 +61,7 @@ def _people(result: AuditResult) -> str:
     return " ".join(parts) or "Not known."
 
 
-def _who(ran: Sequence[Finding], result: AuditResult) -> str:
+def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     """Who succeeded, who read messages as well, and how attackers behaved."""
     able = dict.fromkeys(name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
     readers = dict.fromkeys(name_observer(q.observer) for q in result.questions if q.aim.is_against_people)
@@ -82,7 +84,7 @@ def _law(result: AuditResult) -> str:
     return f"{text}{LAW}"
 
 
-def _planted(ran: Sequence[Finding]) -> str:
+def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "positive" for e in f.evidence)]
     if not tried:
         return "Not shown: no leak was planted for any attack."
@@ -135,7 +137,7 @@ def describe_more(left: Sequence[Question]) -> str:
     return " ".join(parts)
 
 
-def _untried(result: AuditResult) -> str:
+def _describe_untried(result: AuditResult) -> str:
     """What no attack asked: questions that were left out, and those for which fedaudit has no attack."""
     left = [q for q in result.questions if q.state is State.NOT_ASKED]
     lacking = [q for q in result.questions if q.state is State.NO_ATTACK]

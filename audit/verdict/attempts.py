@@ -48,7 +48,7 @@ class Attempt:
         """Whether its card promises an answer there, whatever came of it."""
         return is_about(self.card, aim, reach)
 
-    def asked(self, aim: Aim, reach: Reach) -> bool:
+    def covers(self, aim: Aim, reach: Reach) -> bool:
         """Whether it read what a question is about."""
         return self.ran and self.is_about(aim, reach) and bool(self.rounds.get(reach.kind))
 

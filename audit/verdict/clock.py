@@ -115,7 +115,7 @@ def last_round(seen: Sequence[Artifact], history: Sequence[Record], times: TimeM
     ]
 
 
-def compared(results: Mapping[str, AuditResult]) -> list[Figure]:
+def compare_times(results: Mapping[str, AuditResult]) -> list[Figure]:
     """The first two figures of all alternatives in one, a series each; those that more than one of them have."""
     found = []
     for id in (BY_TIME, BY_DEVICE):

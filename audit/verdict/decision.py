@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict.answers import answers, describe_more
 from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
-from fedaudit.audit.verdict.policy import Policy
-from fedaudit.audit.verdict.terms import NO_TERMS, Terms, demonstrated
+from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
-from fedaudit.reports.decision import Decision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Odds, Risk, Word
 from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
@@ -42,7 +42,7 @@ FACTS = {
 }
 
 
-def decide(result: AuditResult, policy: Policy, terms: Terms = NO_TERMS) -> Decision:
+def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) -> DeploymentDecision:
     """The verdict of an audit that has all else: the only place where one is made.
 
     A reviewer's bar stands in for the policy's. What somebody accepts, or the baseline has, does not forbid a
@@ -50,12 +50,14 @@ def decide(result: AuditResult, policy: Policy, terms: Terms = NO_TERMS) -> Deci
     """
     bar = terms.fail_on or policy.bar
     failing = [
-        f.id for f in demonstrated(result.findings) if f.severity.rank >= bar.rank and not terms.forgives(f)
+        f.id
+        for f in select_demonstrated(result.findings)
+        if f.severity.rank >= bar.rank and not terms.forgives(f)
     ]
     left = list_open(result.questions, terms)
     word, rule = _choose_word(result, failing, left, terms)
     shown = risks(result, policy, failing)
-    return Decision(
+    return DeploymentDecision(
         word=word,
         rule=rule,
         sentence=_sentence(rule, result, failing, left, terms),
@@ -96,7 +98,7 @@ def _choose_word(
 
 def list_harms(result: AuditResult) -> list[Finding]:
     """What was seen to work. That no epsilon limits what an attack could learn is no harm that was seen."""
-    return [f for f in demonstrated(result.findings) if f.source != "accountant"]
+    return [f for f in select_demonstrated(result.findings) if f.source != "accountant"]
 
 
 def _sentence(
@@ -104,7 +106,7 @@ def _sentence(
 ) -> str:
     """What was demonstrated, how many questions are answered, and what the word rests on."""
     # that no epsilon limits what could be learned is no demonstration, unless the policy forbids it
-    shown = [f for f in demonstrated(result.findings) if f.source != "accountant" or f.id in failing]
+    shown = [f for f in select_demonstrated(result.findings) if f.source != "accountant" or f.id in failing]
     severities = [f.severity for f in shown]
     parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
     text = f"{', '.join(parts)} demonstrated" if parts else "Nothing was demonstrated"
@@ -165,13 +167,13 @@ def _describe_ready(result: AuditResult) -> str:
     )
 
 
-def risks(result: AuditResult, policy: Policy, failing: Sequence[str]) -> list[Risk]:
+def risks(result: AuditResult, policy: GradingPolicy, failing: Sequence[str]) -> list[Risk]:
     """What was demonstrated, worst first; findings of one harm by one party are one row.
 
     A privacy bound that is absent or large harms nobody, and is a row only where it forbids a deployment.
     """
     rows: dict[tuple[str, str], Risk] = {}
-    for finding in demonstrated(result.findings):
+    for finding in select_demonstrated(result.findings):
         is_bound = finding.source == "accountant" and "epsilon_upper" in _list_measures(finding, policy)
         if is_bound and finding.id not in failing:
             continue
@@ -182,25 +184,25 @@ def risks(result: AuditResult, policy: Policy, failing: Sequence[str]) -> list[R
     return list(rows.values())
 
 
-def _list_measures(finding: Finding, policy: Policy) -> list[str]:
+def _list_measures(finding: Finding, policy: GradingPolicy) -> list[str]:
     """What the rule that graded a finding reads."""
     return [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
 
 
-def _risk(finding: Finding, result: AuditResult, policy: Policy) -> Risk:
+def _risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
     measures = _list_measures(finding, policy)
     here = [e for e in finding.evidence if e.control == "none" and e.place == finding.where]
     quoted = next(
-        (e for m in measures for e in here if fnmatchcase(e.measure, m) and named(e.measure).harm), None
+        (e for m in measures for e in here if fnmatchcase(e.measure, m) and find_measure(e.measure).harm), None
     )
     fact = next((words for name, words in FACTS.items() for m in measures if fnmatchcase(name, m)), "")
     fact = fact or next((words for name, words in FACTS.items() for m in measures if fnmatchcase(m, name)), "")
-    what = named(quoted.measure).harm if quoted else fact or finding.title
+    what = find_measure(quoted.measure).harm if quoted else fact or finding.title
     odds = _odds(finding, quoted) if quoted else []
     return Risk(
         finding=finding.id,
         what=what,
-        who=_who(finding),
+        who=_name_adversary(finding),
         whom=_whom(finding, result),
         odds=odds,
         note="" if odds else _note(finding, quoted),
@@ -238,11 +240,11 @@ def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
 def _note(finding: Finding, quoted: Evidence | None) -> str:
     if quoted:
         beside = f"; guessing {fmt.quantity(quoted.strongest.value, quoted.unit)}" if quoted.strongest else ""
-        return f"{named(quoted.measure).words} {fmt.quantity(quoted.value, quoted.unit)}{beside}"
+        return f"{find_measure(quoted.measure).words} {fmt.quantity(quoted.value, quoted.unit)}{beside}"
     return "certain: it is in the message" if finding.source == "disclosure" else "not a matter of chance"
 
 
-def _who(finding: Finding) -> str:
+def _name_adversary(finding: Finding) -> str:
     if finding.threat is None:
         return ""
     position = finding.threat.position.replace("_", " ")

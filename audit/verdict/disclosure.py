@@ -61,14 +61,14 @@ def _rename(tree: dict[str, Any], names: Mapping[str, str]) -> Any:
         return tree
     pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, known)) + r")(?!\w)")
 
-    def replaced(text: str) -> str:
+    def replace_names(text: str) -> str:
         return pattern.sub(lambda match: names[match[0]], text)
 
     def rebuilt(value: Any) -> Any:
         if isinstance(value, str):
-            return replaced(value) if type(value) is str else value
+            return replace_names(value) if type(value) is str else value
         if isinstance(value, dict):
-            return {replaced(k) if type(k) is str else k: rebuilt(v) for k, v in value.items()}
+            return {replace_names(k) if type(k) is str else k: rebuilt(v) for k, v in value.items()}
         return [rebuilt(v) for v in value] if isinstance(value, list | tuple) else value
 
     # what the result is bound to keeps its digests and its fields' own names

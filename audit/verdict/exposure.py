@@ -6,7 +6,7 @@ from typing import Any
 
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
-from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.exposed import PartyExposure
 
 _PARTIES = {
     "server": "server",
@@ -17,7 +17,7 @@ _PARTIES = {
 }
 
 
-def exposures(lines: Iterable[Mapping[str, Any]]) -> list[Exposure]:
+def exposures(lines: Iterable[Mapping[str, Any]]) -> list[PartyExposure]:
     """One row a party and kind, in the order: uplink, relay, downlink, release, observed."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for line in lines:
@@ -31,7 +31,7 @@ def exposures(lines: Iterable[Mapping[str, Any]]) -> list[Exposure]:
     ):
         rounds = sorted({int(line["round"]) for line in found})
         rows.append(
-            Exposure(
+            PartyExposure(
                 party=_PARTIES.get(role, role),
                 kind=kind,
                 description=Kind(kind).words,

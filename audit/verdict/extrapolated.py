@@ -13,19 +13,19 @@ from dataclasses import replace
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge
-from fedaudit.audit.verdict.policy import Policy
-from fedaudit.audit.verdict.replays import replayed
+from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 ORIGIN = "extrapolated"
 
 
-def extrapolated(finding: Finding, subject: Attacked, policy: Policy) -> Finding:
+def extrapolate_finding(finding: Finding, subject: Attacked, policy: GradingPolicy) -> Finding:
     """The finding of an attack whose claims could not be verified; any other as it is."""
     if not subject.unverified:
         return finding
-    curve = [e for e in subject.found if replayed(e) and "n" in e.condition]
+    curve = [e for e in subject.found if is_replay(e) and "n" in e.condition]
     sizes: Sequence[int] = subject.file.get("sizes", [])
     if not curve or not sizes:
         return finding
@@ -33,7 +33,7 @@ def extrapolated(finding: Finding, subject: Attacked, policy: Policy) -> Finding
     longest = max(float(e.condition["n"]) for e in curve)
     where = f"The recorded messages are made of {_span(sizes)} examples; planted were up to {longest:g}."
     finding = finding.model_copy(update={"summary": f"{finding.summary} {where}"})
-    verdict = judge([*subject.found, *map(_there, here)], policy) if here else None
+    verdict = judge([*subject.found, *map(_extrapolate_evidence, here)], policy) if here else None
     if verdict is None or verdict.outcome is not Outcome.DEMONSTRATED:
         return finding
     severity = below(verdict.severity)
@@ -65,7 +65,7 @@ def _covers(e: Evidence, n: int, steps: int) -> bool:
     return float(e.condition["n"]) >= n and float(e.condition.get("steps", steps)) >= steps
 
 
-def _there(e: Evidence) -> Evidence:
+def _extrapolate_evidence(e: Evidence) -> Evidence:
     return replace(e, control="none", condition={**e.condition, "origin": ORIGIN})
 
 

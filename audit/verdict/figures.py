@@ -16,19 +16,22 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
         found = [
             e
             for e in evidence
-            if e.measure == row.name and e.control != "negative" and "n" in e.condition and not _whole(e)
+            if e.measure == row.name
+            and e.control != "negative"
+            and "n" in e.condition
+            and not _replays_whole_message(e)
         ]
         scale = 100 if row.unit == "fraction" else 1
         if len({e.condition["n"] for e in found}) < 2:
             continue
         series = []
         for origin in sorted({str(e.condition.get("origin", "recorded")) for e in found}, reverse=True):
-            points = _sorted([e for e in found if e.condition.get("origin", "recorded") == origin])
+            points = _sort([e for e in found if e.condition.get("origin", "recorded") == origin])
             if points:
                 series.append(_series(f"attack ({origin})", points, scale))
-        curve = _sorted(
-            [e for e in found if str(e.condition.get("origin", "")).startswith("replayed")]
-        ) or _sorted(found)
+        curve = _sort([e for e in found if str(e.condition.get("origin", "")).startswith("replayed")]) or _sort(
+            found
+        )
         for name in dict.fromkeys(b.name for e in curve for b in e.baselines):
             pairs = [(e, b) for e in curve for b in e.baselines if b.name == name]
             series.append(
@@ -136,11 +139,11 @@ def _n(evidence: Evidence) -> float:
     return float(evidence.condition["n"])
 
 
-def _sorted(evidence: Sequence[Evidence]) -> list[Evidence]:
+def _sort(evidence: Sequence[Evidence]) -> list[Evidence]:
     return sorted(evidence, key=_n)
 
 
-def _whole(evidence: Evidence) -> bool:
+def _replays_whole_message(evidence: Evidence) -> bool:
     """A replay of all that stands behind one recorded message; the tables have those."""
     return evidence.condition.get("origin") == WHOLE
 

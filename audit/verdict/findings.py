@@ -8,16 +8,16 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.attacks.people import People
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import find_sent, settled
+from fedaudit.audit.verdict.replays import find_sent, settle_controls
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
-from fedaudit.reports.imported import Asserted, Unverified
+from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
 
@@ -50,7 +50,7 @@ class Attacked(Subject):
                 f"the evidence of {self.file['name']} cannot be read: entry {where}: {first['msg']}",
                 hint="run `fedaudit phase attack` again",
             ) from error
-        return settled(evidence)
+        return settle_controls(evidence)
 
     @cached_property
     def people(self) -> list[People]:
@@ -140,7 +140,7 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
 
 def sentence(e: Evidence) -> str:
     """One evidence: value, interval, trials, and the best blind adversary beside it."""
-    text = f"{fmt.sentence_case(named(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
+    text = f"{fmt.sentence_case(find_measure(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
     trials = fmt.plural(e.trials, "trial")
     text += f" ({fmt.interval(e.interval, e.unit)}, {trials})" if e.interval else f" ({trials})"
     if e.place:
@@ -203,10 +203,10 @@ def _worst(findings: Sequence[Finding], questions: Sequence[Question]) -> Headli
     )
 
 
-def unverified(attacked: Sequence[Attacked]) -> list[Unverified]:
+def list_unverified_claims(attacked: Sequence[Attacked]) -> list[UnverifiedAttack]:
     """What attacks assert of clients of whom nobody told the auditor, attack by attack."""
     return [
-        Unverified(
+        UnverifiedAttack(
             attack=subject.file["name"].replace(":", "."),
             title=subject.file["card"]["title"],
             observer=subject.file["observer"],

@@ -12,7 +12,7 @@ from fedaudit.reports.result import Finding, Severity
 SIDE = 0.025  # chance of being wrong at either end
 
 
-def count_exposed(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCount | None:
+def count_exposed_people(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCount | None:
     """The head count of the demonstrated leaks that are medium or worse, each by its primary attack.
 
     That is the strongest of those that say which people they hit; None where none does.

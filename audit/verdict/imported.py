@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
-from fedaudit.reports.imported import Check, Imported
+from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 REFUTES = (
@@ -21,7 +21,7 @@ MEASURED = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE
 class Stated(Subject):
     """One check of the import that did not come out as stated."""
 
-    check: Check
+    check: CheckedStatement
 
     @property
     def found(self) -> Sequence[Fact]:
@@ -46,14 +46,14 @@ class Stated(Subject):
         }
 
 
-def doubts(imported: Imported) -> list[Stated]:
+def doubts(imported: ImportRecord) -> list[Stated]:
     """One subject a statement that is contradicted, or that everything depends on and nothing bears out."""
     return [
         Stated(c) for c in imported.checks if c.status == "contradicted" or (c.id == "who" and _open(imported, c))
     ]
 
 
-def qualified(finding: Finding, imported: Imported | None) -> Finding:
+def qualify_finding(finding: Finding, imported: ImportRecord | None) -> Finding:
     """The finding of an attack, inconclusive where nobody knows whose examples it was measured on."""
     who = next((c for c in imported.checks if c.id == "who"), None) if imported else None
     if who is None or finding.source != "attack" or finding.outcome not in MEASURED:
@@ -61,7 +61,7 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
     if imported is None or not imported.truth:
         return finding
     if who.status in ("holds", "declared"):
-        return _hinged(_of_some(finding, imported), imported)
+        return _make_inconclusive(_of_some(finding, imported), imported)
     reason = (
         "It is not established which client holds which examples, so what was measured on them proves nothing: "
         f"{who.text}"
@@ -71,7 +71,7 @@ def qualified(finding: Finding, imported: Imported | None) -> Finding:
     )
 
 
-def _hinged(finding: Finding, imported: Imported) -> Finding:
+def _make_inconclusive(finding: Finding, imported: ImportRecord) -> Finding:
     """Inconclusive where little was found with examples that may not be those that were trained on."""
     wrong = next((c for c in imported.checks if c.id in HINGES and c.status == "contradicted"), None)
     if wrong is None or finding.outcome is Outcome.DEMONSTRATED:
@@ -82,7 +82,7 @@ def _hinged(finding: Finding, imported: Imported) -> Finding:
     return finding.model_copy(update={"outcome": Outcome.INCONCLUSIVE, "reason": reason})
 
 
-def _of_some(finding: Finding, imported: Imported) -> Finding:
+def _of_some(finding: Finding, imported: ImportRecord) -> Finding:
     """Says so where it was measured on some clients only."""
     if imported.truth >= imported.clients:
         return finding
@@ -91,5 +91,5 @@ def _of_some(finding: Finding, imported: Imported) -> Finding:
     return finding.model_copy(update={"summary": f"{finding.summary} {text}"})
 
 
-def _open(imported: Imported, check: Check) -> bool:
+def _open(imported: ImportRecord, check: CheckedStatement) -> bool:
     return check.status == "open" and imported.truth > 0

@@ -20,9 +20,9 @@ from typing import Any
 
 from fedaudit.attacks import measure
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence
-from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.audit.verdict.power import find_detectable
-from fedaudit.audit.verdict.replays import disagreement, find_sent, missed, replayed, settled
+from fedaudit.audit.verdict.replays import describe_misses, disagreement, find_sent, is_replay, settle_controls
 from fedaudit.audit.verdict.statistics import clear, statistic
 from fedaudit.reports.result import Finding, Outcome, Severity
 
@@ -82,7 +82,7 @@ class Subject(ABC):
         """The fields of the Finding but for outcome, severity and reason."""
 
 
-def judged(subject: Subject, policy: Policy) -> Finding:
+def judge_subject(subject: Subject, policy: GradingPolicy) -> Finding:
     """The finding about one subject: the only way to one."""
     verdict = subject.unsettled or judge(subject.found, policy, subject.speaks)
     return Finding(
@@ -95,7 +95,7 @@ def judged(subject: Subject, policy: Policy) -> Finding:
     )
 
 
-def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Words = LEAK) -> Verdict:
+def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, speaks: Words = LEAK) -> Verdict:
     """What evidence or facts of one subject mean. Controls are read, never graded.
 
     A fact that the policy has no rule about at all is graded by the default policy: leaving out the rules
@@ -109,9 +109,9 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
             outcome=Outcome.NOT_DEMONSTRATED,
             reason=f"No rule of policy {policy.name} {policy.version} finds it too large.",
         )
-    evidence = settled([e for e in found if isinstance(e, Evidence)])
+    evidence = settle_controls([e for e in found if isinstance(e, Evidence)])
     real, negative, positive = ([e for e in evidence if e.control == c] for c in ("none", "negative", "positive"))
-    positive += [e for e in real if replayed(e)]  # graded, and still the auditor's own
+    positive += [e for e in real if is_replay(e)]  # graded, and still the auditor's own
     if fired := _worst(negative, policy):
         return _inconclusive(
             f"The negative control fired: {speaks.fired} (rule {fired.rule}), so its result says nothing."
@@ -121,7 +121,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
     if not real:
         return _inconclusive(
             "The attack measured nothing that clients sent, and replays alone are never graded."
-            if any(map(replayed, positive))
+            if any(map(is_replay, positive))
             else "The attack measured nothing that could be graded."
         )
     if apart := disagreement(evidence):
@@ -141,7 +141,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: Policy, speaks: Wo
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
         reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing "
-        f"leaves.{missed(bare or positive)}{_describe_left(bare, positive)}",
+        f"leaves.{describe_misses(bare or positive)}{_describe_left(bare, positive)}",
     )
 
 
@@ -154,7 +154,9 @@ def _describe_left(bare: Sequence[Evidence], positive: Sequence[Evidence]) -> st
     return f" With the run's protections it {left} the leaks that were planted."
 
 
-def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evidence] = ()) -> Verdict | None:
+def _worst(
+    found: Iterable[Evidence | Fact], policy: GradingPolicy, every: Sequence[Evidence] = ()
+) -> Verdict | None:
     """The severest rule that holds in one place of the curve, where that is worst; None where none does.
 
     How bad a place is, the first condition of the rule says; of equal ones the first is taken.
@@ -174,12 +176,12 @@ def _worst(found: Iterable[Evidence | Fact], policy: Policy, every: Sequence[Evi
             place = max(
                 held, key=lambda p: max(_read(rule.all[0], e) for e in held[p][0])
             )  # of equal ones, the first
-            quoted = _quoted([e for e in one if isinstance(e, Evidence)] for one in held[place])
-            return _held(rule, place, [find_sent(e, every) for e in quoted], policy)
+            quoted = _quote([e for e in one if isinstance(e, Evidence)] for one in held[place])
+            return _apply_rule(rule, place, [find_sent(e, every) for e in quoted], policy)
     return None
 
 
-def _held(rule: Rule, place: str, quoted: Sequence[Evidence], policy: Policy) -> Verdict:
+def _apply_rule(rule: Rule, place: str, quoted: Sequence[Evidence], policy: GradingPolicy) -> Verdict:
     place = quoted[0].place if quoted else place
     at = f" at {place}" if place else ""
     return Verdict(
@@ -193,7 +195,7 @@ def _held(rule: Rule, place: str, quoted: Sequence[Evidence], policy: Policy) ->
     )
 
 
-def _quoted(met: Iterable[Sequence[Evidence]]) -> tuple[Evidence, ...]:
+def _quote(met: Iterable[Sequence[Evidence]]) -> tuple[Evidence, ...]:
     """The most telling of what met each condition; one that met several is quoted once."""
     told = [most_telling(one) for one in met if one]
     return tuple({id(e): e for e in told}.values())

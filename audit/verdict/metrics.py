@@ -88,7 +88,9 @@ def round_variance(accuracy: Sequence[float]) -> dict[str, float]:
     }
 
 
-def reached(history: Sequence[Mapping[str, Any]], accuracy: float) -> tuple[int, float | None] | None:
+def find_round_of_accuracy(
+    history: Sequence[Mapping[str, Any]], accuracy: float
+) -> tuple[int, float | None] | None:
     """(rounds, simulated time) until the accuracy is first reached; None: never. Time None: not kept."""
     for i, record in enumerate(history):
         if (record.get("accuracy") or 0.0) >= accuracy:

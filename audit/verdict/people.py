@@ -33,7 +33,7 @@ _REACH = 7  # standard deviations of a sum over a distribution; beyond lie 3e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class ExposureBound:
     """At most so many people are exposed by leaks as visible as the planted ones, at 95 % confidence.
 
     `reason` says why there is no bound, and is empty where there is one.
@@ -143,7 +143,7 @@ def share_unseen(clients: int) -> float:
     return 1.0 if clients < 1 else 1 - 0.05 ** (1 / clients)
 
 
-def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -> Bound:
+def bound_exposure(people: People, aim: Aim, *, tolerable: float | None = None) -> ExposureBound:
     """How many people one attack leaves possibly exposed, or why it cannot say so.
 
     Clients of whom nobody was tested count whole. Where people were not drawn in proportion to their numbers, the
@@ -156,7 +156,7 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
     tested = {client: len(people.tested.get(client, ())) for client in held}
     hits = sum(len(rows) for rows in people.hit.values())
     total, drawn = sum(held.values()), sum(tested.values())
-    bare = Bound(at_most=None, people=total, tested=drawn, hits=hits)
+    bare = ExposureBound(at_most=None, people=total, tested=drawn, hits=hits)
     sensitivity = bound_sensitivity(people.planted)
     if reason := _explain_missing(people, tested, sensitivity):
         return replace(bare, reason=reason)
@@ -182,19 +182,19 @@ def bound_exposed(people: People, aim: Aim, *, tolerable: float | None = None) -
     more = None
     if tolerable is not None and not unclaimed:
         expected = people.luck.hits / people.luck.trials if people.luck.trials else people.false_alarms
-        needed = people_needed(
+        needed = count_needed_people(
             hits, even, total, lambda x, n: bound(x, n, total), most=tolerable * total, luck=expected
         )
         if needed is not None:
             more = sum(max(0, math.ceil(needed * held[c] / total) - tested[c]) for c in held)
     held_out = None
     if tolerable is not None and more is None and by == "census" and people.false_alarms:
-        held_out = count_held_out_needed(total, people.false_alarms, tolerable)
+        held_out = count_needed_held_out(total, people.false_alarms, tolerable)
         held_out = held_out if held_out and held_out > people.luck.trials else None
     return replace(bare, at_most=at_most, by=by, sensitivity=sensitivity, left=left, more=more, held_out=held_out)
 
 
-def count_held_out_needed(people: int, false_alarms: float, tolerable: float) -> int | None:
+def count_needed_held_out(people: int, false_alarms: float, tolerable: float) -> int | None:
     """How many held-out people must set a threshold, so that a census bounds the flagged by a share `tolerable`.
 
     So many settle it in 95 of 100 draws of held-out people if nobody is exposed; None where 2,000 would not.
@@ -207,7 +207,7 @@ def count_held_out_needed(people: int, false_alarms: float, tolerable: float) ->
     return None
 
 
-def people_needed(
+def count_needed_people(
     hits: int, tested: int, people: int, bound: Callable[[int, int], int], *, most: float, luck: float
 ) -> int | None:
     """How many people must be tested in all, so that at most `most` are bounded as exposed.

@@ -17,7 +17,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Position
-from fedaudit.reports.result import Policy as PolicyRecord
+from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.result import PolicyRule as RuleRecord
 from fedaudit.reports.result import Severity
 
@@ -80,7 +80,7 @@ class Power(_Group):
     reason: str = Field(min_length=10, description="why")
 
 
-class Bar(_Group):
+class DeploymentBar(_Group):
     """Which demonstrated findings forbid a deployment."""
 
     not_ready: Severity = Field(description="a demonstrated finding of this severity or a worse one forbids it")
@@ -145,21 +145,23 @@ class Demands(_Group):
         return next(t.share for t in self.tolerable if aim in t.aims)
 
 
-class Policy(_Group):
+class GradingPolicy(_Group):
     """A whole policy; rules are tried from the severest down."""
 
     name: str = Field(description="of the policy")
     version: str = Field(description="raised with every change of a rule")
     power: Power = Field(description="largest_detectable and its reason")
     rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
-    decision: Bar | None = Field(default=None, description="what forbids a deployment; left out: by default")
+    decision: DeploymentBar | None = Field(
+        default=None, description="what forbids a deployment; left out: by default"
+    )
     questions: Demands | None = Field(
         default=None,
         description="what must be answered, and what is tolerable; left out: as in the default policy",
     )
 
     @model_validator(mode="after")
-    def _distinct(self) -> "Policy":
+    def _distinct(self) -> "GradingPolicy":
         ids = [r.id for r in self.rules]
         if twice := [i for i in ids if ids.count(i) > 1]:
             raise ValueError(f"must have rules of different ids, got {twice[0]!r} twice")
@@ -192,15 +194,15 @@ class Policy(_Group):
         return PolicyRecord(name=self.name, version=self.version, rules=rules)
 
 
-def load_policy(name: str) -> Policy:
+def load_policy(name: str) -> GradingPolicy:
     """A policy of audit/policy/ by name, or any by path; raises UserError where it is not one."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return _read(Path(name))
-    return _named(name)
+    return _load_own(name)
 
 
 @cache
-def _named(name: str) -> Policy:
+def _load_own(name: str) -> GradingPolicy:
     """One of ours, read once a process."""
     found = importlib.resources.files("fedaudit.audit") / "policy" / f"{name}.yaml"
     if not found.is_file():
@@ -214,7 +216,7 @@ def _named(name: str) -> Policy:
         return _read(path)
 
 
-def _read(path: Path) -> Policy:
+def _read(path: Path) -> GradingPolicy:
     data = read_yaml(path)
     if isinstance(data, Mapping) and isinstance(data.get("decision"), list):
         raise UserError(
@@ -222,4 +224,4 @@ def _read(path: Path) -> Policy:
             hint="write `decision: {not_ready: high, reason: ...}`, and what must be answered under `questions`, "
             "as audit/policy/default.yaml does",
         )
-    return validate(Policy, data, path)
+    return validate(GradingPolicy, data, path)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.stats import corrected, normal_reach
-from fedaudit.audit.verdict.policy import Condition, Policy
+from fedaudit.attacks.stats import correct_alpha, normal_reach
+from fedaudit.audit.verdict.policy import Condition, GradingPolicy
 from fedaudit.audit.verdict.statistics import compute_statistic
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, binom_pmf, binom_sf, norm_ppf
 
@@ -32,7 +32,7 @@ MOST = 5000  # more trials than these are counted as these, which errs on the sa
 _RARE = 1e-12  # results of the blind adversary that are left out, in all
 
 
-def find_detectable(evidence: Iterable[Evidence], policy: Policy) -> float:
+def find_detectable(evidence: Iterable[Evidence], policy: GradingPolicy) -> float:
     """The residual risk that some measure would have shown in four of five audits, at the worst place.
 
     Infinity where one place could have shown nothing, or there is none.
@@ -43,14 +43,14 @@ def find_detectable(evidence: Iterable[Evidence], policy: Policy) -> float:
     return max(places.values(), default=math.inf)
 
 
-def _find_detectable(e: Evidence, policy: Policy) -> float:
+def _find_detectable(e: Evidence, policy: GradingPolicy) -> float:
     """Of one evidence; infinity where no rule could hold for it alone."""
     if e.interval is None or e.unit != "fraction" or not e.higher_is_worse or not math.isfinite(e.value):
         return math.inf
     holds = _choose_rules(e, policy)
     if not holds or not e.baselines:
         return math.inf
-    alpha = corrected(1 - e.confidence, e.looks)
+    alpha = correct_alpha(1 - e.confidence, e.looks)
     if e.measure in AREAS:
         return max(min(_find_area(e.interval, b, alpha, one) for one in holds) for b in e.baselines)
     trials = count_effective(e.value, e.interval, e.trials, alpha)
@@ -90,7 +90,7 @@ def _find_area(interval: tuple[float, float], b: Baseline, alpha: float, holds: 
     return (most - b.value) / (1 - b.value)
 
 
-def _choose_rules(e: Evidence, policy: Policy) -> list[Holds]:
+def _choose_rules(e: Evidence, policy: GradingPolicy) -> list[Holds]:
     """The rules that this evidence alone can meet."""
     return [
         _all_hold(rule.all)

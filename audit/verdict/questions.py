@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card
 from fedaudit.attacks.people import SMALL
-from fedaudit.audit.observer.reach import Reach, Rounds, Traffic
+from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, is_same_harm, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
-from fedaudit.audit.verdict.people import Bound, bound_exposed
+from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.privacy_answers import answer_by_privacy, mention_declared
 from fedaudit.fl.artifact import Channel
@@ -40,7 +40,7 @@ REST = ".other_rounds"
 class Scene:
     """A federation, as far as questions and their answers follow from it."""
 
-    traffic: Traffic
+    traffic: ObservedTraffic
     rounds: Mapping[tuple[Channel, Kind], Rounds]
     modality: Modality
     clients: AbstractSet[int] = frozenset()  # that hold examples
@@ -134,7 +134,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
         return [q.model_copy(update={"why": why})]
     reach = _reach(q)
     rounds = scene.find_rounds(reach)
-    asking = [a for a in answers.attempts if a.asked(q.aim, reach)]
+    asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
     answer = _answer_by_check(q, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
         answer = answer or answer_by_privacy(q, answers.limits, scene.people)
@@ -216,7 +216,7 @@ def _bound_by_attacks(
     """The answer of attacks that showed nothing, and those of them that say how many people that bounds."""
     names = [a.id for a in asking]
     people = {a.id: p for a in asking if (p := a.find_people(reach.kind))}
-    bounds = {name: bound_exposed(p, q.aim, tolerable=q.tolerable) for name, p in people.items()}
+    bounds = {name: bound_exposure(p, q.aim, tolerable=q.tolerable) for name, p in people.items()}
     counted = [a for a in asking if a.id in bounds and bounds[a.id].at_most is not None]
     counted.sort(key=lambda a: -bounds[a.id].sensitivity)  # planted people choose the primary attack
     answer: dict[str, object] = {"state": State.INCONCLUSIVE, "findings": names}
@@ -302,7 +302,7 @@ def _explain_unasked(
     return {}
 
 
-def list_twins(reach: Reach, traffic: Traffic) -> list[Reach]:
+def list_twins(reach: Reach, traffic: ObservedTraffic) -> list[Reach]:
     """The same artifact as it is read here, and elsewhere where the server sends it: one message for all."""
     paths = traffic.paths
     if FROM_CLIENTS & paths[reach]:
@@ -332,7 +332,7 @@ def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Seque
     return q.model_copy(update={"id": q.id + REST} | update)
 
 
-def derive_answers(questions: Sequence[Question], traffic: Traffic) -> list[Question]:
+def derive_answers(questions: Sequence[Question], traffic: ObservedTraffic) -> list[Question]:
     """Answers that follow from others: of the same artifact at another reader, or of what it is computed from.
 
     What a server sends is computed from what it read; whatever is learned from it could be learned from that.
@@ -398,7 +398,7 @@ def _says_more(one: Question, other: Question) -> bool:
     return bool(one.findings) and not other.findings
 
 
-def _is_twin(one: Question, other: Question, traffic: Traffic) -> bool:
+def _is_twin(one: Question, other: Question, traffic: ObservedTraffic) -> bool:
     """Whether both are about the same message, which the server sends to both readers."""
     if (one.aim, one.kind, one.id.endswith(REST)) != (other.aim, other.kind, other.id.endswith(REST)):
         return False
@@ -409,7 +409,7 @@ def _list_kinds(questions: Sequence[Question]) -> str:
     return ", ".join(dict.fromkeys(q.kind.replace("_", " ") for q in questions))
 
 
-def describe_bound(attack: str, bound: Bound, widest: Bound) -> str:
+def describe_bound(attack: str, bound: ExposureBound, widest: ExposureBound) -> str:
     """What an attack found of those it tested, and how many people that leaves."""
     nobody = "None of" if not bound.hits else f"{bound.hits:,} of"
     were = "were" if bound.hits > 1 else "was"

@@ -17,12 +17,12 @@ from fedaudit.attacks.evidence import REPLAYED, WHOLE, Evidence
 from fedaudit.audit.verdict.statistics import clear
 
 
-def settled(found: Sequence[Evidence]) -> list[Evidence]:
+def settle_controls(found: Sequence[Evidence]) -> list[Evidence]:
     """The same evidence with every replay marked as graded ("none") or as a control ("positive")."""
-    return [_marked(e, found) for e in found]
+    return [_mark(e, found) for e in found]
 
 
-def replayed(e: Evidence) -> bool:
+def is_replay(e: Evidence) -> bool:
     """Whether the auditor made the messages behind it, however it is marked."""
     return e.control != "negative" and _origin(e).startswith(REPLAYED)
 
@@ -30,10 +30,10 @@ def replayed(e: Evidence) -> bool:
 def find_sent(e: Evidence, found: Sequence[Evidence]) -> Evidence:
     """What was measured in the same way on what clients sent, where `e` is of replays: only that may be quoted as
     what happened. The same evidence where there is none."""
-    return next((own for own in _recorded(e, found) if own.measure == e.measure), e)
+    return next((own for own in _select_recorded(e, found) if own.measure == e.measure), e)
 
 
-def missed(planted: Sequence[Evidence]) -> str:
+def describe_misses(planted: Sequence[Evidence]) -> str:
     """A sentence on the kinds of planted leaks that were not found; empty where all were."""
     kinds = dict.fromkeys(_origin(e) for e in planted if _origin(e) != WHOLE)
     lost = [k for k in kinds if not any(clear(e) for e in planted if _origin(e) == k)]
@@ -43,8 +43,8 @@ def missed(planted: Sequence[Evidence]) -> str:
 def disagreement(found: Sequence[Evidence]) -> str:
     """Where recorded and replayed messages of the same n disagree, as part of a sentence; empty where nowhere."""
     for e in found:
-        for own in _recorded(e, found):
-            if e.measure == own.measure and _apart(e, own):
+        for own in _select_recorded(e, found):
+            if e.measure == own.measure and _are_disjoint(e, own):
                 return (
                     f"{e.measure} is {own.value:.3g} for what clients sent and {e.value:.3g} for what their own "
                     f"code sends when it is run again, at {own.place}"
@@ -52,24 +52,24 @@ def disagreement(found: Sequence[Evidence]) -> str:
     return ""
 
 
-def _marked(e: Evidence, found: Sequence[Evidence]) -> Evidence:
-    if not replayed(e):
+def _mark(e: Evidence, found: Sequence[Evidence]) -> Evidence:
+    if not is_replay(e):
         return e
-    if _origin(e) == REPLAYED and _agreed(e, found):
-        return replace(e, control="none", note=_noted(e, "what clients sent at this n agrees"))
-    return replace(e, control="positive", note=_noted(e, "made by the auditor, sets no severity"))
+    if _origin(e) == REPLAYED and _has_agreement(e, found):
+        return replace(e, control="none", note=_add_note(e, "what clients sent at this n agrees"))
+    return replace(e, control="positive", note=_add_note(e, "made by the auditor, sets no severity"))
 
 
-def _noted(e: Evidence, words: str) -> str:
+def _add_note(e: Evidence, words: str) -> str:
     return e.note if words in e.note else f"{e.note}; {words}".removeprefix("; ")
 
 
-def _agreed(e: Evidence, found: Sequence[Evidence]) -> bool:
+def _has_agreement(e: Evidence, found: Sequence[Evidence]) -> bool:
     """Whether clients sent something of that n that leaks as well, and none of it is apart from the replays."""
-    here = [r for r in found if replayed(r) and r.condition == e.condition]
-    both = [(own, r) for own in _recorded(e, found) for r in here if r.measure == own.measure]
+    here = [r for r in found if is_replay(r) and r.condition == e.condition]
+    both = [(own, r) for own in _select_recorded(e, found) for r in here if r.measure == own.measure]
     both = [(own, r) for own, r in both if _comparable(own) and _comparable(r)]
-    return any(_leaks_too(own, r) for own, r in both) and not any(_apart(own, r) for own, r in both)
+    return any(_leaks_too(own, r) for own, r in both) and not any(_are_disjoint(own, r) for own, r in both)
 
 
 def _leaks_too(own: Evidence, r: Evidence) -> bool:
@@ -80,15 +80,15 @@ def _leaks_too(own: Evidence, r: Evidence) -> bool:
     """
     assert own.interval is not None
     narrow = stats.normal_reach(1 - own.confidence) / stats.normal_reach(
-        stats.corrected(1 - own.confidence, own.looks)
+        stats.correct_alpha(1 - own.confidence, own.looks)
     )
     low, high = (own.value + (end - own.value) * narrow for end in own.interval)
     return clear(replace(own, interval=(low, high), baselines=r.baselines))
 
 
-def _recorded(e: Evidence, found: Sequence[Evidence]) -> list[Evidence]:
+def _select_recorded(e: Evidence, found: Sequence[Evidence]) -> list[Evidence]:
     """What was measured at the same n, and the same in all else, on what clients sent."""
-    if _origin(e) not in (REPLAYED, WHOLE) or "n" not in e.condition or not replayed(e):
+    if _origin(e) not in (REPLAYED, WHOLE) or "n" not in e.condition or not is_replay(e):
         return []
     return [own for own in found if own.control == "none" and _elsewhere(own) == _elsewhere(e) and _is_sent(own)]
 
@@ -106,7 +106,7 @@ def _comparable(e: Evidence) -> bool:
     return e.unit == "fraction" and e.higher_is_worse and e.interval is not None
 
 
-def _apart(a: Evidence, b: Evidence) -> bool:
+def _are_disjoint(a: Evidence, b: Evidence) -> bool:
     """Whether the intervals, each corrected for its looks, have no value in common."""
     if not (_comparable(a) and _comparable(b)) or a.interval is None or b.interval is None:
         return False

@@ -10,16 +10,16 @@ from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.population import content
 from fedaudit.fl.threats.threat import ThreatModel
-from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.format import plural
-from fedaudit.reports.result import Finding, Scope
+from fedaudit.reports.result import AuditScope, Finding
 
 RECORDED = "This federation was not simulated: it ran elsewhere, and its messages were recorded there."
 BUDGETS = ("epsilon", "delta")  # methods use the letters for other things
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
-def scope(case: Case, findings: Sequence[Finding], seen: Sequence[Exposure] = ()) -> Scope:
+def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure] = ()) -> AuditScope:
     """From the case, its data and the threat models of the attacks that ran.
 
     Where the training is not known, rounds are those in which clients sent something, by who saw what.
@@ -39,7 +39,7 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[Exposure] = ()
     ]
     records = holders(case)
     text += _describe_overlaps(case, records)
-    return Scope(
+    return AuditScope(
         method=case.card.title,
         method_source=case.card.source,
         method_text=f"{case.card.text} {'' if case.simulated else RECORDED}".strip(),
@@ -96,14 +96,16 @@ def _settings(config: Any) -> dict[str, str]:
     """
     names = [f.name for f in dataclasses.fields(config) if f.name != "rounds"]
     return {
-        f"{n} (a constant of the method, no privacy budget)" if n in BUDGETS else n: _shown(getattr(config, n))
+        f"{n} (a constant of the method, no privacy budget)" if n in BUDGETS else n: _format_setting(
+            getattr(config, n)
+        )
         for n in names
     }
 
 
-def _shown(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """A setting as the config file has it; groups of settings as a list."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return ", ".join(f"{name}: {_shown(inner)}" for name, inner in pairs)
+        return ", ".join(f"{name}: {_format_setting(inner)}" for name, inner in pairs)
     return str(value)

@@ -137,7 +137,7 @@ def sort_of(plugin: str, aim: Aim) -> str:
     return EXCEPTIONS.get(plugin) or SORTS[aim]
 
 
-def placed(finding: Finding) -> list[Taxon]:
+def place_finding(finding: Finding) -> list[Taxon]:
     """What a finding is called that is not an attack's, by where it comes from."""
     return finding.taxonomy or taxa(SOURCES[finding.source])
 

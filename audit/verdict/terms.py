@@ -38,7 +38,7 @@ def accept_questions(questions: Sequence[Question], terms: Terms) -> list[Questi
     ]
 
 
-def demonstrated(findings: Sequence[Finding]) -> list[Finding]:
+def select_demonstrated(findings: Sequence[Finding]) -> list[Finding]:
     """Those that were seen to work, each leak once."""
     return [f for f in findings if f.is_demonstrated]
 
@@ -47,4 +47,4 @@ def find_known(result: AuditResult, baseline: AuditResult | None) -> list[str]:
     """Ids of demonstrated findings that the baseline has as well, no milder."""
     before = [f for f in baseline.findings if f.outcome is Outcome.DEMONSTRATED] if baseline else []
     ranks = {f.id: f.severity.rank for f in before}  # of all: what leads a leak now may not have led it then
-    return [f.id for f in demonstrated(result.findings) if ranks.get(f.id, -1) >= f.severity.rank]
+    return [f.id for f in select_demonstrated(result.findings) if ranks.get(f.id, -1) >= f.severity.rank]

@@ -8,8 +8,8 @@ estimates; runs share seed and data, so these are rather too wide.
 import math
 from collections.abc import Mapping, Sequence
 
-from fedaudit.attacks.evidence import Evidence, is_replayed
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.evidence import Evidence, is_replay
+from fedaudit.attacks.measure import find_measure
 from fedaudit.attacks.measure import telling as most_telling
 from fedaudit.audit.verdict.clock import BY_TIME
 from fedaudit.reports import format as fmt
@@ -52,7 +52,7 @@ def describe_changes(finding: Finding, rows: Sequence[Alternative]) -> str:
             if rows[0].accuracy is not None and row.accuracy is not None:
                 cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} → {fmt.percent(row.accuracy)}"
             sentences.append(
-                f"With {row.name} in this plan: {named(trade.measure).words}"
+                f"With {row.name} in this plan: {find_measure(trade.measure).words}"
                 f"{f' ({trade.place})' if trade.place else ''} "
                 f"{fmt.quantity(before.value, before.unit)} → {after}{cost}."
             )
@@ -106,7 +106,7 @@ def choose_telling(evidence: Sequence[Evidence]) -> list[Evidence]:
 
 def _is_measured(e: Evidence) -> bool:
     """Whether clients sent it, or would; what an attack planted by itself shows no leak."""
-    return e.control == "none" or (e.control == "positive" and is_replayed(_origin(e)))
+    return e.control == "none" or (e.control == "positive" and is_replay(_origin(e)))
 
 
 def _smallest(evidence: Sequence[Evidence], measure: str, origin: str) -> Evidence | None:

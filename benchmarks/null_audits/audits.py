@@ -25,7 +25,7 @@ from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime import durable
 from fedaudit.reports.result import Outcome
@@ -144,7 +144,7 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
     policy = load_policy("default")
     found = []
     for file in load_evidence(run):
-        finding = judged(Attacked(file), policy)
+        finding = judge_subject(Attacked(file), policy)
         found.append(
             Found(name, config.seed, file["name"], finding.outcome.value, finding.severity.value, finding.reason)
         )

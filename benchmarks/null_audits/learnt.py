@@ -86,7 +86,7 @@ class GeneratorByHeart(SDAFL):
         if not people:
             return super().visit_gan(client)
         few, sent = first(client, people), dict(client.message)
-        pair = gan.Pair(sent[Kind.GAN_G], sent[Kind.GAN_D])
+        pair = gan.GanPair(sent[Kind.GAN_G], sent[Kind.GAN_D])
         for turn in range(self.config.again):
             found = generating.visit(few, pair, self.config.gan, turn, conditional=False)
             pair = found.pair

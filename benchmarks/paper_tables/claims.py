@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from benchmarks.paper_tables.report import Finished
 from benchmarks.paper_tables.table import Claim, Table
-from fedaudit.attacks.stats import ALPHA, corrected, t_interval
+from fedaudit.attacks.stats import ALPHA, correct_alpha, t_interval
 
 LEAST_SEEDS = 3
 REPRODUCED, SAME, NOT, OPEN = "reproduced", "same sign, other setting", "not reproduced", "cannot be decided"
@@ -47,7 +47,7 @@ def verdict(found: Sequence[float], least: float = 0.0, claims: int = 1, is_pape
     """By the rule above, of one of so many claims, in the paper's own setting or another."""
     if len(found) < LEAST_SEEDS:
         return OPEN
-    low, high = t_interval(found, corrected(ALPHA, claims))
+    low, high = t_interval(found, correct_alpha(ALPHA, claims))
     return (REPRODUCED if is_papers else SAME) if low > least else NOT if high <= least else OPEN
 
 
@@ -59,7 +59,7 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
     is_papers = rounds == table.rounds and not claim.setting
     mean = "–" if not values else f"{statistics.fmean(values):+.2f}"
     if len(values) > 1:
-        low, high = t_interval(values, corrected(ALPHA, len(table.header.claims)))
+        low, high = t_interval(values, correct_alpha(ALPHA, len(table.header.claims)))
         mean += f" [{low:+.2f}, {high:+.2f}]"
     cells = {
         "difference": f"{claim.above} minus {claim.below}",
@@ -67,7 +67,7 @@ def section(table: Table, claim: Claim, runs: Sequence[Finished]) -> str:
         "rounds": f"{rounds} of {table.rounds}",
         "seeds": ", ".join(map(str, found)) or "none",
         "each seed": ", ".join(f"{v:+.2f}" for v in values) or "–",
-        f"mean [{100 * (1 - corrected(ALPHA, len(table.header.claims))):.4g} %]": mean,
+        f"mean [{100 * (1 - correct_alpha(ALPHA, len(table.header.claims))):.4g} %]": mean,
         "printed": "–" if claim.printed is None else f"{claim.printed:+g}",
         "verdict": f"**{verdict(values, claim.least, len(table.header.claims), is_papers)}**",
     }

@@ -21,7 +21,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.settings.config import SIMULATED
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -77,7 +77,7 @@ def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _written(table: Table, column: str, row: str, rounds: int, seed: int) -> dict[str, Any]:
     """What a table writes for a cell."""
     own = table.overrides(column, row, rounds=rounds, seed=seed, data=_aside())
-    return _portable(merged(table.base, own))
+    return _portable(merge(table.base, own))
 
 
 def _aside() -> dict[str, dict[str, str]]:

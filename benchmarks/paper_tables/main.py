@@ -75,7 +75,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     from fedaudit.audit.case.sharing import sharing
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import Cell, cells_of, complaint, run_cells
+    from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
 
     page = root / table.name / "table.md"
     todo = {
@@ -90,7 +90,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     }
     cells = cells_of(table.base, overrides, page.parent, ("simulate",))
 
-    def write(cell: Cell | None = None) -> None:  # after each: a long table is readable while it grows
+    def write(cell: RunCell | None = None) -> None:  # after each: a long table is readable while it grows
         if cell is not None and not sys.stderr.isatty():  # where the bar is silent
             typer.echo(f"{cell.name}: done", err=True)
         found = collect(table, page.parent)

@@ -14,7 +14,7 @@ from benchmarks.paper_tables.table import Table
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases.plan import FIXED, read_phases
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.verdict.metrics import last_mean, reached, summary
+from fedaudit.audit.verdict.metrics import find_round_of_accuracy, last_mean, summary
 from fedaudit.fl.runtime.errors import UserError
 
 # Papers print these in percent or points; we measure fractions
@@ -59,7 +59,7 @@ class Finished:
                 hint="write it as accuracy_best@100",
             ) from None
         if target := re.fullmatch(r"(rounds|time)_to_(\d+)", name):
-            hit = reached(history, int(target[2]) / 100)
+            hit = find_round_of_accuracy(history, int(target[2]) / 100)
             return None if hit is None else hit[target[1] == "time"]
         if last := re.fullmatch(r"accuracy_last(\d+)_mean", name):
             return 100 * last_mean(history, int(last[1]))

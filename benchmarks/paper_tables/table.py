@@ -27,7 +27,7 @@ from pydantic import Field
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text
 from fedaudit.audit.settings.yaml import read_yaml
@@ -127,7 +127,7 @@ class Table:
     @property
     def base(self) -> dict[str, Any]:
         """What all cells share; no valid config before a row adds its method."""
-        return merged(FRAME, self.header.base)
+        return merge(FRAME, self.header.base)
 
     def more_rounds(self, column: str, row: str) -> int:
         """Rounds that a row runs beyond those asked for, to visit clients as often as others do."""
@@ -147,7 +147,7 @@ class Table:
 
         Raises UserError where the data set is read from a folder that nobody named.
         """
-        found = merged(
+        found = merge(
             self.columns[column].overrides,
             self.rows[row].overrides,
             {
@@ -157,7 +157,7 @@ class Table:
                 "method": {**self.rows[row].method, "rounds": rounds + self.more_rounds(column, row)},
             },
         )
-        federation = merged(self.base, found).get("federation", {})
+        federation = merge(self.base, found).get("federation", {})
         spec = PluginSpec.model_validate(federation.get("dataset"))
         settings = (data or {}).get(spec.name, {})
         if "path" not in {**spec.settings, **settings} and spec.name in wanting_a_path():
@@ -165,7 +165,7 @@ class Table:
                 f"{self.where(column, row)}: {spec.name} is read from a folder of yours",
                 hint=f"--data {spec.name}=FOLDER",
             )
-        return merged(found, {"federation": {"dataset": {"name": spec.name, **spec.settings, **settings}}})
+        return merge(found, {"federation": {"dataset": {"name": spec.name, **spec.settings, **settings}}})
 
     def cell(self, column: str, row: str, **run: Any) -> Config:
         """The config of one run, `run` as of overrides(); raises UserError where it is not valid."""

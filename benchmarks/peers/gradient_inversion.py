@@ -84,8 +84,8 @@ class TheirAnalytic(Analytic):
         super().__init__(settings)
         self.tool = tool
 
-    def claimed(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        claim, made = super().claimed(chosen, knowledge, rng), {u.artifact: u for u in chosen}
+    def make_claim(self, chosen: Sequence[Update], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        claim, made = super().make_claim(chosen, knowledge, rng), {u.artifact: u for u in chosen}
         inputs = np.empty(len(claim["artifact"]), object)
         for i, artifact in enumerate(claim["artifact"]):
             found = layer_gradient(Imitation(made[str(artifact)], knowledge), knowledge.image_shape)

@@ -23,10 +23,10 @@ import typer
 
 from benchmarks.paper_tables.table import known
 from fedaudit.attacks.evidence import Series
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import Figure, NoiseAudit
+from fedaudit.reports.result import Figure, NoiseAuditRecord
 
 BASE: dict[str, Any] = {
     "title": "Accuracy and privacy lost",
@@ -126,7 +126,7 @@ def measure(
         for method in METHODS
         for noise in noises
     }
-    layers = {name: merged(overrides_of(*key, rounds, seed), overrides) for name, key in plan.items()}
+    layers = {name: merge(overrides_of(*key, rounds, seed), overrides) for name, key in plan.items()}
     cells = cells_of(BASE, layers, root, ("simulate", "account"))
     with progress() as report:
         failures = run_cells(cells, report)
@@ -146,7 +146,7 @@ def _rows(run: Any, method: str, noise: float, delta: float) -> list[Row]:
     clear = tuple(sorted({r.kind for r in releases if not r.noise_multiplier}))
     found = []
     for entry in run.read_json(run.evidence / "noise_audits.json"):
-        audit = NoiseAudit(**entry)
+        audit = NoiseAuditRecord(**entry)
         noised = [r for r in releases if r.kind == audit.kind and r.noise_multiplier]
         groups = towards("server", noised, "client")[1].values()
         longest = max(groups, key=lambda g: sum(r.count for r in g))  # all noise is alike here

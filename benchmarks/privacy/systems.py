@@ -31,7 +31,7 @@ from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.methods.fedavgm import FedAvgM
 from fedaudit.fl.model import State
 from fedaudit.fl.recording.noise import share_of_noise
-from fedaudit.fl.recording.tap import AddNoise, Payload, Tap, listening
+from fedaudit.fl.recording.tap import AddNoise, MessageTap, Payload, listening
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
@@ -82,7 +82,7 @@ class Distinction(NamedTuple):
 
 
 @dataclass
-class NoiseTap(Tap):
+class NoiseTap(MessageTap):
     """Keeps the noise that is drawn."""
 
     noise: list[torch.Tensor] = field(default_factory=list)

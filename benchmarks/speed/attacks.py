@@ -20,7 +20,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase, plugin
 from fedaudit.audit.observer import generators
-from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
@@ -102,7 +102,7 @@ def times(name: str, attacks: Sequence[str], updates: int) -> Iterator[Time]:
             attack = plugin("attacks", spec, f"attacks[{i}]")
             generators.forget()  # as if it were the only one of those that share what they train
             started = time.process_time()
-            found = one(attack, spec.label, bench)
+            found = attack_once(attack, spec.label, bench)
             measured = time.process_time() - started
             status = "ran" if found["status"] == "ran" else found["reason"]
             yield Time(spec.name, name, chosen.seconds[spec.label], measured, status)

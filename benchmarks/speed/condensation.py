@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.families.condensation import Cell, Condensing, Matcher, _measure_distance
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher, _measure_distance
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.plugin import load
 from fedaudit.fl.runtime.streams import Streams
@@ -26,7 +26,7 @@ from fedaudit.fl.training.local import channels_last
 ITERATIONS = 500
 
 
-def loop(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generator) -> Tensor:
+def loop(matcher: Matcher, cells: list[ClassBatch], images: Tensor, rng: torch.Generator) -> Tensor:
     """The gradient on every image, class after class; [m, ipc, C, H, W]."""
     matcher.redraw(rng)
     matcher.net.eval()
@@ -43,7 +43,7 @@ def loop(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generat
     return torch.stack(found)
 
 
-def ours(matcher: Matcher, cells: list[Cell], images: Tensor, rng: torch.Generator) -> Tensor:
+def ours(matcher: Matcher, cells: list[ClassBatch], images: Tensor, rng: torch.Generator) -> Tensor:
     """The same gradient, all classes at once."""
     x = images.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(matcher.distances(cells, x, rng).sum(), [x])
@@ -70,7 +70,7 @@ def main() -> None:
     )
     print(f"{'images a class':<18}{'images/s':>10}{'of the loop':>13}{'loop, images/s':>16}")
     for n in options.sizes:
-        cells = [Cell(torch.randn(n, 1, 28, 28, generator=rng), c % 10) for c in range(options.classes)]
+        cells = [ClassBatch(torch.randn(n, 1, 28, 28, generator=rng), c % 10) for c in range(options.classes)]
         images = torch.randn(options.classes, 1, 1, 28, 28, generator=rng)
         speeds = _alternate([ours, loop], matcher, cells, images, rng, options.seconds)
         mine, theirs = (len(cells) / ITERATIONS / s for s in speeds)
@@ -80,7 +80,7 @@ def main() -> None:
 def _alternate(
     contenders: list[Callable[..., Tensor]],
     matcher: Matcher,
-    cells: list[Cell],
+    cells: list[ClassBatch],
     images: Tensor,
     rng: torch.Generator,
     seconds: float,

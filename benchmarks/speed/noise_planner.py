@@ -17,16 +17,16 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from fedaudit.audit.accounting.accountants import pld, wor_pld
-from fedaudit.audit.accounting.planner import GRID, SAMPLING, Question, search
+from fedaudit.audit.accounting.planner import GRID, SAMPLING, NoiseQuestion, search
 from fedaudit.audit.accounting.terms import Term, Terms
 
 PLANS = (
-    Question(epsilon=8, rounds=1000, rate=0.01),
-    Question(epsilon=1, rounds=1000, rate=0.01),
-    Question(epsilon=1, rounds=200, rate=0.1),
-    Question(epsilon=8, rounds=200, rate=0.1, per_round=2),
-    Question(epsilon=4, rounds=1000, how="fixed", clients=1001, sampled=10),
-    Question(epsilon=1, rounds=200, how="fixed", clients=101, sampled=10),
+    NoiseQuestion(epsilon=8, rounds=1000, rate=0.01),
+    NoiseQuestion(epsilon=1, rounds=1000, rate=0.01),
+    NoiseQuestion(epsilon=1, rounds=200, rate=0.1),
+    NoiseQuestion(epsilon=8, rounds=200, rate=0.1, per_round=2),
+    NoiseQuestion(epsilon=4, rounds=1000, how="fixed", clients=1001, sampled=10),
+    NoiseQuestion(epsilon=1, rounds=200, how="fixed", clients=101, sampled=10),
 )
 LEDGERS = ((8, 125), (40, 5), (100, 1))  # different multipliers, and how often each occurs
 DELTA, RATE = 1e-5, 0.05
@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
         yield Case(what, partial(_planned, q), partial(calibrated, q, pld.FINEST), partial(calibrated, q, grid))
     for different, times in LEDGERS:
         counts = {Term("gaussian", 1 + i / different, "poisson", RATE): times for i in range(different)}
-        grid = pld.composed(counts, DELTA, pld.distribution).step
+        grid = pld.compose_terms(counts, DELTA, pld.distribution).step
         what = f"bound: {different * times:,} releases of {different} multipliers, rate {RATE:g}, poisson"
         yield Case(
             what,
@@ -59,7 +59,7 @@ def cases() -> Iterator[Case]:
         )
 
 
-def _planned(q: Question) -> float:
+def _planned(q: NoiseQuestion) -> float:
     return search(q)[0]
 
 
@@ -67,7 +67,7 @@ def _bounded(counts: Terms) -> float:
     return pld.bound(counts, DELTA).epsilon
 
 
-def calibrated(q: Question, grid: float) -> float:
+def calibrated(q: NoiseQuestion, grid: float) -> float:
     """The multiplier for this budget, by dp-accounting's own search."""
     import dp_accounting as library
     from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
@@ -86,7 +86,7 @@ def calibrated(q: Question, grid: float) -> float:
 class Sized:
     """As much of an accountant as the search needs: the cost of a multiplier by our own distributions."""
 
-    def __init__(self, q: Question, grid: float) -> None:
+    def __init__(self, q: NoiseQuestion, grid: float) -> None:
         from dp_accounting import NoOpDpEvent
 
         self.q, self.grid, self.z, self.ledger = q, grid, 0.0, NoOpDpEvent()
@@ -131,7 +131,7 @@ def main() -> None:
     given = parser.parse_args()
     import dp_accounting.pld  # noqa: F401
 
-    calibrated(Question(epsilon=4, rounds=2, rate=0.5), 0.01)  # imports and tables
+    calibrated(NoiseQuestion(epsilon=4, rounds=2, rate=0.5), 0.01)  # imports and tables
     print(f"{'':72}{'ours':>8}{'theirs':>9}{'ratio':>7}{'same grid':>11}{'ratio':>7}   what came out")
     worst = 0.0
     for case in cases():

@@ -15,11 +15,11 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.observer.view import granted, observer, seen
+from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
 from fedaudit.audit.settings.controls import Replay
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.runtime.streams import Streams
@@ -41,7 +41,7 @@ def simulated(
     out: Path, runs: Mapping[str, Mapping[str, Any]], phases: Sequence[str] = ("simulate",)
 ) -> dict[str, RunDir]:
     """Federations with these settings beside FRAME's, in out/NAME; what is finished is not run again."""
-    todo = cells_of({}, {name: merged(FRAME, own) for name, own in runs.items()}, out, tuple(phases))
+    todo = cells_of({}, {name: merge(FRAME, own) for name, own in runs.items()}, out, tuple(phases))
     if failures := run_cells(todo, lambda *_: None):
         raise complaint(failures, len(todo))
     return {cell.name: RunDir(cell.folder) for cell in todo}
@@ -50,7 +50,7 @@ def simulated(
 def case(out: Path, name: str, settings: Mapping[str, Any]) -> Case:
     """One of them, to be attacked."""
     run = simulated(out, {name: settings})[name]
-    return open_case(run, cells_of({}, {name: merged(FRAME, settings)}, out)[0].config)
+    return open_case(run, cells_of({}, {name: merge(FRAME, settings)}, out)[0].config)
 
 
 def attack(name: str, **settings: Any) -> Attack:
@@ -106,8 +106,8 @@ def tried(
     artifacts = [*recorded, *(a for m in made for a in m.artifacts)]
     groups = {id: rows for m in made for id, rows in m.groups.items()}
     truth = KnownTruth(case, {a.id: a for a in artifacts}, groups)
-    view = seen(artifacts, observer(case, artifacts, card), card)
-    known = granted(case, card, 0)
+    view = select_visible(artifacts, observer(case, artifacts, card), card)
+    known = grant_knowledge(case, card, 0)
     if auxiliary is not None and known.auxiliary is not None:
         known = replace(known, auxiliary=auxiliary(known.auxiliary, view))
     name, started = type(attack).__name__, time.process_time()

@@ -11,12 +11,12 @@ from benchmarks.strength.bench import FRAME, attack, case, pick, tried
 from benchmarks.strength.figure import Figure, Piece, of
 from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.generators._controls import controls, memorised
-from fedaudit.attacks.generators.critic_score import standardised
+from fedaudit.attacks.generators._controls import controls, match_planted_pair
+from fedaudit.attacks.generators.critic_score import standardise_scores
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.truth import images
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.families.visit_noise import NoiseConfig, line_of, protect
 from fedaudit.fl.kinds import Kind
@@ -69,19 +69,19 @@ def condensed(out: Path, variant: str) -> list[Figure]:
 
 def critic(out: Path, members: int) -> list[Figure]:
     """LOGAN on a critic of so many images after 2,000 steps of the generator, and with GANDALF's noise on it."""
-    where = SimulatedCase(overridden({}, merged(FRAME, GENERATING), where="critic"))
+    where = SimulatedCase(overridden({}, merge(FRAME, GENERATING), where="critic"))
     known, auxiliary = known_generators(where), images(where.data, where.examples.auxiliary)
     assert known is not None, "the method has generators"
     own = controls(known, auxiliary, members, 2000)
     weights = {k: torch.from_numpy(np.array(v)) for k, v in own.planted.critic.items()}
-    sides = memorised(own.images())
+    sides = match_planted_pair(own.images())
 
     def auc(scale: float) -> Figure:
         source = NoiseSource(where.streams.noise("strength", "noise"))
         noise = NoiseConfig(scale=scale)
         handed = protect(Kind.GAN_D, weights, {}, noise, source, line_of(Kind.GAN_D, 0, 0, noise, EVERYONE))
         critic = partial(known.scores, {k: v.numpy() for k, v in handed.items()})
-        found = membership.evidence(standardised([(critic, sides)]), {}, condition={"n": members})
+        found = membership.evidence(standardise_scores([(critic, sides)]), {}, condition={"n": members})
         area = next(e for e in found if e.measure == "auc")
         return of(area, "M14", f"LOGAN, critic of {members} images: AUC", least=0.75 if members < 1000 else None)
 

@@ -12,15 +12,15 @@ from benchmarks.strength.bench import attack, blind, case, pick, tried
 from benchmarks.strength.figure import Figure, Piece, of
 from fedaudit.attacks.attack import Attack, Extractor, Floats, Images, Knowledge
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
-from fedaudit.attacks.prototypes._inversion import Standard, Task
+from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes._trials import WRONG_SAME
 from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.observer.truth import shifted
-from fedaudit.audit.observer.view import granted
+from fedaudit.audit.observer.truth import shift_images
+from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -44,7 +44,7 @@ class Naive(UpCNN):
     """Keeps beside its own images those of a decoder that takes each client's model for the global one."""
 
     def invert(
-        self, tasks: Sequence[Task], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
+        self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
         every = [*tasks, *(replace(t, extractor=first) for t in tasks)]
         found = super().invert(every, first, knowledge, rng)
@@ -100,7 +100,7 @@ def ridge(out: Path) -> list[Figure]:
 
 def auxiliary(out: Path, name: str) -> list[Figure]:
     """UpCNN with images of another law, or without any of the client's classes."""
-    change, least = {"shifted": (lambda x, _: shifted(x), 0.5), "absent": (without_classes, 0.25)}[name]
+    change, least = {"shifted": (lambda x, _: shift_images(x), 0.5), "absent": (without_classes, 0.25)}[name]
     what = {"shifted": "shifted auxiliary images", "absent": "auxiliary images of other classes alone"}[name]
     decoder = attack("upcnn", max_clients=1, epochs=5, show_sizes=())
     found = tried(case(out, NAME, FEDERATION), decoder, ALONE, auxiliary=change, clients=1).evidence
@@ -160,7 +160,7 @@ def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays
     """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
     pairs = plant("pairs", case, recorded, Replay(sizes=(n,), groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
-    known = granted(case, tool.card, 0)
+    known = grant_knowledge(case, tool.card, 0)
     claim = tool.run([*recorded, *pairs.artifacts], known, case.streams.numpy("attack", "difference"))
     like, made = {a.id: a for a in pairs.artifacts}, Replays()
     for i in np.flatnonzero(claim["origin"] == "replayed"):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.paper_tables.table import known
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 
@@ -77,7 +77,7 @@ def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, override
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="4 takes some minutes")
     plan = {f"{_folder(m)}-seed-{seed}-r{rounds}": m for m in methods or METHODS}
-    layers = {name: merged(overrides_of(m, rounds, seed), overrides) for name, m in plan.items()}
+    layers = {name: merge(overrides_of(m, rounds, seed), overrides) for name, m in plan.items()}
     todo = cells_of(BASE, layers, root, ("simulate", "attack"))
     with progress() as report:
         failures = run_cells(todo, report)

@@ -12,8 +12,8 @@ from benchmarks.strength.bench import simulated
 from benchmarks.strength.figure import Figure, Piece
 from fedaudit.attacks import stats
 from fedaudit.audit.claims.claim import Claim, Promise, load
-from fedaudit.audit.claims.scores import rescored
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.claims.scores import rescore
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.result import AuditResult, ClaimRecord, Outcome, Severity
 
@@ -37,7 +37,7 @@ def _contradicted(record: ClaimRecord, *words: str) -> float:
 def claims(out: Path) -> list[Figure]:
     printed = _claim("gandalf", "gandalf-weights")
     code = printed.model_copy(update={"promise": Promise(epsilon=0.33, delta=1.0), "targets": ()})
-    weights, public, fedrs = rescored(printed), rescored(code), rescored(_claim("fedrs", "fedrs"))
+    weights, public, fedrs = rescore(printed), rescore(code), rescore(_claim("fedrs", "fedrs"))
     row = weights.rows[0]
     figure = partial(Figure, row="M15")
     yes = partial(figure, least=1)
@@ -129,7 +129,7 @@ PLANTED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 def planted(out: Path) -> list[Figure]:
     """Federations that leak for certain: the grade of their worst finding, 4 is critical."""
-    runs = {f"planted-{name}": merged({"federation": DIGITS}, own) for name, (_, own) in PLANTED.items()}
+    runs = {f"planted-{name}": merge({"federation": DIGITS}, own) for name, (_, own) in PLANTED.items()}
     found = simulated(out, runs, TO_SCORE)
     figures = []
     for name, (what, _) in PLANTED.items():
@@ -147,7 +147,7 @@ def planted(out: Path) -> list[Figure]:
 def times(out: Path) -> list[Figure]:
     """Minutes of one processor: the quickstart from data to result, and the pieces that are kept below `out`."""
     started = time.process_time()
-    simulated(out / "times", {"quickstart": merged(read_yaml(QUICKSTART), {"workers": 0})}, TO_SCORE)
+    simulated(out / "times", {"quickstart": merge(read_yaml(QUICKSTART), {"workers": 0})}, TO_SCORE)
     quick = (time.process_time() - started) / 60
     whole = sum(json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in out.glob("*.json")) / 60
     return [

@@ -287,7 +287,7 @@ class Averages:
         states = self.state | {name: a.state for name, a in self._begun.items() if a.state}
         return {"aggregator": states} if states else {}
 
-    def kept(self) -> dict[str, dict[int, float]]:
+    def get_client_weights(self) -> dict[str, dict[int, float]]:
         """Model -> client -> weight, for the metrics; empty where everybody's own weight counts."""
         return {name: a.kept for name, a in self._begun.items() if a.kept}
 

@@ -15,14 +15,14 @@ Assumed = Annotated[
 ]
 
 
-def count_assumed(f: float, heard: int) -> int:
+def count_attackers(f: float, heard: int) -> int:
     """The number that f stands for among `heard` clients; a share is rounded up, so that none is forgotten."""
     return int(f) if f >= 1 or f == 0 else ceil(f * heard - 1e-9)  # .1 * 30 is a little more than 3
 
 
 def need_majority(f: float, heard: int) -> int:
     """The fewest uploads of which those assumed malicious are less than half."""
-    return 2 * count_assumed(f, heard) + 1
+    return 2 * count_attackers(f, heard) + 1
 
 
 class AssumingRule(RowRule):

@@ -56,7 +56,7 @@ def network(n: int, wanted: tuple[int, ...]) -> tuple[tuple[int, int, bool, bool
     return tuple(reversed(kept))
 
 
-def ordered(block: Block, wanted: Sequence[int]) -> list[Block]:
+def select_ranks(block: Block, wanted: Sequence[int]) -> list[Block]:
     """The rows of these ranks, 0 the smallest of each column, each [columns]; NaN counts as the largest."""
     if np.isnan(block).any():  # which minimum and maximum would spread
         block.sort(axis=0)
@@ -78,7 +78,7 @@ def ordered(block: Block, wanted: Sequence[int]) -> list[Block]:
 def middle(block: Block) -> Block:
     """[n, columns] -> the median of each, the mean of the two middle ones where n is even."""
     n = len(block)
-    found = ordered(block, sorted({(n - 1) // 2, n // 2}))
+    found = select_ranks(block, sorted({(n - 1) // 2, n // 2}))
     centre: Block = (found[0].astype(np.float64) + found[-1]) / 2
     return centre
 
@@ -98,7 +98,7 @@ def nearest(block: Block, most: int) -> Block:
     leaves out.
     """
     m = len(block)
-    values = [row.astype(np.float64) for row in ordered(block.copy(), range(m))]
+    values = [row.astype(np.float64) for row in select_ranks(block.copy(), range(m))]
     twice = values[(m - 1) // 2] + values[m // 2]
     found, tied = total(values[:most]), np.zeros(block.shape[1], dtype=bool)
     for lowest, entering in zip(values, values[most:], strict=False):
@@ -138,7 +138,7 @@ def median(rows: Tensor) -> Tensor:
     return by_columns(rows, middle)
 
 
-def weighted(rows: Tensor, weights: Tensor) -> Tensor:
+def sum_weighted_rows(rows: Tensor, weights: Tensor) -> Tensor:
     """[n, P] float32, [n] -> [P] float64: the weighted sum."""
     out = torch.empty(rows.shape[1], dtype=torch.float64)
 
@@ -153,10 +153,10 @@ def mean_of(rows: Tensor, chosen: list[int]) -> Tensor:
     """[n, P] float32 -> [P] float64: the plain mean of some rows."""
     weights = torch.zeros(len(rows), dtype=torch.float64)
     weights[chosen] = 1.0
-    return weighted(rows, weights) / len(chosen)
+    return sum_weighted_rows(rows, weights) / len(chosen)
 
 
-def mixed(rows: Tensor, shares: Tensor) -> Tensor:
+def mix_rows(rows: Tensor, shares: Tensor) -> Tensor:
     """[n, P] float32, [m, n] float64 -> [m, P] float32: rows that are weighted sums of rows."""
     out = torch.empty(len(shares), rows.shape[1])
 
@@ -186,7 +186,7 @@ def blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-def along(rows: Tensor, direction: Tensor) -> Tensor:
+def project_rows(rows: Tensor, direction: Tensor) -> Tensor:
     """[n, P], [P] -> [n] float64: inner products with one direction."""
     return _sum_blocks(lambda columns: rows[:, columns].double() @ direction[columns].double(), rows.shape[1])
 
@@ -208,7 +208,7 @@ def factors(rows: Tensor, norm: float | None) -> Tensor:
     return torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0)
 
 
-def squared(rows: Tensor) -> Tensor:
+def square_distances(rows: Tensor) -> Tensor:
     """[n, n] float64: squared distances, exactly 0 on the diagonal."""
     inner = gram(rows)
     own = inner.diagonal()

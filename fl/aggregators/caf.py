@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
-from fedaudit.fl.aggregators._rows import gram, mean_of, weighted
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers
+from fedaudit.fl.aggregators._rows import gram, mean_of, sum_weighted_rows
 
 
 class CAF(AssumingRule):
@@ -29,8 +29,10 @@ class CAF(AssumingRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         n = len(rows)
         inner = gram(rows, mean_of(rows, list(range(n))))
-        c = filter_weights(inner, count_assumed(self.config.f, n))
-        return Combined(change=weighted(rows, c / c.sum()), kept=dict(zip(clients, c.tolist(), strict=True)))
+        c = filter_weights(inner, count_attackers(self.config.f, n))
+        return Combined(
+            change=sum_weighted_rows(rows, c / c.sum()), kept=dict(zip(clients, c.tolist(), strict=True))
+        )
 
 
 def filter_weights(inner: Tensor, f: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import gram, weighted
+from fedaudit.fl.aggregators._rows import gram, sum_weighted_rows
 
 
 class ClippedClustering(RowRule):
@@ -27,7 +27,7 @@ class ClippedClustering(RowRule):
         inside = find_larger_half(inner)
         factors = inside * (bound / long.clamp(min=1e-300)).clamp(max=1.0)
         kept = {clients[int(i)]: 1.0 for i in inside.nonzero()}
-        return Combined(change=weighted(rows, factors / inside.sum()), kept=kept, state={"norms": norms})
+        return Combined(change=sum_weighted_rows(rows, factors / inside.sum()), kept=kept, state={"norms": norms})
 
 
 def find_larger_half(inner: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import factors, lengths, weighted
+from fedaudit.fl.aggregators._rows import factors, lengths, sum_weighted_rows
 from fedaudit.fl.aggregators._wrapped import Inner, inner
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings
@@ -63,7 +63,7 @@ class NormBound(RowRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         share = factors(rows, self.config.norm) * weights
         kept = dict(zip(clients, share.tolist(), strict=True))
-        return Combined(change=weighted(rows, share / weights.sum()), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, share / weights.sum()), kept=kept)
 
 
 class CenteredClipping(RowRule):
@@ -96,6 +96,6 @@ class CenteredClipping(RowRule):
             far = lengths(rows, v)
             factors = (tau / far.clamp(min=1e-300)).clamp(max=1.0)
             share = factors / len(rows)
-            v = v * (1 - share.sum()) + weighted(rows, share)
+            v = v * (1 - share.sum()) + sum_weighted_rows(rows, share)
         kept = dict(zip(clients, factors.tolist(), strict=True))
         return Combined(change=v, kept=kept, state={"v": v})

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import weighted
+from fedaudit.fl.aggregators._rows import sum_weighted_rows
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.runtime.settings import settings
@@ -38,7 +38,7 @@ class CRFL(RowRule):
                 key="aggregator",
             )
         start = torch.cat([v.double().flatten() for v in context.start.values()])
-        model = start + weighted(rows, weights / weights.sum())
+        model = start + sum_weighted_rows(rows, weights / weights.sum())
         bound = self.config.rho + self.config.growth * context.round
         model = model * min(1.0, bound / max(float(model.norm()), 1e-300))
         noise = torch.randn(len(model), generator=context.generator(), dtype=torch.float64)

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import factors, gram, weighted
+from fedaudit.fl.aggregators._rows import factors, gram, sum_weighted_rows
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
@@ -52,7 +52,7 @@ class DeepSight(RowRule):
             return Combined(
                 change=torch.zeros(rows.shape[1], dtype=torch.float64), kept=dict.fromkeys(clients, 0.0)
             )
-        return Combined(change=weighted(rows, factors(rows, None) * ~bad / len(kept)), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, factors(rows, None) * ~bad / len(kept)), kept=kept)
 
     def _take_last_layer(self, rows: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """[n, C] and [n, C, H]: what uploads change of the last layer."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
 from fedaudit.fl.aggregators._rows import mean_of
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive, PositiveShare
 from fedaudit.fl.runtime.settings import settings
@@ -30,12 +30,12 @@ class DnC(AssumingRule):
         leave: Positive = Field(default=1.0, description="uploads left out each time, over f")
 
     def needs(self, heard: int) -> int:
-        f = count_assumed(self.config.f, heard)
+        f = count_attackers(self.config.f, heard)
         return max(1 + round(float(self.config.leave) * f), need_majority(f, heard))
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         c, (n, size) = self.config, rows.shape
-        f = count_assumed(c.f, n)
+        f = count_attackers(c.f, n)
         rng, inside = context.generator(), torch.ones(n, dtype=torch.bool)
         count = max(1, round(c.coordinates * size))
         for _ in range(c.rounds):

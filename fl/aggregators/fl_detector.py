@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import lengths, weighted
+from fedaudit.fl.aggregators._rows import lengths, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -46,9 +46,9 @@ class FLDetector(RowRule):
                 banned |= {k for k, bad in zip(clients, split(here), strict=True) if bad}
         share = weights * torch.tensor([k not in banned for k in clients])
         share = share / share.sum() if share.sum() else share  # nobody is left: no step
-        change = weighted(rows, share)
+        change = sum_weighted_rows(rows, share)
         kept = {k: float(w) for k, w in zip(clients, share, strict=True) if w}
-        mean = weighted(rows, weights / weights.sum())
+        mean = sum_weighted_rows(rows, weights / weights.sum())
         moves, turns = (state.get(k, torch.zeros(0, rows.shape[1])) for k in ("moves", "turns"))
         if "last" in state:
             moves = torch.cat([moves, state["last"][None]])

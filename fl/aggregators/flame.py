@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import gram, weighted
+from fedaudit.fl.aggregators._rows import gram, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
 
@@ -32,17 +32,17 @@ class Flame(RowRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         inner = gram(rows)
         long = inner.diagonal().clamp(min=0).sqrt()
-        inside = clustered(inner, long)
+        inside = find_majority_cluster(inner, long)
         bound = float(long.quantile(0.5))
         factors = torch.where(long > bound, bound / long.clamp(min=1e-300), 1.0) * inside
-        change = weighted(rows, factors / inside.sum())
+        change = sum_weighted_rows(rows, factors / inside.sum())
         if self.config.noise:
             drawn = torch.randn(len(change), generator=context.generator(), dtype=torch.float64)
             change = change + self.config.noise * bound * drawn
         return Combined(change=change, kept={clients[int(i)]: 1.0 for i in inside.nonzero()})
 
 
-def clustered(inner: Tensor, long: Tensor) -> Tensor:
+def find_majority_cluster(inner: Tensor, long: Tensor) -> Tensor:
     """[n] bool: who is in the cluster of more than half, from inner products [n, n] and norms [n]."""
     from sklearn.cluster import HDBSCAN
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import along, lengths, weighted
+from fedaudit.fl.aggregators._rows import lengths, project_rows, sum_weighted_rows
 
 
 class FLTrust(RowRule):
@@ -26,9 +26,9 @@ class FLTrust(RowRule):
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         root = torch.cat([v.double().flatten() for v in context.root.values()])
         size, long = root.norm(), lengths(rows).clamp(min=1e-300)
-        trust = (along(rows, root) / (long * size.clamp(min=1e-300))).clamp(min=0)
+        trust = (project_rows(rows, root) / (long * size.clamp(min=1e-300))).clamp(min=0)
         total = float(trust.sum())
         kept = dict(zip(clients, trust.tolist(), strict=True))
         if not total:
             return Combined(change=torch.zeros_like(root), kept=kept)
-        return Combined(change=weighted(rows, trust * size / long / total), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, trust * size / long / total), kept=kept)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import weighted
+from fedaudit.fl.aggregators._rows import sum_weighted_rows
 
 EPS = 1e-5
 
@@ -33,7 +33,9 @@ class FoolsGold(RowRule):
             history[str(k)] = history.get(str(k), torch.zeros(len(row))).double() + row.double()
         found = trust(torch.stack([history[str(k)] for k in clients]))
         total = float(found.sum())
-        change = weighted(rows, found / total) if total else torch.zeros(rows.shape[1], dtype=torch.float64)
+        change = (
+            sum_weighted_rows(rows, found / total) if total else torch.zeros(rows.shape[1], dtype=torch.float64)
+        )
         kept = dict(zip(clients, found.tolist(), strict=True))
         return Combined(change=change, kept=kept, state={"history": history})
 

@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import along, gram, median, weighted
+from fedaudit.fl.aggregators._rows import gram, median, project_rows, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings
 
@@ -47,7 +47,7 @@ class GeometricMedian(RowRule):
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         start, n = median(rows), len(rows)
-        inner, toward, base = gram(rows, start), along(rows, start), float(start.square().sum())
+        inner, toward, base = gram(rows, start), project_rows(rows, start), float(start.square().sum())
         own, toward = inner.diagonal(), toward - base
         if (middle := find_middle_upload(inner)) is not None:
             return Combined(change=rows[middle].double(), kept=dict.fromkeys(clients, 1.0))
@@ -61,7 +61,7 @@ class GeometricMedian(RowRule):
             if moved <= (ENOUGH**2) * (base + 2 * float(toward @ share) + float(share @ inner @ share)):
                 break
         kept = {k: float(w) * n for k, w in zip(clients, share, strict=True)}
-        return Combined(change=weighted(rows, share), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, share), kept=kept)
 
 
 def find_middle_upload(inner: Tensor) -> int | None:

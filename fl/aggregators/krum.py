@@ -6,8 +6,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
-from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, nearest, scores, squared
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
+from fedaudit.fl.aggregators._rows import Block, by_columns, mean_of, nearest, scores, square_distances
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -34,7 +34,7 @@ class Krum(AssumingRule):
         return need_krum(self.config.f, heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        chosen = int(scores(squared(rows), count_assumed(self.config.f, len(rows))).argmin())
+        chosen = int(scores(square_distances(rows), count_attackers(self.config.f, len(rows))).argmin())
         return Combined(change=rows[chosen].double(), kept={clients[chosen]: 1.0})
 
 
@@ -56,9 +56,9 @@ class MultiKrum(AssumingRule):
         return max(need_krum(self.config.f, heard), self.config.m or 0)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        f = count_assumed(self.config.f, len(rows))
+        f = count_attackers(self.config.f, len(rows))
         m = self.config.m or len(rows) - f
-        chosen = scores(squared(rows), f).argsort(stable=True)[:m].sort().values.tolist()
+        chosen = scores(square_distances(rows), f).argsort(stable=True)[:m].sort().values.tolist()
         return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})
 
 
@@ -77,11 +77,11 @@ class Bulyan(AssumingRule):
     source = "arXiv:1802.07927, sec. 4"
 
     def needs(self, heard: int) -> int:
-        return 4 * count_assumed(self.config.f, heard) + 3
+        return 4 * count_attackers(self.config.f, heard) + 3
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        n, f = len(rows), count_assumed(self.config.f, len(rows))
-        chosen = picks(squared(rows), f)
+        n, f = len(rows), count_attackers(self.config.f, len(rows))
+        chosen = picks(square_distances(rows), f)
         most = n - 4 * f
 
         def near(block: Block) -> Block:
@@ -92,7 +92,7 @@ class Bulyan(AssumingRule):
 
 def need_krum(f: float, heard: int) -> int:
     """The fewest uploads for Krum's scores: a distance to sum, and a majority that is honest."""
-    return max(count_assumed(f, heard) + 3, need_majority(f, heard))
+    return max(count_attackers(f, heard) + 3, need_majority(f, heard))
 
 
 def picks(distances: Tensor, f: int) -> list[int]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Combined, Context, RowRule
 from fedaudit.fl.aggregation.weighted_mean import WeightedMean
-from fedaudit.fl.aggregators._rows import weighted
+from fedaudit.fl.aggregators._rows import sum_weighted_rows
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
@@ -67,4 +67,4 @@ class CappedMean(RowRule):
         cap = float(weights.quantile(self.config.percentile, interpolation="lower"))
         capped = weights.clamp(max=cap) if cap > 0 else weights
         kept = dict(zip(clients, capped.tolist(), strict=True))
-        return Combined(change=weighted(rows, capped / capped.sum()), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, capped / capped.sum()), kept=kept)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
-from fedaudit.fl.aggregators._rows import Block, by_columns, median, nearest, ordered, total
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers
+from fedaudit.fl.aggregators._rows import Block, by_columns, median, nearest, select_ranks, total
 
 PLUGINS = ("mean_around_median", "median", "trimmed_mean")
 
@@ -40,14 +40,14 @@ class TrimmedMean(AssumingRule):
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         n = len(rows)
-        f = count_assumed(self.config.f, n)
+        f = count_attackers(self.config.f, n)
 
-        def trimmed(block: Block) -> Block:
+        def trim(block: Block) -> Block:
             # in order of size, so that the order of the clients changes no bit
-            found: Block = total(ordered(block, range(f, n - f))) / (n - 2 * f)
+            found: Block = total(select_ranks(block, range(f, n - f))) / (n - 2 * f)
             return found
 
-        return Combined(change=by_columns(rows, trimmed), kept=dict.fromkeys(clients, 1.0))
+        return Combined(change=by_columns(rows, trim), kept=dict.fromkeys(clients, 1.0))
 
 
 class MeanAroundMedian(AssumingRule):
@@ -62,6 +62,6 @@ class MeanAroundMedian(AssumingRule):
     by_class = True
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        most = len(rows) - count_assumed(self.config.f, len(rows))
+        most = len(rows) - count_attackers(self.config.f, len(rows))
         change = by_columns(rows, lambda block: nearest(block, most))
         return Combined(change=change, kept=dict.fromkeys(clients, 1.0))

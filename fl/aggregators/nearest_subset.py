@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed
-from fedaudit.fl.aggregators._rows import mean_of, scores, squared
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers
+from fedaudit.fl.aggregators._rows import mean_of, scores, square_distances
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.runtime.settings import settings
@@ -32,14 +32,14 @@ class MDA(AssumingRule):
     source = "arXiv:1905.03853, sec. 3.2"
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        f = count_assumed(self.config.f, len(rows))
+        f = count_attackers(self.config.f, len(rows))
         if f > MOST_ASSUMED:
             raise UserError(
                 f"{self.title} with f = {f} tries too many subsets of {len(rows)} uploads",
                 hint=f"assume at most {MOST_ASSUMED} malicious clients, or use aggregator: caf",
                 key="aggregator.f",
             )
-        chosen = find_closest(squared(rows).numpy(), f)
+        chosen = find_closest(square_distances(rows).numpy(), f)
         return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})
 
 
@@ -101,7 +101,7 @@ class MoNNA(AssumingRule):
         trusted: AtLeastZero = Field(default=0, description="number of the client whose uploads are trusted")
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        f, distances, there = count_assumed(self.config.f, len(rows)), squared(rows), list(clients)
+        f, distances, there = count_attackers(self.config.f, len(rows)), square_distances(rows), list(clients)
         trusted = self.config.trusted
         pivot = there.index(trusted) if trusted in there else int(scores(distances, f).argmin())
         own = distances[pivot].index_fill(0, Tensor([pivot]).long(), -1.0)

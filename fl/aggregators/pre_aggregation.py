@@ -7,8 +7,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._assumed import AssumingRule, count_assumed, need_majority
-from fedaudit.fl.aggregators._rows import mixed, squared
+from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
+from fedaudit.fl.aggregators._rows import mix_rows, square_distances
 from fedaudit.fl.aggregators._wrapped import Inner, inner
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -47,7 +47,7 @@ class Bucketing(RowRule):
         for i, bucket in enumerate(buckets):
             share[i, bucket] = 1.0 / len(bucket)
         sizes = torch.tensor([float(len(b)) for b in buckets], dtype=torch.float64)
-        found = inner(self.config.rule).combine(mixed(rows, share), sizes, range(len(buckets)), context)
+        found = inner(self.config.rule).combine(mix_rows(rows, share), sizes, range(len(buckets)), context)
         kept = {clients[j]: found.kept[i] for i, b in enumerate(buckets) for j in b.tolist() if i in found.kept}
         return Combined(change=found.change, kept=kept, state=found.state)
 
@@ -76,13 +76,13 @@ class NNM(AssumingRule):
         return max(need_majority(f, heard), inner(self.config.rule, f).needs(heard))
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        mixed_rows = mix(rows, count_assumed(self.config.f, len(rows)))
+        mixed_rows = mix(rows, count_attackers(self.config.f, len(rows)))
         return inner(self.config.rule, self.config.f).combine(mixed_rows, weights, clients, context)
 
 
 def mix(rows: Tensor, f: int) -> Tensor:
     """[n, P] -> [n, P] float32: of each row the mean of the n - f nearest."""
     n = len(rows)
-    near = squared(rows).fill_diagonal_(-1.0).argsort(dim=1, stable=True)[:, : n - f]
+    near = square_distances(rows).fill_diagonal_(-1.0).argsort(dim=1, stable=True)[:, : n - f]
     share = torch.zeros(n, n, dtype=torch.float64).scatter_(1, near, 1.0 / (n - f))
-    return mixed(rows, share)
+    return mix_rows(rows, share)

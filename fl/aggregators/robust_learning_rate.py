@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import by_columns, weighted
+from fedaudit.fl.aggregators._rows import by_columns, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import Share
 from fedaudit.fl.runtime.settings import settings
 
@@ -33,4 +33,4 @@ class RobustLearningRate(RowRule):
         agreed = by_columns(rows, lambda block: np.abs(np.sign(block).sum(axis=0, dtype=np.float64)))
         rate = torch.where(agreed >= self.config.theta * len(rows) - 1e-9, 1.0, -1.0)
         kept = dict(zip(clients, weights.tolist(), strict=True))
-        return Combined(change=weighted(rows, weights / weights.sum()) * rate, kept=kept)
+        return Combined(change=sum_weighted_rows(rows, weights / weights.sum()) * rate, kept=kept)

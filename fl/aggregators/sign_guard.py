@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
-from fedaudit.fl.aggregators._rows import lengths, weighted
+from fedaudit.fl.aggregators._rows import lengths, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import Amount, Positive, PositiveShare
 from fedaudit.fl.runtime.settings import settings
 
@@ -43,7 +43,7 @@ class SignGuard(RowRule):
         passing = usual & alike if bool((usual & alike).any()) else alike
         factors = passing * (bound / long.clamp(min=1e-300)).clamp(max=1.0)
         kept = {clients[int(i)]: 1.0 for i in passing.nonzero()}
-        return Combined(change=weighted(rows, factors / passing.sum()), kept=kept)
+        return Combined(change=sum_weighted_rows(rows, factors / passing.sum()), kept=kept)
 
 
 def find_largest_cluster(rows: Tensor) -> Tensor:

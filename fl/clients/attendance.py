@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fedaudit.fl.clients.failures import FailureConfig, RandomFaults, Turn, turn
-from fedaudit.fl.data.participation import Availability, Drawn, drawn
+from fedaudit.fl.data.participation import Availability, Drawn, describe_drawing
 from fedaudit.fl.recording import tap
 from fedaudit.fl.runtime.streams import Streams
 
@@ -55,7 +55,7 @@ class Attendance:
     def get_law(self, client: int | None) -> Drawn:
         """Return how a client comes to take part where the method leaves it to availability."""
         without = self._clients - len(self._members)
-        return drawn(self._availability, self._clients, self._empty_round, client, without)
+        return describe_drawing(self._availability, self._clients, self._empty_round, client, without)
 
     def is_reply_lost(self, round: int, client: int) -> bool:
         """Whether the reply of a client that has trained is lost."""

@@ -21,7 +21,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import AfterEpoch, Constants, Trained, Training, bind, train
+from fedaudit.fl.training.local import AfterEpoch, Constants, Trained, TrainingHooks, bind, train
 from fedaudit.fl.training.private import PrivateTraining, RecordDraws
 from fedaudit.fl.training.private import train as train_privately
 from fedaudit.fl.wire.protection import Message
@@ -46,7 +46,7 @@ class Client:
     initial: State = field(default_factory=dict)  # the model everybody knows before round 0
     private: PrivateTraining | None = None  # set where a protection acts during training
     # set for compromised clients alone: what they make of a training, and the shared model of the round before
-    twist: "Callable[[Training, Client], Training] | None" = None
+    twist: "Callable[[TrainingHooks, Client], TrainingHooks] | None" = None
     before: State = field(default_factory=dict)
     step: int = 0  # of its training, in which a compromised client is; 0 for others
     rank: int = 0  # its place among the compromised, 0 for the lowest number
@@ -88,7 +88,7 @@ class Client:
 
     def train(
         self,
-        method: Training,
+        method: TrainingHooks,
         const: Constants,
         start: State | None = None,
         stream: str = "batches",
@@ -117,7 +117,7 @@ class Client:
     def _train_privately(
         self,
         private: PrivateTraining,
-        method: Training,
+        method: TrainingHooks,
         const: Constants,
         start: State,
         stream: str,

@@ -45,7 +45,7 @@ class TaskClock:
             examples=examples,
             cost=cost(self.model.workload),
         )
-        return tap.current().measure(round, client, self.model.delayed(taken, round, client) + delay)
+        return tap.current().measure(round, client, self.model.add_delay(taken, round, client) + delay)
 
     def describe_round(self, times: Mapping[int, float], waited: float) -> dict[str, Any]:
         """Return what the metrics say of a round's time; nothing where neither a clock nor failures are on."""

@@ -84,7 +84,7 @@ class TimeModel:
             "clients_slow": int(slow.sum()),
         }
 
-    def delayed(self, seconds: float, round: int, client: int) -> float:
+    def add_delay(self, seconds: float, round: int, client: int) -> float:
         """The time really taken: times a log-normal factor of this round and client."""
         if not self.jitter or self.streams is None:
             return seconds

@@ -70,7 +70,7 @@ def is_blind(method: type) -> bool:
     return bool(vars(writer).get("blind_candidates", False))
 
 
-def drawn(
+def describe_drawing(
     availability: Availability, clients: int, empty_round: str, client: int | None, without_data: int = 0
 ) -> Drawn:
     """As above, in a federation of which some clients hold no data and so never answer.

@@ -105,7 +105,7 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     method, config, net = site.method, site.method.config, site.net
     net.train()
     start = {k: v.to(site.device) for k, v in clients[0].start.items()}
-    trainable = [k for k, _ in net.named_parameters() if method.is_trained(k)]
+    trainable = [k for k, _ in net.named_parameters() if method.is_trainable(k)]
     moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
     fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}
     params, buffers = (

@@ -77,7 +77,7 @@ class Site:
 
     def widths(self, shares: tuple[float, ...]) -> Widths:
         """Narrow networks in the one that clients train."""
-        return Widths.of(self.trained, shares)
+        return Widths.from_shares(self.trained, shares)
 
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""
@@ -126,7 +126,7 @@ class Site:
                 records=torch.from_numpy(np.asarray(self.holdings.parts[k], dtype=np.int64)),
             )
         )
-        return self.compromise.entered(received)
+        return self.compromise.enter(received)
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""
@@ -199,7 +199,7 @@ class Site:
         reply: Reply = getattr(self.method, name)(client)
         if client.index not in self.compromise.clients:
             return reply
-        return self.compromise.left(client, reply, self.method.get_reference(client.message, reply.message))
+        return self.compromise.leave(client, reply, self.method.get_reference(client.message, reply.message))
 
     def examples(self, arrays: Arrays, index: Index) -> tuple[Tensor, Tensor]:
         x = torch.from_numpy(arrays.x[index]).to(self.device)
@@ -223,7 +223,7 @@ class Site:
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
-        return right, seen, float(loss), self._count_turned(net, x, y), hit.cpu()
+        return right, seen, float(loss), self._count_conversions(net, x, y), hit.cpu()
 
     def judge(self, state: State) -> Tensor:
         """[3, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
@@ -255,7 +255,7 @@ class Site:
             self.message = begun
         return sent, {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
 
-    def _count_turned(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
+    def _count_conversions(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
         """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""
         bad = self.compromise
         aim = bad.adversary.aim(x, self.data.mean, self.data.std) if bad.adversary and bad.clients else None

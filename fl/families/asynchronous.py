@@ -79,7 +79,7 @@ class Clock:
             self.flight[str(k)] = {"version": self._version, "due": due}
             self._started.append(k)
 
-    def take_started(self) -> list[int]:
+    def take_starts(self) -> list[int]:
         """Clients started since the last call, ascending."""
         taken, self._started = sorted(self._started), []
         return taken
@@ -125,7 +125,7 @@ class Asynchronous(RoundMethod):
             "as long",
         )
 
-    def wanted(self) -> int:
+    def count_answers_of_step(self) -> int:
         """Answers that make a step."""
         return 1
 
@@ -145,7 +145,7 @@ class Asynchronous(RoundMethod):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        if self.wanted() == 1 and not federation.aggregator.of_one:
+        if self.count_answers_of_step() == 1 and not federation.aggregator.of_one:
             raise UserError(
                 f"{federation.aggregator.title} compares uploads, and {self.card.title} steps at every one",
                 hint="use aggregator: mean or norm_bound with a norm, or fedbuff with a larger buffer",
@@ -165,9 +165,9 @@ class Asynchronous(RoundMethod):
         federation.workers.everywhere("begin", t, {})
 
         def arriving() -> Iterator[Delivery]:
-            missing = self.wanted()
+            missing = self.count_answers_of_step()
             while arrivals := clock.next(missing):
-                started = clock.take_started()
+                started = clock.take_starts()
                 tally.selected += len(started)
                 # The version says which model it is; clients return it with their answer
                 sent = self.broadcast(state) | {Kind.STALENESS: {"version": torch.tensor(t)}}

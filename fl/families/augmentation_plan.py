@@ -31,13 +31,13 @@ def shortage(counts: Floats) -> Floats:
     return np.asarray(counts.max() - counts, np.float64)
 
 
-def offered(own: Floats, offers: Floats, most: int) -> list[int]:
+def select_offers(own: Floats, offers: Floats, most: int) -> list[int]:
     """The `most` rows of offers [J, C] that differ most from distribution own [C], ascending."""
     far = divergence(own[None], offers)
     return sorted(np.argsort(-far, kind="stable")[:most].tolist())
 
 
-def wanted(mixes: Floats, missing: Floats, share: float, solver: Solver = "nnls") -> list[int]:
+def solve_requests(mixes: Floats, missing: Floats, share: float, solver: Solver = "nnls") -> list[int]:
     """B [J], whole numbers, for mixes A [C, J] and shortage H [C]; `share` is tau."""
     from scipy.optimize import nnls
 
@@ -50,7 +50,7 @@ def targets(counts: Floats, share: float) -> list[int]:
     return [int(np.floor(share * h + _ROUNDING)) for h in shortage(counts)]
 
 
-def fitted(
+def select_images(
     x: Tensor,
     y: Tensor,
     made: Tensor,
@@ -71,13 +71,13 @@ def fitted(
         own = x[y == c]
         short = min(most - len(kept), len(own))
         order = torch.randperm(len(own), generator=rng)[:short].to(x.device)
-        both = torch.cat([kept, altered(own[order], rng, mirror=mirror)])
+        both = torch.cat([kept, alter_images(own[order], rng, mirror=mirror)])
         images.append(both)
         classes.append(torch.full((len(both),), c, dtype=y.dtype, device=y.device))
     return torch.cat(images), torch.cat(classes)
 
 
-def altered(x: Tensor, rng: torch.Generator, *, mirror: bool = False) -> Tensor:
+def alter_images(x: Tensor, rng: torch.Generator, *, mirror: bool = False) -> Tensor:
     """Copies of [n, C, H, W]: each turned by up to 10 degrees and shifted by up to 5 % of its size."""
     n = len(x)
     if not n:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]
 
 
-def oversampled(counts: Counts, decay: float, round: int, rule: Literal["target", "amount"] = "target") -> Counts:
+def oversample_counts(
+    counts: Counts, decay: float, round: int, rule: Literal["target", "amount"] = "target"
+) -> Counts:
     """Counts after oversampling; empty classes stay empty and nothing is removed.
 
     "target" raises small classes to mean * exp(-decay * round), "amount" closes that share of their

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.families import gan, generating
-from fedaudit.fl.families.augmentation_plan import Solver, offered
+from fedaudit.fl.families.augmentation_plan import Solver, select_offers
 from fedaudit.fl.families.grouping import complementary
 from fedaudit.fl.families.relaying import Relaying, noise_stream
 from fedaudit.fl.families.visit_noise import line_of, protect
@@ -79,17 +79,17 @@ class Balancing(Relaying):
         state: Tree = self.start(federation) if saved is None else saved.state
         memory: dict[int, Tree] = {} if saved is None else saved.memory
         t = 0 if saved is None else saved.round
-        while phase := next((p for p, n in self.left(state).items() if n), None):
-            if self.left(state)[phase] == 1:
+        while phase := next((p for p, n in self.count_rounds_left(state).items() if n), None):
+            if self.count_rounds_left(state)[phase] == 1:
                 federation.wire.records.mark_milestone(t)
             state = getattr(self, f"run_{phase}")(t, state, memory, federation)
             federation.tally.notes["phase"] = phase
             model = state["model"] if phase == "train" else {}
-            federation.end_round(t, t + 1 + sum(self.left(state).values()), model, state, memory)
+            federation.end_round(t, t + 1 + sum(self.count_rounds_left(state).values()), model, state, memory)
             t += 1
         return federation.finish(t, self.card, state["model"], state, memory)
 
-    def left(self, state: Tree) -> dict[str, int]:
+    def count_rounds_left(self, state: Tree) -> dict[str, int]:
         """Rounds left of each phase, at most, in the order of the phases."""
         done = state["done"]
         return {"augment": 1 - done["augment"], "train": self.config.rounds - done["train"]}
@@ -119,7 +119,7 @@ class Balancing(Relaying):
         rows, sizes = [], {}
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             kinds = [Kind.NOISED_LABEL_DIST]
-            heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.settled(kinds))
+            heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.list_protected_kinds(kinds))
             assert heard is not None, "counts are finite"
             line = line_of(
                 kinds[0],
@@ -152,7 +152,7 @@ class Balancing(Relaying):
         for i, k in enumerate(state["members"]):
             if offers:
                 most, mixes = self.most_offers() or len(offers), np.stack([o.mix for o in offers])
-                chosen = offered(state["mixes"][i].double().numpy(), mixes, most)
+                chosen = select_offers(state["mixes"][i].double().numpy(), mixes, most)
                 given[k] = {
                     Kind.GAN_G: {
                         f"{n}/{p}": v for n, j in enumerate(chosen) for p, v in offers[j].generator.items()
@@ -173,7 +173,7 @@ class Balancing(Relaying):
         return state | sent | {"done": state["done"] | {"augment": 1}}
 
     def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        sizes, done = numbered(state["sizes"]), state["done"]
+        sizes, done = number_clients(state["sizes"]), state["done"]
         if not done["train"]:  # a labeler that was trained before is another model
             federation.wire.records.note_restart()
         model, entries = self.averaged_round(t, state["model"], state["groups"], sizes, state, memory, federation)
@@ -182,7 +182,7 @@ class Balancing(Relaying):
     # Clients -----------------------------------------------------------------------------
 
     def receive(self, client: Client) -> Client:
-        return generating.joined(super().receive(client), client.memory)
+        return generating.join_memory(super().receive(client), client.memory)
 
     def join(self, client: Client, turn: int = 0) -> Reply:
         """Label distribution, noised, and size."""
@@ -206,10 +206,10 @@ class Balancing(Relaying):
         ]
         none = np.zeros((0, client.classes))
         offer = generating.Offer(generators, none if mixes is None else mixes, sent.get(Kind.GLOBAL_MODEL, {}))
-        more = generating.balanced(client, offer, *self.plan())
-        joined = self.join(generating.joined(client, more), turn=1)
+        more = generating.balance_classes(client, offer, *self.plan())
+        joined = self.join(generating.join_memory(client, more), turn=1)
         return Reply(message=joined.message, examples=joined.examples, memory=more)
 
 
-def numbered(named: Mapping[str, Any]) -> dict[int, Any]:
+def number_clients(named: Mapping[str, Any]) -> dict[int, Any]:
     return {int(k): v for k, v in named.items()}

@@ -46,7 +46,7 @@ class Condensing:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ClassBatch:
     """Real images of one class, [n, C, H, W] normalised, n >= 1."""
 
     real: Tensor
@@ -90,7 +90,7 @@ class Matcher:
                     reset()
 
     def distances(
-        self, cells: Sequence[Cell], images: Tensor, rng: torch.Generator, epsilon: float = EPSILON
+        self, cells: Sequence[ClassBatch], images: Tensor, rng: torch.Generator, epsilon: float = EPSILON
     ) -> Tensor:
         """D of every cell, [m], differentiable in its images [m, ipc, C, H, W]; redraws the network."""
         self.redraw(rng)
@@ -163,7 +163,7 @@ class Matcher:
         return torch.cat(parts, 1)[:, None]
 
 
-def condense(net: Net, cells: Sequence[Cell], settings: Condensing, rng: torch.Generator) -> Tensor:
+def condense(net: Net, cells: Sequence[ClassBatch], settings: Condensing, rng: torch.Generator) -> Tensor:
     """Condensed images of every cell, [m, ipc, C, H, W] in normalised input space.
 
     `net` is overwritten. Initialised with noise from N(0, 1); `init: real` starts from real images,

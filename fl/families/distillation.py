@@ -48,7 +48,7 @@ class Distilling(RoundMethod):
         )
 
     def start(self, federation: Federation) -> Tree:
-        return super().start(federation) | {"tables": {}, "pooled": pooled(self.classes, [])}
+        return super().start(federation) | {"tables": {}, "pooled": pool_tables(self.classes, [])}
 
     def send_to(self, state: Tree, client: int) -> Message:
         if not state["tables"]:
@@ -63,7 +63,7 @@ class Distilling(RoundMethod):
             tables[str(delivery.client)] = delivery.message[Kind.MEAN_LOGIT_TABLE]
 
         averaged = self.average(state, deliveries.noting(keep), round)
-        return averaged | {"tables": tables, "pooled": pooled(self.classes, tables.values())}
+        return averaged | {"tables": tables, "pooled": pool_tables(self.classes, tables.values())}
 
     def average(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         """What the server does besides: FedAvg."""
@@ -95,7 +95,7 @@ def mean_outputs(client: Client, state: State) -> Payload:
     return {"table": table.float().cpu(), "present": (counts > 0).cpu()}
 
 
-def pooled(classes: int, tables: Iterable[Payload]) -> Tree:
+def pool_tables(classes: int, tables: Iterable[Payload]) -> Tree:
     """The sum of tables, "sum" [C, C] in double precision, and how many hold each row, "holders" [C]."""
     total = torch.zeros(classes, classes, dtype=torch.float64)
     holders = torch.zeros(classes, dtype=torch.int64)

@@ -22,7 +22,7 @@ from fedaudit.fl.method import LocalConfig, Owned, RoundMethod
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 
 
 class FineTuning(RoundMethod):
@@ -51,7 +51,7 @@ class FineTuning(RoundMethod):
         return Reply(message={Kind.LOCAL_MODEL: trained.state}, examples=len(client.y))
 
 
-class _Plain(Training):
+class _Plain(TrainingHooks):
     """Training with the plain loss, as the local loop wants it."""
 
     def __init__(self, config: Any) -> None:
@@ -63,5 +63,5 @@ class _Plain(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return True

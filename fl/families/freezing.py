@@ -53,7 +53,7 @@ def utility(unfrozen: int, moved: Sequence[Tensor], together: Sequence[Tensor]) 
     return unfrozen * max(0.0, inner)
 
 
-def restarted(utilities: Values, participations: Values, period: int) -> Values:
+def restart_utilities(utilities: Values, participations: Values, period: int) -> Values:
     """The warm restart: every u moves towards their mean, by no more than what is not known of it.
 
     rad_k = sqrt(2 ln Phi / phi_k), infinite for those who never answered in the period.
@@ -65,7 +65,7 @@ def restarted(utilities: Values, participations: Values, period: int) -> Values:
     return moved
 
 
-def drawn(weights: Values, count: int, rng: np.random.Generator) -> list[int]:
+def draw_without_replacement(weights: Values, count: int, rng: np.random.Generator) -> list[int]:
     """`count` numbers one after the other without replacement, each in proportion to what is left of weights."""
     left, found = weights.astype(np.float64).copy(), list[int]()
     for _ in range(min(count, len(left))):

@@ -101,7 +101,7 @@ class GanConfig:
 
 
 @dataclass(frozen=True)
-class Pair:
+class GanPair:
     """Weights of a generator and its critic, on the CPU."""
 
     generator: State
@@ -119,13 +119,13 @@ def networks(shape: tuple[int, ...], config: GanConfig, classes: int = 0) -> tup
         return (Generator(shape, config.latent, config.width, classes), Critic(shape, config.width, classes))
 
 
-def initial(shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, classes: int = 0) -> Pair:
+def initial(shape: tuple[int, ...], config: GanConfig, rng: torch.Generator, classes: int = 0) -> GanPair:
     """He-normal weights from `rng`."""
     generator, critic = networks(shape, config, classes)
     for weight in [*generator.parameters(), *critic.parameters()]:
         if weight.dim() > 1:
             nn.init.kaiming_normal_(weight, generator=rng)
-    return Pair(state_of(generator), state_of(critic))
+    return GanPair(state_of(generator), state_of(critic))
 
 
 def gradient_penalty(critic: nn.Module, between: Tensor, label: Tensor | None = None) -> Tensor:
@@ -138,15 +138,17 @@ def gradient_penalty(critic: nn.Module, between: Tensor, label: Tensor | None = 
 
 
 @dataclass(frozen=True)
-class Visit:
+class GanVisit:
     """What one visit makes of a pair."""
 
-    pair: Pair
+    pair: GanPair
     critic_loss: float  # means over the last epoch, or over all steps
     generator_loss: float
 
 
-def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Generator, classes: int = 0) -> Visit:
+def train(
+    pair: GanPair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Generator, classes: int = 0
+) -> GanVisit:
     """One client's visit: x [n, C, H, W] in [-1, 1], labels y [n] for conditional networks."""
     g, d = networks(tuple(x.shape[1:]), config, classes)
     g.load_state_dict(pair.generator)
@@ -183,7 +185,7 @@ def train(pair: Pair, x: Tensor, y: Tensor, config: GanConfig, rng: torch.Genera
             step_g.step()
             d.requires_grad_()
             generator_losses.append(loss.detach())
-    return Visit(Pair(state_of(g), state_of(d)), _average(critic_losses), _average(generator_losses))
+    return GanVisit(GanPair(state_of(g), state_of(d)), _average(critic_losses), _average(generator_losses))
 
 
 def sample(

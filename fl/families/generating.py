@@ -50,19 +50,21 @@ def as_input(client: Client, x: Tensor) -> Tensor:
     return (x - mean) / std
 
 
-def visit(client: Client, pair: gan.Pair, config: gan.GanConfig, turn: int, conditional: bool) -> gan.Visit:
+def visit(client: Client, pair: gan.GanPair, config: gan.GanConfig, turn: int, conditional: bool) -> gan.GanVisit:
     """One client's training of a generator and critic that were handed on."""
     x = 2 * pixels(client) - 1
     classes = client.classes if conditional else 0
     return gan.train(pair, x, client.y, config, client.generator(f"gan/{turn}"), classes)
 
 
-def balanced(client: Client, offer: Offer, config: gan.GanConfig, share: float, solver: plans.Solver) -> Tree:
+def balance_classes(
+    client: Client, offer: Offer, config: gan.GanConfig, share: float, solver: plans.Solver
+) -> Tree:
     """Images to train on besides: {"x": uint8 [m, C, H, W], "y": int64 [m]}."""
     counts = client.counts.cpu().numpy().astype(np.float64)
     target, x = plans.targets(counts, share), pixels(client)
     made, labels = _generate_images(client, offer, config, counts, target, share, solver)
-    more, classes = plans.fitted(
+    more, classes = plans.select_images(
         x,
         client.y,
         made.to(x),
@@ -89,7 +91,7 @@ def _generate_images(
     if not offer.generators or not sum(target):
         return nothing
     mixes = np.maximum(offer.mixes, 0)
-    numbers = plans.wanted(mixes.T, plans.shortage(counts), share, solver)
+    numbers = plans.solve_requests(mixes.T, plans.shortage(counts), share, solver)
     fewer = min(1.0, _MOST * sum(target) / max(1, sum(numbers)))
     rng, images, classes = client.generator("latent"), [], []
     for generator, mix, number in zip(offer.generators, mixes, numbers, strict=True):
@@ -108,7 +110,7 @@ def _generate_images(
     return torch.cat(images), torch.cat(classes)
 
 
-def joined(client: Client, memory: Mapping[str, Any]) -> Client:
+def join_memory(client: Client, memory: Mapping[str, Any]) -> Client:
     """The client with the images in its memory among its examples."""
     if not len(memory.get("y", ())):
         return client

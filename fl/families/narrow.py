@@ -49,7 +49,7 @@ class Narrow(RoundMethod):
 
     def prepare(self, net: Net, classes: int) -> None:
         super().prepare(net, classes)
-        self.slices = Widths.of(net, self.config.widths)
+        self.slices = Widths.from_shares(net, self.config.widths)
 
     def open(self, federation: Federation) -> None:
         super().open(federation)

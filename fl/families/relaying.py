@@ -37,7 +37,7 @@ First = Callable[[int, Task, int], Message]  # group, task, step -> what it star
 
 
 @dataclass
-class Outcome:
+class RelayOutcome:
     """What one relay ends with; `contributors` is empty where it ends with nothing."""
 
     content: Message = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Relaying(RoundMethod):
         )
         noise: NoiseConfig = Field(default_factory=NoiseConfig, description="noise on what a client hands on")
 
-    def settled(self, kinds: Iterable[Kind]) -> list[Kind]:
+    def list_protected_kinds(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Kinds that this method noises or clips itself; the ledger then has its own lines."""
         noise = self.config.noise
         return [k for k in kinds if noise.clips or noise.deviation(k)]
@@ -118,7 +118,7 @@ class Relaying(RoundMethod):
         memory: Mapping[int, Tree],
         federation: Federation,
         tally: Tally,
-    ) -> list[Outcome]:
+    ) -> list[RelayOutcome]:
         """Carry the relays out, side by side; `work` names the clients' function.
 
         Of what a client returns, the kinds of card.relay are handed on, the others go to the server.
@@ -149,7 +149,7 @@ class Relaying(RoundMethod):
         outcomes = []
         for g, relay in enumerate(relays):
             behind = [i for i in relay.chain if i in replies[g]]
-            outcome = Outcome(
+            outcome = RelayOutcome(
                 contributors=sorted({relay.tasks[i].client for i in behind}),
                 replies=[replies[g][i] for i in behind],
             )
@@ -176,7 +176,7 @@ class Relaying(RoundMethod):
         message, sender = content[task.source], relay.tasks[task.source].client
         if sender == task.client:  # it still has what it made
             return message
-        settled = self.settled(message)
+        settled = self.list_protected_kinds(message)
         return federation.wire.relay(t, message, sender, task.client, settled=settled) or message
 
     def enter(self, t: int, task: Task, message: Message, federation: Federation) -> None:
@@ -203,18 +203,20 @@ class Relaying(RoundMethod):
         firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
         federation.wire.broadcast(t, message, firsts)
 
-        def first(g: int, task: Task, step: int) -> Message:
+        def make_first_message(g: int, task: Task, step: int) -> Message:
             if step:
                 federation.wire.downlink(t, message, task.client)
             return {Kind.RELAY_MODEL: model}
 
         averages = federation.averages(t, state, self.parameters)
         mean = averages.begin()
-        for outcome in self.pass_around(t, "visit", relays, first, memory, federation, tally):
+        for outcome in self.pass_around(t, "visit", relays, make_first_message, memory, federation, tally):
             if not outcome.contributors:
                 continue
             up: Message = {Kind.LOCAL_MODEL: outcome.content[Kind.RELAY_MODEL]}
-            received = federation.wire.uplink(t, up, outcome.sender, message, settled=self.settled(up))
+            received = federation.wire.uplink(
+                t, up, outcome.sender, message, settled=self.list_protected_kinds(up)
+            )
             if received is None:
                 tally.rejected += 1
                 continue

@@ -45,7 +45,7 @@ class SplitMethod(RoundMethod):
             for part in self.config.private
         )
 
-    def shared(self, state: State) -> State:
+    def select_shared_part(self, state: State) -> State:
         return {k: v for k, v in state.items() if not self.is_private(k)}
 
     def private(self, state: State) -> State:
@@ -61,14 +61,14 @@ class SplitMethod(RoundMethod):
                     f"method.private: no parameter begins with {part!r}",
                     hint=f"write head, body, or a beginning of: {', '.join(model)}",
                 )
-        if not self.shared(model):
+        if not self.select_shared_part(model):
             raise UserError(
                 "method.private leaves no parameter to share", hint="leave some part of the model out of it"
             )
         return {"model": model}
 
     def broadcast(self, state: Tree) -> Message:
-        return {Kind.GLOBAL_MODEL: self.shared(state["model"])}
+        return {Kind.GLOBAL_MODEL: self.select_shared_part(state["model"])}
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
@@ -88,5 +88,5 @@ class SplitMethod(RoundMethod):
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
-        message = reply.message | {Kind.LOCAL_MODEL: self.shared(trained.state)}
+        message = reply.message | {Kind.LOCAL_MODEL: self.select_shared_part(trained.state)}
         return replace(reply, message=message, memory={"private": self.private(trained.state)})

@@ -99,7 +99,7 @@ class Widths:
     masks: tuple[Masks, ...]
 
     @classmethod
-    def of(cls, net: nn.Module, shares: Sequence[float]) -> "Widths":
+    def from_shares(cls, net: nn.Module, shares: Sequence[float]) -> "Widths":
         return cls(tuple(shares), tuple(masks(net, p) for p in shares))
 
     def cut(self, state: Mapping[str, Tensor], width: int) -> State:

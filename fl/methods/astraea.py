@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.families.augmentation_plan import altered
+from fedaudit.fl.families.augmentation_plan import alter_images
 from fedaudit.fl.families.balancing import Balancing
 from fedaudit.fl.families.generating import pixels
 from fedaudit.fl.families.grouping import complementary
@@ -65,7 +65,7 @@ class Astraea(Balancing):
             "thins none",
         )
 
-    def left(self, state: Tree) -> dict[str, int]:
+    def count_rounds_left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
         return {"rebalance": 1 - done["rebalance"], "train": self.config.rounds - done["train"]}
 
@@ -79,7 +79,7 @@ class Astraea(Balancing):
             assert heard is not None, "counts are finite"
             counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
         factors = ratios(np.sum(counts, 0), self.config.theta_add, self.config.theta_drop)
-        after = np.stack([resized(row, factors) for row in counts])
+        after = np.stack([resize_counts(row, factors) for row in counts])
         sizes = {str(k): float(n) for k, n in zip(members, after.sum(1), strict=True)}
         mixes = after / np.maximum(after.sum(1, keepdims=True), 1)
         groups = complementary(mixes, tuple(sizes.values()), self.config.mediators)
@@ -122,7 +122,7 @@ class Astraea(Balancing):
         """Which images stay, and altered copies of some; nothing leaves the client."""
         rng, x = client.generator("rebalance"), pixels(client).cpu()
         factors = client.message[Kind.ALLOCATION]["ratios"].cpu().numpy()
-        targets, y = resized(client.counts.cpu().numpy(), factors), client.y.cpu()
+        targets, y = resize_counts(client.counts.cpu().numpy(), factors), client.y.cpu()
         kept, more, classes = [], [x[:0]], []
         for c, n in enumerate(targets.tolist()):
             rows = torch.nonzero(y == c)[:, 0]
@@ -130,7 +130,7 @@ class Astraea(Balancing):
             kept.append(order[:n])
             if extra := max(0, n - len(rows)):
                 again = order.repeat(-(-extra // len(rows)))[:extra]
-                more.append(altered(x[again], rng, mirror=client.augment == "crop_flip"))
+                more.append(alter_images(x[again], rng, mirror=client.augment == "crop_flip"))
                 classes += [c] * extra
         memory: dict[str, Any] = {
             "kept": torch.cat(kept).sort().values,
@@ -149,7 +149,7 @@ def ratios(totals: NDArray[np.int64], add: float, drop: float) -> NDArray[np.flo
     return np.where(have > 0, target / np.maximum(have, 1), 1.0)
 
 
-def resized(counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]) -> NDArray[np.int64]:
+def resize_counts(counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]) -> NDArray[np.int64]:
     """[C] counts after the ratios, to the nearest whole number; a class that is there stays."""
     have = np.asarray(counts)
     return np.where(have > 0, np.maximum(1, np.rint(have * factors)), 0).astype(np.int64)

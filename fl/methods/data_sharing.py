@@ -51,7 +51,7 @@ class DataSharing(Balancing):
             default=0.2, description="share of the shared set that each client receives; 0.2 is the paper's"
         )
 
-    def left(self, state: Tree) -> dict[str, int]:
+    def count_rounds_left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
         shares = int(self.config.volume * self.config.given > 0)
         return {"share": shares - done["share"], "train": self.config.rounds - done["train"]}

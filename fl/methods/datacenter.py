@@ -14,7 +14,7 @@ from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, RoundMethod
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.wire.watched import Measured
+from fedaudit.fl.wire.watched import MeasuredValues
 
 
 class Datacenter(RoundMethod):
@@ -29,9 +29,9 @@ class Datacenter(RoundMethod):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
-        federation.wire.records.note_pooled(federation.members)
+        federation.wire.records.note_pooling(federation.members)
         [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
-        federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
+        federation.tally = Tally(examples=reply.examples, stats=MeasuredValues(reply.stats))
         return {"model": reply.message[Kind.LOCAL_MODEL]}
 
     def pool(self, everybody: Client) -> Reply:

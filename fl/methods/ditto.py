@@ -25,7 +25,7 @@ from fedaudit.fl.model import State
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, TrainingHooks
 
 
 class Ditto(FedAvg):
@@ -55,7 +55,7 @@ class Ditto(FedAvg):
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
-class _Own(Training):
+class _Own(TrainingHooks):
     """Training of v_k, as the local loop asks for it; const["global"] is w."""
 
     def __init__(self, method: Ditto, strength: float) -> None:
@@ -68,5 +68,5 @@ class _Own(Training):
         w = const["global"]
         return {k: g + self._strength * (params[k] - w[k]) for k, g in grads.items()}
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return True

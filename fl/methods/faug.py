@@ -32,7 +32,7 @@ from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.families import augmentation_plan as plans
 from fedaudit.fl.families import gan as wgan
 from fedaudit.fl.families.balancing import Balancing
-from fedaudit.fl.families.generating import joined, pixels
+from fedaudit.fl.families.generating import join_memory, pixels
 from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
@@ -79,7 +79,7 @@ class FAug(Balancing):
 
     # Server ------------------------------------------------------------------------------
 
-    def left(self, state: Tree) -> dict[str, int]:
+    def count_rounds_left(self, state: Tree) -> dict[str, int]:
         done = state["done"]
         return {"seed": int(self.config.seeds > 0) - done["seed"], "train": self.config.rounds - done["train"]}
 
@@ -135,7 +135,7 @@ class FAug(Balancing):
     def generator(self, server: Client) -> Reply:
         """A conditional generator, trained on seeds [n, C, H, W] in [0, 1] and copies of them."""
         config, rng = self.config.gan, server.generator("gan")
-        x, y = enlarged(server.x.clamp(0, 1), server.y, self.config.enlarged, rng)
+        x, y = enlarge_classes(server.x.clamp(0, 1), server.y, self.config.enlarged, rng)
         pair = wgan.initial(tuple(x.shape[1:]), config, rng, server.classes)
         whole = replace(config, local=config.cycles * config.local)
         found = wgan.train(pair, 2 * x - 1, y, whole, rng, server.classes)
@@ -180,7 +180,7 @@ class FAug(Balancing):
             client.classes,
         )
         made: Tree = {"x": (x * 255).round().to(torch.uint8), "y": y}
-        return replace(self.count(joined(client, made)), memory=made)
+        return replace(self.count(join_memory(client, made)), memory=made)
 
 
 def _read_size(heard: Message) -> float:
@@ -193,13 +193,13 @@ def scarce(counts: Sequence[int], below: float) -> list[int]:
     return [c for c, n in enumerate(counts) if 0 < n < below * max(counts)]
 
 
-def enlarged(x: Tensor, y: Tensor, most: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def enlarge_classes(x: Tensor, y: Tensor, most: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Images [n, C, H, W] and labels, with altered copies up to `most` of each class that is there."""
     images, labels = [x], [y]
     for c in sorted(set(y.tolist())):
         rows = torch.nonzero(y == c)[:, 0]
         extra = max(0, most - len(rows))
         again = rows.repeat(-(-extra // len(rows)))[:extra]
-        images.append(plans.altered(x[again], rng))
+        images.append(plans.alter_images(x[again], rng))
         labels.append(y[again])
     return torch.cat(images), torch.cat(labels)

@@ -23,7 +23,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 
 
 class FedAvgFT(FedAvg):
@@ -50,7 +50,7 @@ class FedAvgFT(FedAvg):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        self.own = self._draw_balanced(federation) if self.config.server_epochs else None
+        self.own = self._draw_balanced_classes(federation) if self.config.server_epochs else None
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         state = super().round(t, state, memory, federation)
@@ -64,7 +64,7 @@ class FedAvgFT(FedAvg):
         """The server's own step: SGD on the head alone."""
         return self.finish(server, server.train(_HeadOnly(self), {}, stream="fine_tune"))
 
-    def _draw_balanced(self, federation: Federation) -> Index:
+    def _draw_balanced_classes(self, federation: Federation) -> Index:
         """Equally many spare examples of each class, the same in every round."""
         spare, labels = federation.public.spare, federation.public.spare_labels
         by_class = [spare[labels == c] for c in range(self.classes)]
@@ -84,7 +84,7 @@ class FedAvgFT(FedAvg):
         return np.sort(np.concatenate([rng.permutation(c)[:each] for c in by_class]))
 
 
-class _HeadOnly(Training):
+class _HeadOnly(TrainingHooks):
     """The method as the training loop sees it when the server trains: other settings, head only."""
 
     def __init__(self, method: FedAvgFT) -> None:
@@ -104,5 +104,5 @@ class _HeadOnly(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return name in self._method.head

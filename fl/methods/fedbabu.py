@@ -51,7 +51,7 @@ class FedBABU(FedAvg):
                     )
         return model
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return name not in self.head
 
     def finish(self, client: Client, trained: Trained) -> Reply:

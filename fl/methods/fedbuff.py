@@ -45,7 +45,7 @@ class FedBuff(Asynchronous):
         concurrency: AtLeastOne = Field(default=20, description="clients that train at a time")
         server_lr: Amount = Field(default=1.0, description="eta_g: step size of the server; 1 is FedAvg's")
 
-    def wanted(self) -> int:
+    def count_answers_of_step(self) -> int:
         size: int = self.config.buffer
         return size
 

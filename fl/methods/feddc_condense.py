@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
-from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod
@@ -33,7 +33,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Trained, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, TrainingHooks
 from fedaudit.fl.wire.protection import Payload
 
 
@@ -112,7 +112,7 @@ class FedDCCondense(RoundMethod):
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
-        condensed = client.memory.get("condensed") or self.condensed(client)
+        condensed = client.memory.get("condensed") or self.condense(client)
         message = reply.message | {
             Kind.CONDENSED_IMAGES: {"images": condensed["images"]},
             Kind.CONDENSED_LABELS: {"labels": condensed["labels"]},
@@ -125,7 +125,7 @@ class FedDCCondense(RoundMethod):
             memory={"condensed": condensed} if cache else None,
         )
 
-    def condensed(self, client: Client) -> Payload:
+    def condense(self, client: Client) -> Payload:
         """ "images" [m, C, H, W] in normalised input space and "labels" [m], class by class."""
         if client.x.dim() != 4 or not client.x.is_floating_point():
             raise UserError(
@@ -137,7 +137,7 @@ class FedDCCondense(RoundMethod):
         cached = self.config.recondense == "cache"
         rng = client.streams.torch("condensation", client.index) if cached else client.generator("condensation")
         owned = client.counts.nonzero().flatten().tolist()
-        cells = [Cell(client.x[client.y == c], c) for c in owned]
+        cells = [ClassBatch(client.x[client.y == c], c) for c in owned]
         images = condense(client.net, cells, settings, rng)
         labels = torch.tensor(owned).repeat_interleave(images.shape[1])
         return {"images": images.flatten(0, 1).cpu(), "labels": labels}
@@ -164,7 +164,7 @@ class FedDCCondense(RoundMethod):
 
     def fine_tune(self, server: Client) -> Reply:
         """The average, trained on the condensed images of this round."""
-        training = FineTuning(self.config, len(server.y))
+        training = CondensedTraining(self.config, len(server.y))
         const: Constants = {}
         if self.config.balance == "reweight":
             const = {"weight": 1 / server.counts.clamp(min=1).float()}
@@ -172,7 +172,7 @@ class FedDCCondense(RoundMethod):
         return Reply(message={Kind.GLOBAL_MODEL: trained.state}, examples=len(server.y))
 
 
-class FineTuning(Training):
+class CondensedTraining(TrainingHooks):
     """The server's training on condensed images, for the shared loop; all layers are trained."""
 
     def __init__(self, config: FedDCCondense.Config, examples: int) -> None:
@@ -189,7 +189,7 @@ class FineTuning(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return True
 
 

@@ -52,7 +52,7 @@ class FedDPGAN(Gandalf):
         selected = sorted(r.tasks[0].client for r in relays if r.tasks)
         federation.wire.broadcast(t, message, selected)
 
-        def first(g: int, task: Task, step: int) -> Message:
+        def make_first_message(g: int, task: Task, step: int) -> Message:
             if step:
                 federation.wire.downlink(t, message, task.client)
             return message
@@ -60,11 +60,11 @@ class FedDPGAN(Gandalf):
         averages = federation.averages(t, state, ())
         means = {kind: averages.begin(kind.value) for kind in _BOTH}
         losses = WeightedMean()
-        for outcome in self.pass_around(t, "visit_gan", relays, first, memory, federation, tally):
+        for outcome in self.pass_around(t, "visit_gan", relays, make_first_message, memory, federation, tally):
             if not outcome.contributors:
                 continue
             received = federation.wire.uplink(
-                t, outcome.content, outcome.sender, message, settled=self.settled(outcome.content)
+                t, outcome.content, outcome.sender, message, settled=self.list_protected_kinds(outcome.content)
             )
             if received is None:
                 tally.rejected += 1
@@ -78,14 +78,14 @@ class FedDPGAN(Gandalf):
         federation.tally = tally
         pairs, found = state["pairs"], dict(state["losses"])
         if losses.total:
-            pair = wgan.Pair(*(means[kind].value() for kind in _BOTH))
+            pair = wgan.GanPair(*(means[kind].value() for kind in _BOTH))
             pairs = {"0": {"generator": pair.generator, "critic": pair.critic, "holder": -1}}
             now = losses.value()
             both = [float(now["critic_loss"]), float(now["generator_loss"])]
-            found["0"] = self.kept([*found.get("0", []), both])
+            found["0"] = self.select_recent_losses([*found.get("0", []), both])
             entries |= averages.entries()
             tally.note(averages)
-        return self.cycled(state | entries | {"pairs": pairs, "losses": found})
+        return self.finish_cycle(state | entries | {"pairs": pairs, "losses": found})
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """The server has the generator already."""

@@ -122,18 +122,22 @@ class FedMix(FedAvg):
         if not const:
             return cross_entropy(net(x), y)
         one = torch.randint(len(const["labels"]), (1,), generator=const["draws"])
-        blend = mixed if self.config.variant == "fedmix" else naively_mixed
+        blend = compute_taylor_mixup_loss if self.config.variant == "fedmix" else compute_input_mixup_loss
         return blend(net, x, y, const["images"][one], const["labels"][one], self.config.mix)
 
 
-def naively_mixed(net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float) -> Tensor:
+def compute_input_mixup_loss(
+    net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float
+) -> Tensor:
     """Loss at blended inputs; x [b, ...], y [b], mean [1, ...], label [1, C]."""
     logits = net((1 - mix) * x + mix * mean)
     soft = cross_entropy(logits, label.expand(len(y), -1))
     return (1 - mix) * cross_entropy(logits, y) + mix * soft
 
 
-def mixed(net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float) -> Tensor:
+def compute_taylor_mixup_loss(
+    net: Handle, x: Tensor, y: Tensor, mean: Tensor, label: Tensor, mix: float
+) -> Tensor:
     """The same to first order, from the loss at (1 - mix) x and its slope towards the mean."""
     shrunk = ((1 - mix) * x).requires_grad_()
     logits = net(shrunk)

@@ -52,11 +52,11 @@ class FedMMD(FedAvg):
             return cross_entropy(net(x), y)
         h = net.features(x)
         received = net.frozen(const["received"]).features(x)
-        term: Tensor = self.config.weight * mmd_squared(received.flatten(1), h.flatten(1))
+        term: Tensor = self.config.weight * compute_squared_mmd(received.flatten(1), h.flatten(1))
         return cross_entropy(net.head(h), y) + term
 
 
-def mmd_squared(a: Tensor, b: Tensor) -> Tensor:
+def compute_squared_mmd(a: Tensor, b: Tensor) -> Tensor:
     """Squared maximum mean discrepancy of two samples, [m, D] and [n, D] -> []."""
     joined = torch.cat([a, b])
     squared = (joined[:, None] - joined[None]).square().sum(2)  # [m + n, m + n]

@@ -22,7 +22,7 @@ from fedaudit.fl.families.split import SplitMethod
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import AtLeastZero
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 
 
 class FedRep(SplitMethod):
@@ -50,7 +50,7 @@ class FedRep(SplitMethod):
         return self.finish(client, client.train(body, const, start))
 
 
-class _Phase(Training):
+class _Phase(TrainingHooks):
     """Training of one part of the model for some epochs, as the local loop asks for it."""
 
     def __init__(self, method: FedRep, private: bool, epochs: int) -> None:
@@ -63,5 +63,5 @@ class _Phase(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return self._method.is_private(name) == self._private

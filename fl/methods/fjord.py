@@ -26,7 +26,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 
 
 class FjORD(Narrow):
@@ -56,7 +56,7 @@ class FjORD(Narrow):
         return self.finish(client, client.train(sampled, const))
 
 
-class _Sampled(Training):
+class _Sampled(TrainingHooks):
     """Training that draws a width for each batch, as the local loop wants it."""
 
     def __init__(self, method: FjORD, client: Client, tier: int) -> None:
@@ -71,7 +71,7 @@ class _Sampled(Training):
         if drawn == self._tier:
             return cross_entropy(net(x), y)
         own = self._masks[drawn]
-        out = net.at({k: p * own[k] for k, p in self._net.named_parameters()})(x)
+        out = net.replace_weights({k: p * own[k] for k, p in self._net.named_parameters()})(x)
         loss = cross_entropy(out, y)
         if self.config.distillation:
             with torch.no_grad():
@@ -83,5 +83,5 @@ class _Sampled(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return True

@@ -33,7 +33,13 @@ from torch import Tensor
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.clients.time_model import Workload
-from fedaudit.fl.families.freezing import decide, drawn, importances, restarted, utility
+from fedaudit.fl.families.freezing import (
+    decide,
+    draw_without_replacement,
+    importances,
+    restart_utilities,
+    utility,
+)
 from fedaudit.fl.families.layers import Layers, layers
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
@@ -44,7 +50,7 @@ from fedaudit.fl.recording.sizes import message_bytes
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive, Share
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 from fedaudit.fl.wire.protection import Message
 
 
@@ -107,16 +113,16 @@ class FreezeFL(RoundMethod):
     def train(self, client: Client) -> Reply:
         const, frozen = self.compute_constants(client), list[int]()
 
-        def first(epoch: int, net: Net) -> Sequence[str]:
+        def freeze_after(epoch: int, net: Net) -> Sequence[str]:
             if epoch > 1:
                 return ()
-            frozen.append(self.decided(client, {k: p.detach() for k, p in net.named_parameters()}))
+            frozen.append(self.decide_frozen_layers(client, {k: p.detach() for k, p in net.named_parameters()}))
             return self.first_layers(frozen[0])
 
         if self.config.probe == "continue" or not self.config.local_epochs:
-            trained = client.train(self, const, after_epoch=first)
+            trained = client.train(self, const, after_epoch=freeze_after)
         else:
-            client.train(_Part(self, (), 1), const, after_epoch=first)
+            client.train(_Part(self, (), 1), const, after_epoch=freeze_after)
             rest = _Part(self, self.first_layers(frozen[0]), self.config.local_epochs)
             trained = client.train(rest, const, stream="batches_after_probe", after_epoch=None)
         n = frozen[0] if frozen else 0
@@ -134,7 +140,7 @@ class FreezeFL(RoundMethod):
         """Names of the first layers."""
         return [name for names in self.blocks[:count] for name in names]
 
-    def decided(self, client: Client, weights: Params) -> int:
+    def decide_frozen_layers(self, client: Client, weights: Params) -> int:
         """n* of a client after its first epoch; 0 where it has no clock."""
         if not self.config.freezing or client.clock is None or client.workload is None:
             return 0
@@ -146,11 +152,11 @@ class FreezeFL(RoundMethod):
         for n in range(len(self.blocks)):
             sent = self.blocks[n:] if self.config.layerwise else self.blocks
             up = size_of({k: client.start[k] for names in sent for k in names}) + said
-            times.append(client.clock(down, up, self.charged(n, client.workload)))
+            times.append(client.clock(down, up, self.charge_work(n, client.workload)))
         deadline = float(client.message[Kind.SOFT_DEADLINE]["deadline"])
         return decide(worth, times, deadline, self.config.beta)
 
-    def charged(self, frozen: int, workload: Workload) -> float:
+    def charge_work(self, frozen: int, workload: Workload) -> float:
         """Seconds of the profile an example, over all epochs."""
         epochs: int = self.config.local_epochs
         if not epochs:
@@ -161,7 +167,7 @@ class FreezeFL(RoundMethod):
         return all_layers + (epochs if self.config.charge == "really" else max(0, epochs - 1)) * few
 
     def estimate_cost(self, client: int, sent: Message, examples: int, workload: Workload) -> float:
-        return self.charged(int(sent[Kind.FROZEN_COUNT]["count"]), workload)
+        return self.charge_work(int(sent[Kind.FROZEN_COUNT]["count"]), workload)
 
     # Server ---------------------------------------------------------------------------------
 
@@ -189,7 +195,7 @@ class FreezeFL(RoundMethod):
         if not self.config.selection:
             return super().choose_candidates(state, round, federation)
         rng = federation.streams.numpy("selection", round)
-        return drawn(state["utilities"].numpy(), self.config.clients_per_round, rng)
+        return draw_without_replacement(state["utilities"].numpy(), self.config.clients_per_round, rng)
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]
@@ -231,12 +237,12 @@ class FreezeFL(RoundMethod):
             )
             counts[k] += 1
         if c.restart_every and (round + 1) % c.restart_every == 0:  # the paper counts rounds from 1
-            utilities = torch.from_numpy(restarted(utilities.numpy(), counts.numpy(), c.restart_every))
+            utilities = torch.from_numpy(restart_utilities(utilities.numpy(), counts.numpy(), c.restart_every))
             counts = torch.zeros_like(counts)
         return {"utilities": utilities, "participations": counts}
 
 
-class _Part(Training):
+class _Part(TrainingHooks):
     """Training for some epochs with some layers left as they are, as the local loop wants it."""
 
     def __init__(self, method: FreezeFL, fixed: Sequence[str], epochs: int) -> None:
@@ -249,5 +255,5 @@ class _Part(Training):
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         return grads
 
-    def is_trained(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return name not in self._fixed

@@ -36,7 +36,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.families import gan as wgan
 from fedaudit.fl.families import generating
 from fedaudit.fl.families.augmentation_plan import Solver, targets
-from fedaudit.fl.families.balancing import Balancing, Offered, numbered
+from fedaudit.fl.families.balancing import Balancing, Offered, number_clients
 from fedaudit.fl.families.grouping import similar
 from fedaudit.fl.families.relay import Task
 from fedaudit.fl.federation import Federation, Tally
@@ -48,7 +48,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
-from fedaudit.fl.wire.watched import Measured
+from fedaudit.fl.wire.watched import MeasuredValues
 
 _SETTLED, _LOOK_BACK = 0.2, 10  # of the losses; visits
 
@@ -94,13 +94,13 @@ class Gandalf(Balancing):
 
     # Server and mediators ----------------------------------------------------------------
 
-    def left(self, state: Tree) -> dict[str, int]:
+    def count_rounds_left(self, state: Tree) -> dict[str, int]:
         c, done = self.config, state["done"]
         gans = c.augmentation == "gan"
         labels = 1 if c.labeler == "oracle" else c.labeler_rounds
         labels *= gans and c.labeler != "conditional"
         first = {"gan": c.gan.cycles * gans - done["gan"], "label": labels - done["label"]}
-        rest = super().left(state)
+        rest = super().count_rounds_left(state)
         return first | (rest | {"augment": 0} if c.augmentation == "none" else rest)
 
     def start(self, federation: Federation) -> Tree:
@@ -134,43 +134,43 @@ class Gandalf(Balancing):
 
     def run_gan(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         """One cycle: every group that has not converged passes its pair along its clients once."""
-        active = [g for g in range(len(state["similar"])) if not self._has_converged(state, g)]
+        active = [g for g in range(len(state["similar"])) if not self._reaches_convergence(state, g)]
         relays, tally, entries = self.schedule(t, [state["similar"][g] for g in active], state, federation)
         pairs, losses = dict(state["pairs"]), dict(state["losses"])
 
-        def first(i: int, task: Task, step: int) -> Message:
+        def make_first_message(i: int, task: Task, step: int) -> Message:
             own = pairs[str(active[i])]
             message: Message = {Kind.GAN_G: own["generator"], Kind.GAN_D: own["critic"]}
             if step or own["holder"] < 0:  # from the mediator, who keeps what a cycle starts with
                 federation.wire.downlink(t, message, task.client)
             elif own["holder"] != task.client:
-                settled = self.settled(message)
+                settled = self.list_protected_kinds(message)
                 return (
                     federation.wire.relay(t, message, own["holder"], task.client, active[i], settled) or message
                 )
             return message
 
-        outcomes = self.pass_around(t, "visit_gan", relays, first, memory, federation, tally)
+        outcomes = self.pass_around(t, "visit_gan", relays, make_first_message, memory, federation, tally)
         for g, outcome in zip(active, outcomes, strict=True):
             if outcome.contributors:
                 made = outcome.content
-                pairs[str(g)] = _pack_pair(wgan.Pair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
+                pairs[str(g)] = _pack_pair(wgan.GanPair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
                 both = [[r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies]
-                losses[str(g)] = self.kept([*losses.get(str(g), []), *both])
+                losses[str(g)] = self.select_recent_losses([*losses.get(str(g), []), *both])
                 tally.delivered += 1
                 tally.measure(outcome.mean_stats())
         federation.tally = tally
-        return self.cycled(state | entries | {"pairs": pairs, "losses": losses})
+        return self.finish_cycle(state | entries | {"pairs": pairs, "losses": losses})
 
-    def cycled(self, state: Tree) -> Tree:
+    def finish_cycle(self, state: Tree) -> Tree:
         """The state after a cycle; no cycle is left where every group has converged."""
         done = state["done"] | {"gan": state["done"]["gan"] + 1}
         after = state | {"done": done}
-        if all(self._has_converged(after, g) for g in range(len(state["similar"]))):
+        if all(self._reaches_convergence(after, g) for g in range(len(state["similar"]))):
             after["done"] = done | {"gan": self.config.gan.cycles}
         return after
 
-    def kept(self, losses: list[list[float]]) -> list[list[float]]:
+    def select_recent_losses(self, losses: list[list[float]]) -> list[list[float]]:
         """As many losses of visits, critic's and generator's, as convergence looks back."""
         return losses[-_LOOK_BACK - 1 :]
 
@@ -178,7 +178,7 @@ class Gandalf(Balancing):
         c = self.config
         return c.gan.least_cycles < c.gan.cycles and not c.noise.clips
 
-    def _has_converged(self, state: Tree, g: int) -> bool:
+    def _reaches_convergence(self, state: Tree, g: int) -> bool:
         found = state["losses"].get(str(g), [])
         if not self._uses_losses() or len(found) <= _LOOK_BACK:
             return False
@@ -191,13 +191,13 @@ class Gandalf(Balancing):
         entries: Tree = {}
         if self.config.labeler == "oracle":
             everyone = np.concatenate([federation.parts[k] for k in state["members"]])
-            federation.wire.records.note_pooled(state["members"])
+            federation.wire.records.note_pooling(state["members"])
             for i in range(self.config.labeler_rounds):
                 [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
                 model = reply.message[Kind.LOCAL_MODEL]
-            federation.tally = Tally(examples=reply.examples, stats=Measured(reply.stats))
+            federation.tally = Tally(examples=reply.examples, stats=MeasuredValues(reply.stats))
         else:
-            alone, sizes = [[k] for k in state["members"]], numbered(state["sizes"])
+            alone, sizes = [[k] for k in state["members"]], number_clients(state["sizes"])
             model, entries = self.averaged_round(t, model, alone, sizes, state, memory, federation)
         return state | entries | {"labeler": model, "done": state["done"] | {"label": done + 1}}
 
@@ -207,7 +207,7 @@ class Gandalf(Balancing):
         for g, own in sorted(state["pairs"].items(), key=lambda item: int(item[0])):
             up: Message = {Kind.GAN_G: own["generator"]}
             if own["holder"] >= 0 and (
-                heard := federation.wire.uplink(t, up, own["holder"], {}, settled=self.settled(up))
+                heard := federation.wire.uplink(t, up, own["holder"], {}, settled=self.list_protected_kinds(up))
             ):
                 mix = self._mix_distributions(state, state["similar"][int(g)])
                 found.append(Offered(heard[Kind.GAN_G], mix))
@@ -216,7 +216,7 @@ class Gandalf(Balancing):
     def run_train(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         after = super().run_train(t, state, memory, federation)
         if self.config.augmentation == "real":
-            federation.wire.records.note_pooled(state["members"])
+            federation.wire.records.note_pooling(state["members"])
         return after
 
     def run_augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
@@ -267,7 +267,7 @@ class Gandalf(Balancing):
     def visit_gan(self, client: Client) -> Reply:
         """Train generator and critic that were handed on."""
         sent, turn = client.message, int(client.message[Kind.TRAIN_ORDER]["visit"])
-        pair = wgan.Pair(sent[Kind.GAN_G], sent[Kind.GAN_D])
+        pair = wgan.GanPair(sent[Kind.GAN_G], sent[Kind.GAN_D])
         found = generating.visit(client, pair, self.config.gan, turn, bool(self._count_gan_classes()))
         message = self.hand_on(client, {Kind.GAN_G: found.pair.generator, Kind.GAN_D: found.pair.critic})
         if self._uses_losses():
@@ -281,5 +281,5 @@ class Gandalf(Balancing):
         return self.finish(everybody, everybody.train(self, {}))
 
 
-def _pack_pair(pair: wgan.Pair, holder: int) -> Tree:
+def _pack_pair(pair: wgan.GanPair, holder: int) -> Tree:
     return {"generator": pair.generator, "critic": pair.critic, "holder": holder}

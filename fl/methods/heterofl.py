@@ -67,7 +67,7 @@ class HeteroFL(Narrow):
 
     def train(self, client: Client) -> Reply:
         width = float(client.message[Kind.WIDTH]["width"])
-        with scaled(client.net, width):
+        with scale_outputs(client.net, width):
             trained = client.train(self, self.compute_constants(client))
         return self.finish(client, trained)
 
@@ -99,7 +99,7 @@ def _mask_row(like: Tensor, label: int) -> Tensor:
 
 
 @contextmanager
-def scaled(net: nn.Module, width: float) -> Iterator[None]:
+def scale_outputs(net: nn.Module, width: float) -> Iterator[None]:
     """Outputs of all layers but the last are divided by the width, while this lasts."""
 
     def divide(module: nn.Module, given: Any, out: Any) -> Any:

@@ -63,7 +63,7 @@ class IFCA(FedAvg):
         models = {"0": first}
         for j in range(1, self.config.clusters):
             rng = federation.streams.torch("ifca", j)
-            models[str(j)] = first | {k: shuffled(first[k], rng) for k in varies}
+            models[str(j)] = first | {k: shuffle_entries(first[k], rng) for k in varies}
         members = torch.zeros(self.config.clusters, dtype=torch.float64)
         return {"models": models, "members": members}
 
@@ -123,6 +123,6 @@ def model_of(models: Payload, j: int) -> State:
     return {k.removeprefix(start): v for k, v in models.items() if k.startswith(start)}
 
 
-def shuffled(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+def shuffle_entries(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The entries of a tensor in another order."""
     return value.flatten()[torch.randperm(value.numel(), generator=rng)].reshape(value.shape)

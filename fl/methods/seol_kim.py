@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.delivery import Deliveries, Delivery
-from fedaudit.fl.families.balanced_selection import Counts, allocate, oversampled
+from fedaudit.fl.families.balanced_selection import Counts, allocate, oversample_counts
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, Chosen, LocalConfig, RoundMethod
@@ -218,7 +218,7 @@ class SeolKim(RoundMethod):
         if not self.config.data_sampling:
             return counts
         decay = float(client.message[Kind.OVERSAMPLE_DECAY]["decay"])
-        return oversampled(counts, decay, client.round, self.config.decay)
+        return oversample_counts(counts, decay, client.round, self.config.decay)
 
     def _draw_examples(self, client: Client) -> Client:
         """The client with the examples of this round: duplicates added, its allocation drawn."""

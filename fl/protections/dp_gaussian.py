@@ -121,11 +121,11 @@ class DPGaussian(Protection):
         for kind in self.config.kinds:
             if kind in sending.message:
                 releases, base = self._releases(kind, sending), base_of(kind, sending)
-                sending.message[kind] = self._noised(sending.message[kind], base, sending.noise, releases[0])
+                sending.message[kind] = self._add_noise(sending.message[kind], base, sending.noise, releases[0])
                 sending.protected.add(kind)
                 sending.releases += releases
 
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
         rows = self.config.clip == "row"
         longest = max((len(v) for v in payload.values() if v.dim()), default=0)
         if rows and longest > self.config.most_rows:

@@ -78,11 +78,11 @@ class Provenance:
             return self._summed[1] if self._summed[0] == round else _NOBODY
         return self._handed[sender.index, family] | {sender.index}
 
-    def pooled(self, clients: Iterable[int]) -> None:
+    def note_pooling(self, clients: Iterable[int]) -> None:
         """The server trained a model on these clients' examples itself, with nothing sent."""
         self._heard[_MODELS] |= frozenset(clients)
 
-    def restarted(self) -> None:
+    def note_restart(self) -> None:
         """The model begins again from its first weights: nothing that was heard is in it."""
         self._heard[_MODELS] = _NOBODY
 

@@ -20,7 +20,7 @@ Message = dict[Kind, Payload]
 AddNoise = Callable[[Payload], Payload]
 
 
-class Tap:
+class MessageTap:
     """Lets everything through. A listener overrides what it wants to hear or to replace."""
 
     def draw(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
@@ -53,17 +53,17 @@ class Tap:
         """A line of the ledger."""
 
 
-NOBODY = Tap()
-_current: ContextVar[Tap] = ContextVar("tap", default=NOBODY)
+NOBODY = MessageTap()
+_current: ContextVar[MessageTap] = ContextVar("tap", default=NOBODY)
 
 
-def current() -> Tap:
+def current() -> MessageTap:
     """Who listens now."""
     return _current.get()
 
 
 @contextmanager
-def listening(tap: Tap) -> Iterator[None]:
+def listening(tap: MessageTap) -> Iterator[None]:
     """Runs in this context call `tap`; work of other processes is not heard."""
     token = _current.set(tap)
     try:

@@ -100,7 +100,7 @@ def move_to(path: Path, to: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Nobody else holds the lock file `path` meanwhile; it goes with the process that holds it.
 
     Raises UserError where another process does.

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.settings import checked, plain
+from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Plugin:
         """Raises UserError for settings out of their bounds, as configure() does."""
         self.config = self.Config() if config is None else config
         if dataclasses.is_dataclass(self.config):
-            checked(type(self.config), plain(self.config), name_of(type(self)))
+            check_settings(type(self.config), plain(self.config), name_of(type(self)))
 
 
 def names(*packages: str) -> list[str]:
@@ -50,7 +50,7 @@ def names(*packages: str) -> list[str]:
 
 def name_of(cls: type[Any]) -> str:
     """The name of a plugin class: as its file lists it, or the name of its module."""
-    own = [name for name in _list_beside(cls) if _is_named(cls, name)]
+    own = [name for name in _list_beside(cls) if _has_name(cls, name)]
     return own[0] if own else cls.__module__.rpartition(".")[2]
 
 
@@ -165,7 +165,7 @@ def _import_class(path: str, name: str, base: type[T]) -> type[T]:
         and not c.__name__.startswith("_")
     ]
     # helper classes of the same base may stand beside the plugin
-    named = [c for c in classes if _is_named(c, name)]
+    named = [c for c in classes if _has_name(c, name)]
     shared = name in getattr(module, "PLUGINS", ())
     candidates = named if named or shared else classes
     if len(candidates) != 1:
@@ -177,7 +177,7 @@ def _import_class(path: str, name: str, base: type[T]) -> type[T]:
     return candidates[0]
 
 
-def _is_named(cls: type[Any], name: str) -> bool:
+def _has_name(cls: type[Any], name: str) -> bool:
     """Whether a class is `name` in CamelCase: SmallCNN is small_cnn."""
     return cls.__name__.lower() == name.replace("_", "").lower()
 
@@ -198,4 +198,4 @@ def configure(cls: type[Any], settings: Mapping[str, Any], where: str) -> Any:
 
     `where` is the path in the config file ("attacks[2]") that errors name.
     """
-    return cls(checked(cls.Config, settings, where))
+    return cls(check_settings(cls.Config, settings, where))

@@ -71,7 +71,7 @@ def settings(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
 
-def checked(declared: type[T], given: Mapping[Any, Any], where: str = "") -> T:
+def check_settings(declared: type[T], given: Mapping[Any, Any], where: str = "") -> T:
     """`given` as a `declared` (a dataclass or a model), converted by declared type: "1e-5" is a number.
 
     `where` is the path of the group in the config ("attacks[2]"), empty at its top. Raises UserError, with the

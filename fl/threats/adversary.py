@@ -25,7 +25,7 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
-from fedaudit.fl.training.local import Constants, Handle, Params, Training
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks
 from fedaudit.fl.wire.protection import Message, Payload
 
 __all__ = [
@@ -121,7 +121,7 @@ class Adversary(Plugin):
                     "adversary has both clients and share", hint="say how many are compromised by one of them"
                 )
 
-    def compromised(self, clients: int, streams: Streams) -> frozenset[int]:
+    def choose_compromised_clients(self, clients: int, streams: Streams) -> frozenset[int]:
         """Who is, of that many clients; more of them contain fewer. Nobody where the server is the adversary.
 
         Raises UserError for too many.
@@ -185,10 +185,10 @@ class Adversary(Plugin):
         raise NotImplementedError
 
 
-class Twisted(Training):
+class Twisted(TrainingHooks):
     """A method's training as a compromised client does it, for the shared loop."""
 
-    def __init__(self, method: Training, adversary: Adversary, client: Client) -> None:
+    def __init__(self, method: TrainingHooks, adversary: Adversary, client: Client) -> None:
         self.config: Any = method.config
         self._method, self._adversary, self._client = method, adversary, client
 
@@ -206,5 +206,5 @@ class Twisted(Training):
     def count_epochs(self, examples: int) -> int:
         return self._method.count_epochs(examples)
 
-    def is_trained(self, name: str) -> bool:
-        return self._method.is_trained(name)
+    def is_trainable(self, name: str) -> bool:
+        return self._method.is_trainable(name)

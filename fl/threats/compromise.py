@@ -19,7 +19,7 @@ from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
 from fedaudit.fl.threats.rehearsal import Rehearsal
 from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
-from fedaudit.fl.training.local import Training
+from fedaudit.fl.training.local import TrainingHooks
 from fedaudit.fl.wire.protection import Message
 
 
@@ -71,7 +71,7 @@ class Compromise:
         """Simulated time for which a client holds its answer back."""
         return self.adversary.late() if self.adversary is not None and client in self.acting(round) else 0.0
 
-    def entered(self, client: Client) -> Client:
+    def enter(self, client: Client) -> Client:
         """A client before it works: what it holds, and how it trains."""
         if self.adversary is None or client.index not in self.acting(client.round):
             return client
@@ -79,11 +79,11 @@ class Compromise:
             replace(client, private=None, twist=self._wrap, rank=sorted(self.clients).index(client.index))
         )
 
-    def _wrap(self, method: Training, client: Client) -> Training:
+    def _wrap(self, method: TrainingHooks, client: Client) -> TrainingHooks:
         assert self.adversary is not None
         return Twisted(method, self.adversary, client)
 
-    def left(self, client: Client, reply: Reply, received: Message) -> Reply:
+    def leave(self, client: Client, reply: Reply, received: Message) -> Reply:
         """What it sends after its work; `received` is what its update is a change from."""
         if self.adversary is None or client.index not in self.acting(client.round):
             return reply

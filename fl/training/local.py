@@ -49,7 +49,7 @@ class Handle:
         """[b, ...] -> [b, C]."""
         return self._call("forward", x)
 
-    def at(self, params: Mapping[str, Tensor]) -> "Handle":
+    def replace_weights(self, params: Mapping[str, Tensor]) -> "Handle":
         """The same model with other weights."""
         return Handle(self._net, params)
 
@@ -66,7 +66,9 @@ class Handle:
         if self._params is None:
             out: Tensor = getattr(self._net, part)(x)
             return out
-        called = functional_call(_Part(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, (x,))
+        called = functional_call(
+            _ModelPart(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, (x,)
+        )
         result: Tensor = called
         return result
 
@@ -82,7 +84,7 @@ class _Frozen(Handle):
             self._net.train(training)
 
 
-class _Part(nn.Module):
+class _ModelPart(nn.Module):
     """One part of a model as a module, which functional_call asks for."""
 
     def __init__(self, net: Net, part: str) -> None:
@@ -98,7 +100,7 @@ def _find_head_weight(net: Net) -> Tensor:
     return next(p for p in net.head.parameters() if p.dim() == 2)
 
 
-class Training(Protocol):
+class TrainingHooks(Protocol):
     """What the loop asks of a method."""
 
     config: Any
@@ -114,7 +116,7 @@ class Training(Protocol):
         """Passes over a client's `examples` in a round."""
         return int(self.config.local_epochs)
 
-    def is_trained(self, name: str) -> bool: ...
+    def is_trainable(self, name: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Trained:
 
 
 def train(
-    method: Training,
+    method: TrainingHooks,
     net: Net,
     start: State,
     x: Tensor,
@@ -146,7 +148,7 @@ def train(
     config = method.config
     bind(net, start)
     net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.is_trained(k)}
+    params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = stepper(config, list(params.values()), config.lr * scale)
     handle, steps = Handle(net), 0

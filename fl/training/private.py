@@ -33,7 +33,7 @@ from fedaudit.fl.training.local import (
     Handle,
     Params,
     Trained,
-    Training,
+    TrainingHooks,
     bind,
     crop_and_flip,
     snapshot,
@@ -80,7 +80,7 @@ class PrivateTraining:
         )
 
 
-class Drawn(NamedTuple):
+class StepSample(NamedTuple):
     """What a step drew for each record."""
 
     coins: Tensor  # [n] float64 in [0, 1)
@@ -100,10 +100,10 @@ class RecordDraws:
     source: RecordCoins
     records: Tensor  # [n] int64
 
-    def draw(self, step: int) -> Drawn:
+    def draw(self, step: int) -> StepSample:
         words = self.source.draw_words(self._hash_records(), step)
         coins = torch.from_numpy((words[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-        return Drawn(coins, torch.from_numpy((words[:, 1] >> np.uint64(1)).astype(np.int64)))
+        return StepSample(coins, torch.from_numpy((words[:, 1] >> np.uint64(1)).astype(np.int64)))
 
     def _hash_records(self) -> NDArray[np.int64]:
         """[n] one for each record; copies of a record that a client has more than once have keys of their own."""
@@ -117,7 +117,7 @@ class RecordDraws:
 
 
 def train(
-    method: Training,
+    method: TrainingHooks,
     private: PrivateTraining,
     net: Net,
     start: State,
@@ -136,7 +136,7 @@ def train(
     _check(net, method)
     bind(net, start)
     net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.is_trained(k)}
+    params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
     fixed = {k: v for k, v in net.state_dict().items() if k not in params}
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = _make_optimiser(method.config, private, params, scale)
@@ -196,7 +196,7 @@ def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale
     )
 
 
-def _check(net: Net, method: Training) -> None:
+def _check(net: Net, method: TrainingHooks) -> None:
     if any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in net.modules()):
         raise UserError(
             "dp_sgd cannot train a model with batch normalisation, where examples share statistics",

@@ -42,7 +42,7 @@ class Accounts:
 
     def enter(self, release: Release) -> None:
         """Write the line of a release."""
-        line = self._as_counted(self._as_drawn(release))
+        line = self._drop_sensitivity(self._as_drawn(release))
         tap.current().enter(line)
         if self._ledger is not None:
             self._ledger.add(to_line(line))
@@ -78,7 +78,7 @@ class Accounts:
             self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left, shares=came[r.kind]))
         self._shares.clear()
 
-    def _as_counted(self, release: Release) -> Release:
+    def _drop_sensitivity(self, release: Release) -> Release:
         """Without a sensitivity where clients count what they made: one record may move that by any number."""
         made = self._counts_made and release.kind == Kind.NUM_EXAMPLES
         if not made or release.unit != "record" or release.mechanism == "none":

@@ -52,7 +52,7 @@ class Checks:
     def check(self, message: Message, channel: Channel, sender: Party) -> None:
         """Raise UserError for a kind that the card does not declare on this channel."""
         if self._central is not None:
-            self._check_averaged(self._central, channel)
+            self._check_average(self._central, channel)
         declared: tuple[Kind, ...] = getattr(self._card, channel.value)
         for kind in message:
             if kind not in declared:
@@ -70,7 +70,7 @@ class Checks:
         """The round's uploads have passed the central protection."""
         self._unaveraged = False
 
-    def _check_averaged(self, central: Protection, channel: Channel) -> None:
+    def _check_average(self, central: Protection, channel: Channel) -> None:
         """Nobody but the server may get anything that a central protection has not passed."""
         if channel == Channel.RELAY or (self._unaveraged and channel != Channel.UPLINK):
             raise UserError(

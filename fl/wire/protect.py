@@ -66,9 +66,9 @@ class ProtectionChain:
         again = self._sent.get((round, str(sender)), 0)
         self._sent[round, str(sender)] = again + 1
         bad = sender.index in self.compromised(round)
-        skipped = bad and any(map(self._is_skipped, self.protections))
+        skipped = bad and any(map(self._skips, self.protections))
         for number, protection in enumerate(self.protections):
-            if bad and self._is_skipped(protection):
+            if bad and self._skips(protection):
                 continue
             keys: tuple[int | str, ...] = (number, round, str(sender))
             keys += (again,) if again else ()
@@ -77,7 +77,9 @@ class ProtectionChain:
             before = len(sending.releases)
             protection.apply(sending)
             stream = "/".join(map(str, ("protection", *keys)))
-            added = _name_source(sending.releases[before:], [*source.issued, *_list_trained(protection, sending)])
+            added = _name_source(
+                sending.releases[before:], [*source.issued, *_list_training_noise(protection, sending)]
+            )
             sending.releases[before:] = [
                 _name_stream(r, f"{stream}/{i}", sending.message) for i, r in enumerate(added)
             ]
@@ -132,12 +134,12 @@ class ProtectionChain:
         self._listed.clear()
         self._sent.clear()
 
-    def _is_skipped(self, protection: Protection) -> bool:
+    def _skips(self, protection: Protection) -> bool:
         """Whether a compromised client goes without it: what the server does to sums it cannot do to one."""
         return protection.enforced_by == "client" or self.hides_single_uploads
 
 
-def _list_trained(protection: Protection, sending: Sending) -> list[Release]:
+def _list_training_noise(protection: Protection, sending: Sending) -> list[Release]:
     """Lines of noise that was drawn while the sender trained, in fl/training/private.py."""
     private = protection.training()
     if private is None:

@@ -48,15 +48,15 @@ class Records:
         message: Message = {Kind.TASK_TIME: payload}
         self._write(round, Channel.OBSERVED, Party.client(sender), server, server, message)
 
-    def note_pooled(self, clients: Iterable[int]) -> None:
+    def note_pooling(self, clients: Iterable[int]) -> None:
         """Note that these clients' examples were brought to one place and trained on there, with nothing sent."""
         if self._recorder is not None:
-            self._recorder.provenance.pooled(clients)
+            self._recorder.provenance.note_pooling(clients)
 
     def note_restart(self) -> None:
         """Note that the shared model begins again from its first weights: nothing that was heard is in it."""
         if self._recorder is not None:
-            self._recorder.provenance.restarted()
+            self._recorder.provenance.note_restart()
 
     def mark_milestone(self, round: int) -> None:
         """Keep what follows in this round where only last rounds are kept: it is the last of its kind, or the

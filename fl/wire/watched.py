@@ -6,7 +6,7 @@ from typing import Any
 from fedaudit.fl.data.partition import Index
 
 
-class Measured(dict[str, float]):
+class MeasuredValues(dict[str, float]):
     """What clients' training measured, which never crossed the wire: it is remembered if anybody reads it."""
 
     read = False

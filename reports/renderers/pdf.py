@@ -72,7 +72,7 @@ def _set(document: Document, **options: Any) -> Any:
     files: dict[str, bytes] = {}
     chapters = []
     for chapter in document.chapters:
-        blocks = [_encode(b, files) for b in _unfolded(chapter.blocks)]
+        blocks = [_encode(b, files) for b in _unfold(chapter.blocks)]
         for block, following in itertools.pairwise(blocks):
             # a paragraph that leads to a table must not stay behind on the page before
             block["leads"] = following["kind"] in ("table", "bullets", "code")
@@ -166,12 +166,12 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
             assert_never(block)
 
 
-def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
+def _unfold(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         if not isinstance(block, Folded):
             yield block
         elif block.on_paper:
-            yield from _unfolded(block.blocks)
+            yield from _unfold(block.blocks)
 
 
 def _cell(cell: str | Cell) -> str | dict[str, Any]:

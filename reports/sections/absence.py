@@ -6,7 +6,7 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import AXES, Beside, Difference, Return
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Chart, Heading, Paragraph, Section, Table
-from fedaudit.reports.sections._not_run import unfinished
+from fedaudit.reports.sections._not_run import tabulate_failures
 
 
 class AbsenceSection(Section):
@@ -28,17 +28,17 @@ class AbsenceSection(Section):
         for axis, words in AXES.items():
             here = [b for b in absence.beside if b.axis == axis]
             if here:
-                blocks += [Heading(fmt.sentence_case(words)), _compared(here)]
+                blocks += [Heading(fmt.sentence_case(words)), _compare(here)]
                 blocks += [Chart(f) for f in result.figures if f.id.startswith(f"absence-{axis}-")]
         if absence.returns:
             blocks += [Heading("The only holders of a class leave and return"), _returns(absence.returns)]
             blocks += [Chart(f) for f in result.figures if f.id == "absence-leaving"]
         if absence.not_run:
-            blocks.append(unfinished(absence.not_run, "Runs", "Runs that came to no end."))
+            blocks.append(tabulate_failures(absence.not_run, "Runs", "Runs that came to no end."))
         return blocks
 
 
-def _compared(rows: Sequence[Beside]) -> Table:
+def _compare(rows: Sequence[Beside]) -> Table:
     return Table(
         header=["Method", "At", "Accuracy", "Lost, points", "Beside fedavg, points", "Verdict"],
         rows=[

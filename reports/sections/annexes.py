@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
 from fedaudit.reports.questions import Question, count_by_aim
@@ -96,7 +96,9 @@ def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
     e = telling(here)[0]
     blind = f"; guessing {fmt.quantity(e.strongest.value, e.unit)}" if e.strongest else ""
     place = f" at {e.place}" if e.place else ""
-    return f"{found.id}: {named(e.measure).words}{place} {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+    return (
+        f"{found.id}: {find_measure(e.measure).words}{place} {fmt.estimate(e.value, e.interval, e.unit)}{blind}"
+    )
 
 
 def _residual(ran: Sequence[Finding], left: Sequence[Question]) -> str:
@@ -112,7 +114,7 @@ def _technical(result: AuditResult) -> dict[str, str]:
     answered = sum(q.is_answered for q in result.questions)
     attacks = [f for f in result.findings if f.source in ("attack", "robustness")]
     real = {f.id: [e for e in f.evidence if e.control == "none"] for f in attacks}
-    words = sorted({named(e.measure).words for evidence in real.values() for e in telling(evidence)})
+    words = sorted({find_measure(e.measure).words for evidence in real.values() for e in telling(evidence)})
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
         "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; {answered} of "

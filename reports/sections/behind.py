@@ -3,7 +3,7 @@
 import textwrap
 
 from fedaudit.reports import format as fmt
-from fedaudit.reports.exposed import Exposure
+from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
@@ -48,7 +48,7 @@ class Behind(Section):
                 numbered=False,
             ),
             Heading("Who saw what"),
-            *_seen(result),
+            *_tabulate_observers(result),
             Heading("Words used"),
             Paragraph(" ".join(f"*{word}*: {text}" for word, text in _define(result).items())),
         ]
@@ -62,7 +62,7 @@ def _define(result: AuditResult) -> dict[str, str]:
     return words | {fmt.sentence_case(aim): f"{aim.words}." for aim in aims}
 
 
-def _seen(result: AuditResult) -> list[Block]:
+def _tabulate_observers(result: AuditResult) -> list[Block]:
     """A row a party and kind of message, in words; those of single clients first."""
     seen = sorted(result.exposures, key=lambda e: not e.single_client)
     if not seen:
@@ -94,7 +94,7 @@ def _seen(result: AuditResult) -> list[Block]:
 POSITIONS = {"server": "server", "every selected client": "client", "mediators": "mediator"}
 
 
-def _count_answered(e: Exposure, questions: list[Question]) -> str:
+def _count_answered(e: PartyExposure, questions: list[Question]) -> str:
     position = POSITIONS.get(e.party, "public" if e.party.startswith("whoever") else e.party)
     mine = [q for q in questions if q.kind == e.kind and q.observer == position]
     return f"{sum(q.is_answered for q in mine)} of {len(mine)}" if mine else "none to ask"

@@ -77,7 +77,7 @@ def page(claim: ClaimRecord) -> list[Block]:
     if claim.rows:
         blocks.append(_numbers(claim))
     if claim.sampled:
-        blocks.append(_sampled(claim.sampled))
+        blocks.append(_tabulate_samples(claim.sampled))
     if claim.empirical_text:
         blocks.append(Paragraph(claim.empirical_text))
     if claim.needed:
@@ -114,7 +114,7 @@ def _numbers(claim: ClaimRecord) -> Table:
     )
 
 
-def _sampled(rows: Sequence[ClaimRow]) -> Table:
+def _tabulate_samples(rows: Sequence[ClaimRow]) -> Table:
     cited = any(r.formula is not None for r in rows)
     header = [
         "With sampling, shuffling or tuning",

@@ -9,7 +9,7 @@ from typing import Literal
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.decision import Decision as Record
+from fedaudit.reports.decision import DeploymentDecision as Record
 from fedaudit.reports.decision import Odds, Risk, Word
 from fedaudit.reports.result import Alternative, AuditResult, Severity
 from fedaudit.reports.section import (
@@ -119,7 +119,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
                         lead=_shorten(f"{r.what}{f', by {r.who}' if r.who else ''}."), links=(r.finding, *r.also)
                     ),
                     _shorten(r.whom, LONGEST_WHOM),
-                    Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_beside(r)),
+                    Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
                     Cell(badge=Severity(r.severity)),
                 ]
                 for r in shown
@@ -145,7 +145,7 @@ def _bar(odds: Odds) -> Bar:
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
 
-def _beside(risk: Risk) -> str:
+def _describe_baseline(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
@@ -156,7 +156,7 @@ def _beside(risk: Risk) -> str:
 def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
-    measured = [[_named(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
+    measured = [[_name_risk(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
@@ -188,7 +188,7 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _named(row: Alternative) -> str:
+def _name_risk(row: Alternative) -> str:
     what = "; ".join([*row.protections, *row.settings])
     return _shorten(f"{row.name}: {what}" if what else row.name)
 

@@ -1,6 +1,6 @@
 """Exposure: who saw what, before any attack is tried."""
 
-from fedaudit.reports.exposed import Exposure as ExposureRecord
+from fedaudit.reports.exposed import PartyExposure as ExposureRecord
 from fedaudit.reports.format import volume
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Paragraph, Section, Table

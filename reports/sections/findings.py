@@ -78,9 +78,9 @@ def _evidence(finding: Finding, *, drawn: bool) -> tuple[list[Block], list[Block
     evidence = [e for e in finding.evidence if e.control == "none"]
     graded = [e for e in evidence if e.place == finding.where]
     if graded and len(evidence) > MOST_ROWS:
-        of_place = evidence_table.each(graded, f"Evidence at the place that was graded, {finding.where}")
-        return [of_place], [evidence_table.each(evidence, "Evidence at every place")]
-    return ([evidence_table.each(evidence, "Evidence")] if evidence else []), []
+        of_place = evidence_table.tabulate_each(graded, f"Evidence at the place that was graded, {finding.where}")
+        return [of_place], [evidence_table.tabulate_each(evidence, "Evidence at every place")]
+    return ([evidence_table.tabulate_each(evidence, "Evidence")] if evidence else []), []
 
 
 def _details(finding: Finding) -> list[Block]:
@@ -90,7 +90,7 @@ def _details(finding: Finding) -> list[Block]:
     if evidence_table.over_samples(finding.evidence):
         controls = [e for e in controls if not evidence_table.on_curve(e)]
     if controls:
-        table = evidence_table.each(
+        table = evidence_table.tabulate_each(
             evidence_table.telling(controls),
             "Controls, where the answer is known. A positive control plants a leak that must "
             "be found; a negative one uses data that was never trained on",

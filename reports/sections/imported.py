@@ -1,8 +1,8 @@
 """Import: where a recorded federation came from, and which statements about it its messages bear out."""
 
 from fedaudit.reports import format as fmt
-from fedaudit.reports.imported import Check
-from fedaudit.reports.imported import Imported as ImportedRecord
+from fedaudit.reports.imported import CheckedStatement
+from fedaudit.reports.imported import ImportRecord as ImportedRecord
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
 
@@ -74,7 +74,7 @@ def _facts(found: ImportedRecord) -> dict[str, str]:
     }
 
 
-def _matrix(check: Check) -> list[Block]:
+def _matrix(check: CheckedStatement) -> list[Block]:
     if not check.matrix:
         return []
     names = check.names[:MOST_CLIENTS]

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from fedaudit.reports.format import measured, number, sentence_case
+from fedaudit.reports.format import format_measurement, number, sentence_case
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.result import NoiseAudit as Record
+from fedaudit.reports.result import NoiseAuditRecord as Record
 from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
 
 
@@ -45,9 +45,9 @@ def _summarise(audits: Sequence[Record]) -> Table:
             [
                 a.kind,
                 "none stated" if a.claimed is None else f"declared: {number(a.claimed)}",
-                _allowed(a.single),
-                _allowed(a.composed, a.releases),
-                "not known" if a.at_least is None else measured(a.at_least),
+                _format_allowance(a.single),
+                _format_allowance(a.composed, a.releases),
+                "not known" if a.at_least is None else format_measurement(a.at_least),
                 f"{sum(c.passed for c in a.checks)} of {len(a.checks)}" if a.checks else "not tested",
             ]
             for a in audits
@@ -61,8 +61,8 @@ def _summarise(audits: Sequence[Record]) -> Table:
     )
 
 
-def _allowed(epsilon: float, releases: int = 0) -> str:
+def _format_allowance(epsilon: float, releases: int = 0) -> str:
     """What the ledger allows; infinite where that is refuted."""
     if math.isinf(epsilon):
         return "no limit holds"
-    return f"declared: {measured(epsilon)}" + (f" ({releases:,})" if releases else "")
+    return f"declared: {format_measurement(epsilon)}" + (f" ({releases:,})" if releases else "")

@@ -13,7 +13,7 @@ class Policy(Section):
     def build(self, result: AuditResult) -> list[Block]:
         policy = result.policy
         named = f"Severities were set by policy {policy.name}, version {policy.version}."
-        named += f" {_fixed(result)}" if policy.sha256 else ""
+        named += f" {_describe_registration(result)}" if policy.sha256 else ""
         if not policy.rules:
             return [Paragraph(f"{named} It has no rules, so every severity is none.")]
         used = {f.rule for f in result.findings}
@@ -49,7 +49,7 @@ def _rules(rules: Sequence[PolicyRule], caption: str) -> Table:
     )
 
 
-def _fixed(result: AuditResult) -> str:
+def _describe_registration(result: AuditResult) -> str:
     """Whether it was there before the evidence was, and who says so."""
     policy = result.policy
     pinned = f"Its SHA-256 is {policy.sha256}."

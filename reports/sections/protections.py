@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.result import Alternative, AuditResult, Trade
@@ -42,7 +42,7 @@ class Protections(Section):
             ),
             *_print_recommendation(result),
         ]
-        blocks += _taken(rows)
+        blocks += _tabulate_costs(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
         titles = {f.id: f.method or f.title for f in result.findings}
         if measured := _measures(rows, titles):
@@ -54,14 +54,14 @@ def _print_recommendation(result: AuditResult) -> list[Block]:
     return [Paragraph(result.recommendation)] if result.recommendation else []
 
 
-def _taken(rows: list[Alternative]) -> list[Block]:
+def _tabulate_costs(rows: list[Alternative]) -> list[Block]:
     """What each took of time and bytes, and whose answers it was made of; nothing without a clock."""
     done = [r for r in rows if r.measures]
     if not any("simulated_time" in r.measures for r in done):
         return []
     level = next((r.measures["level"] for r in done if "level" in r.measures), 0.0)
 
-    def told(row: Alternative) -> list[str]:
+    def describe(row: Alternative) -> list[str]:
         m = row.measures
         own = {k: fmt.number(m[k]) if k in m else "–" for k in ("simulated_time", "time_to_level", "jain_index")}
         round = fmt.number(m["round_length_mean"]) if "round_length_mean" in m else "–"
@@ -82,7 +82,7 @@ def _taken(rows: list[Alternative]) -> list[Block]:
                 "Jain's index",
                 "Slow devices",
             ],
-            rows=[told(r) for r in done],
+            rows=[describe(r) for r in done],
             align="lrrrrrrr",
             widths=[1.4, 1, 1, 1.2, 1.2, 1.2, 1.1, 1.2],
             caption="Simulated time, bytes, and whose answers the model is made of. The accuracy in the fourth "
@@ -104,7 +104,7 @@ def _measures(rows: list[Alternative], titles: Mapping[str, str]) -> list[Block]
             rows=[
                 [
                     titles.get(finding, finding),
-                    ", ".join(filter(None, (fmt.sentence_case(named(measure).words), place))),
+                    ", ".join(filter(None, (fmt.sentence_case(find_measure(measure).words), place))),
                     *(_cell(_find(r, finding, measure, place)) for r in rows),
                 ]
                 for finding, measure, place in keys

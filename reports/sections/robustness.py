@@ -22,7 +22,7 @@ from fedaudit.reports.section import (
     Section,
     Table,
 )
-from fedaudit.reports.sections._not_run import unfinished
+from fedaudit.reports.sections._not_run import tabulate_failures
 
 MOST_COLUMNS = 6
 ON_PAPER = 100  # cells whose folders are printed
@@ -62,7 +62,7 @@ class RobustnessSection(Section):
                 blocks += _attacks(setting, [c for c in here if c.malicious == malicious], matrix)
             figures = [f for f in result.figures if f.id == f"robustness-breakdown-{setting}"]
             blocks += [Chart(f) for f in figures]
-        blocks += _triggered(matrix)
+        blocks += _plot_triggers(matrix)
         if moved := [f for f in result.figures if f.id.startswith("robustness-prototypes-")]:
             blocks += [Heading("What forged prototypes move"), *map(Chart, moved)]
         blocks += [Heading("Where rules break"), _breakdown(matrix)]
@@ -265,7 +265,7 @@ def _too_few(cells: Sequence[MatrixCell]) -> Block | None:
     )
 
 
-def _triggered(matrix: Robustness) -> list[Block]:
+def _plot_triggers(matrix: Robustness) -> list[Block]:
     if not matrix.triggered:
         return []
     shown = [
@@ -317,7 +317,9 @@ def _rest(matrix: Robustness) -> list[Block]:
     if matrix.not_run:
         blocks += [
             Heading("Not run"),
-            unfinished(matrix.not_run, "Cells", "Cells that came to no end. They count neither for nor against."),
+            tabulate_failures(
+                matrix.not_run, "Cells", "Cells that came to no end. They count neither for nor against."
+            ),
         ]
     if matrix.cells:
         blocks += [

@@ -2,7 +2,7 @@
 
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.result import Scope as ScopeRecord
+from fedaudit.reports.result import AuditScope as ScopeRecord
 from fedaudit.reports.section import Block, Bullets, Card, Heading, KeyValues, Paragraph, Section, Table
 
 MOST_CLIENTS = 20  # rows of a table; the whole is in audit.json

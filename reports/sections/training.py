@@ -114,4 +114,4 @@ def _name(key: str) -> str:
 
 def _value(key: str, value: float) -> str:
     """Accuracies are fractions of the test set; other measures have units of their own."""
-    return fmt.percent(value) if "accuracy" in key else fmt.measured(value)
+    return fmt.percent(value) if "accuracy" in key else fmt.format_measurement(value)

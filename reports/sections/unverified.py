@@ -1,6 +1,6 @@
 """Unverified claims: what attacks assert of clients whose examples the auditor was not given."""
 
-from fedaudit.reports.imported import Unverified as UnverifiedRecord
+from fedaudit.reports.imported import UnverifiedAttack as UnverifiedRecord
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Bullets, Card, Heading, Paragraph, Section, Table
 

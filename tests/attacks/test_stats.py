@@ -48,7 +48,7 @@ def test_twenty_corrected_intervals_hold_together() -> None:
     wrong = 0
     for seed in range(RUNS):
         hits = np.random.default_rng(seed).binomial(200, 0.5, size=20)
-        alpha = stats.corrected(ALPHA, 20)
+        alpha = stats.correct_alpha(ALPHA, 20)
         bounds = [stats.clopper_pearson(h, 200, alpha) for h in hits]
         wrong += any(not low <= 0.5 <= high for low, high in bounds)
     assert wrong / RUNS <= MOST
@@ -378,7 +378,7 @@ def test_two_groups_say_nothing_of_others() -> None:
     x, y, gx, gy = shifted(2, 3, 0, 0)
     assert stats.auc(x, y, groups=(gx, gy)).interval == (0, 1)
     assert stats.tpr_at_fpr(x, y, 0.1, groups=(gx, gy)).interval == (0, 1)  # type: ignore[union-attr]
-    assert stats.bound_share(x > 2, gx) == (0, 1) and stats.negatives_needed(0.01, groups=2) is None
+    assert stats.bound_share(x > 2, gx) == (0, 1) and stats.count_needed_negatives(0.01, groups=2) is None
     assert stats.mean_interval(x, np.random.default_rng(0), groups=gx) is None
 
 
@@ -392,5 +392,5 @@ def test_that_many_negatives_are_the_first_with_which_perfect_separation_shows(
         assert found is not None
         return found.interval[0]
 
-    needed = stats.negatives_needed(0.01, alpha, groups)
+    needed = stats.count_needed_negatives(0.01, alpha, groups)
     assert needed is not None and low(needed - 2) == 0 and low(needed + 2) > 0.9 - 0.3 * (groups is not None)

@@ -35,8 +35,8 @@ variants:
 class HalfTheNoise(DPGaussian):
     """Adds half of the noise that it lists."""
 
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
-        return super()._noised(payload, base, noise, dataclasses.replace(line, noise_std=line.noise_std / 2))
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+        return super()._add_noise(payload, base, noise, dataclasses.replace(line, noise_std=line.noise_std / 2))
 
 
 class Shown(NamedTuple):

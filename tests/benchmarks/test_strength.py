@@ -18,7 +18,7 @@ from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.clients.client import Reply
@@ -92,7 +92,7 @@ def test_federations_are_valid_configs() -> None:
     gradient = {**gradients.FEDERATION, "method": {**gradients.METHOD, "rounds": 1}}
     plans = [{"federation": stated.DIGITS} | dict(own) for _, own in stated.PLANTED.values()]
     for settings in (inversions.FEDERATION, gradient, *plans):
-        overridden({}, merged(bench.FRAME, settings), where="a federation")
+        overridden({}, merge(bench.FRAME, settings), where="a federation")
 
 
 def test_an_adversary_without_the_classes_has_no_image_of_what_it_attacks() -> None:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.paper_tables.main import Selection, reproduce
 from benchmarks.paper_tables.report import collect
 from benchmarks.paper_tables.table import load_table
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 
 
 def test_studies_of_attacks_sort_data_by_label_over_the_honest_and_attack_with_the_rest() -> None:
@@ -36,7 +36,7 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")  # where Debian's dataset-fa
 def test_a_hundred_steps_of_a_study_on_fashion_mnist(name: str, column: str, row: str, tmp_path: Path) -> None:
     table = load_table(name)
     if name == "bucketing-3":  # its own network takes minutes
-        base = merged(table.header.base, {"federation": {"model": "mlp"}})
+        base = merge(table.header.base, {"federation": {"model": "mlp"}})
         table = replace(table, header=table.header.model_copy(update={"base": base}))
     data = {"mnist": {"path": str(FASHION)}}
     chosen = Selection(rounds=100, seeds=(7,), columns=(column,), rows=(row,), data=data, workers=0)

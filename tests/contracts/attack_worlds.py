@@ -13,7 +13,7 @@ import torch
 
 from fedaudit.attacks.attack import Attack, Knowledge
 from fedaudit.attacks.models._targets import GLOBAL, RELAYED, UPDATE
-from fedaudit.attacks.poisoning.imprint import imprinted
+from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
@@ -80,7 +80,7 @@ def gradients(kind: Kind = Kind.LOCAL_MODEL) -> Planted:
 def fished() -> Planted:
     """The same, after a server that sent a model made to fish for images."""
     model = {k: torch.from_numpy(v) for k, v in weights(0).items()}
-    start = {k: v.numpy().copy() for k, v in imprinted(model, 0.2, 0.05).items()}
+    start = {k: v.numpy().copy() for k, v in imprint_model(model, 0.2, 0.05).items()}
     return Planted(groups=6, start=start)
 
 

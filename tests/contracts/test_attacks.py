@@ -40,8 +40,8 @@ def test_it_states_its_effort_by_which_auto_plans_it(name: str) -> None:
 def test_steps_on_the_smallest_model_take_their_time_too(name: str) -> None:
     """On 650 weights these took a quarter to a half of what they take on 13,706."""
     effort = catalog.load("attacks", name).card.effort
-    assert effort.at(replace(DIGITS, parameters=650)) > 0.2 * effort.seconds
-    assert effort.at(DIGITS) == effort.seconds
+    assert effort.estimate_seconds(replace(DIGITS, parameters=650)) > 0.2 * effort.seconds
+    assert effort.estimate_seconds(DIGITS) == effort.seconds
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ import pytest
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.audit.observer.view import Observer, seen
+from fedaudit.audit.observer.view import Observer, select_visible
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -109,10 +109,10 @@ class Watched(Mapping[str, Any]):
     """Arrays that remember who was asked for."""
 
     def __init__(self, payload: Mapping[str, Any], kind: Kind, asked: set[tuple[Kind, str]]) -> None:
-        self._payload, self._kind, self._asked = payload, kind, asked
+        self._payload, self._kind, self._answer = payload, kind, asked
 
     def __getitem__(self, name: str) -> Any:
-        self._asked.add((self._kind, name))
+        self._answer.add((self._kind, name))
         return self._payload[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -166,8 +166,8 @@ def test_what_others_sent_to_each_other_is_not_in_its_view(name: str) -> None:
     one, two = (Party(Role.MEDIATOR, i) for i in range(2))
     elsewhere = [replace(a, id=f"elsewhere/{a.id}", sender=one, seen_by=(str(two),)) for a in here]
     who = READERS[card.threat.position]
-    own = seen(here, who, card)
-    assert own and seen([*elsewhere, *others(name), *here], who, card) == own
+    own = select_visible(here, who, card)
+    assert own and select_visible([*elsewhere, *others(name), *here], who, card) == own
 
 
 # The same bytes

@@ -11,7 +11,7 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.observer.view import absent, granted, observer, seen
+from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases import attack, simulate
 from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
@@ -93,8 +93,10 @@ def reason(name: str, bench: Bench) -> str:
     """Why the attack does not run; empty where it does."""
     what, case = made(name), bench.case
     artifacts = bench.artifacts(what.card)
-    view = seen(artifacts, observer(case, artifacts, what.card), what.card)
-    return absent(case, artifacts, view, what.card) or what.not_applicable(view, granted(case, what.card, 0))
+    view = select_visible(artifacts, observer(case, artifacts, what.card), what.card)
+    return absent(case, artifacts, view, what.card) or what.not_applicable(
+        view, grant_knowledge(case, what.card, 0)
+    )
 
 
 METHODS = catalog.names("methods")
@@ -107,6 +109,6 @@ def test_every_attack_runs_to_its_end_or_says_why_not(method: str) -> None:
     reasons = {name: reason(name, here) for name in ATTACKS}
     assert [n for n, text in reasons.items() if text and len(text.split()) < 4] == []
     assert method == "datacenter" or "" in reasons.values(), "no attack reads anything of this method"
-    found = {n: attack.one(made(n), n, here) for n in ATTACKS}
+    found = {n: attack.attack_once(made(n), n, here) for n in ATTACKS}
     assert {n: f["reason"] for n, f in found.items() if f["status"] == "failed"} == {}
     assert {n for n, f in found.items() if f["status"] == "ran"} == {n for n, text in reasons.items() if not text}

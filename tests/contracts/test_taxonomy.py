@@ -15,7 +15,7 @@ from fedaudit.audit.verdict.taxonomy import (
     SORTS,
     SOURCES,
     in_words,
-    placed,
+    place_finding,
     sort_of,
     taxa,
 )
@@ -63,7 +63,7 @@ def test_every_source_of_findings_is_placed() -> None:
         found = Finding(
             id="x", title="x", source=source, outcome=Outcome.FAILED, severity=Severity.NONE, summary=""
         )
-        assert placed(found)
+        assert place_finding(found)
 
 
 def test_atlas_has_no_id_for_federated_learning_and_is_only_nearest() -> None:

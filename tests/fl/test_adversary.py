@@ -65,7 +65,7 @@ def test_the_card_says_what_the_adversary_does_in_plain_words(name: str) -> None
 
 def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -> None:
     def chosen(**settings: Any) -> frozenset[int]:
-        return adversary("sign_flip", **settings).compromised(20, Streams(7))
+        return adversary("sign_flip", **settings).choose_compromised_clients(20, Streams(7))
 
     assert chosen(clients=0) < chosen() < chosen(clients=4) == chosen(share=0.2) < chosen(share=1.0)
     assert [len(chosen(clients=m)) for m in (0, 1, 4, 20)] == [0, 1, 4, 20]
@@ -78,10 +78,10 @@ def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -
 
 
 def test_where_the_server_is_the_adversary_no_client_is_and_none_can_be_listed() -> None:
-    assert adversary("imprint").compromised(20, Streams(7)) == frozenset()
+    assert adversary("imprint").choose_compromised_clients(20, Streams(7)) == frozenset()
     for settings in ({"clients": 2}, {"share": 0.5}):
         with pytest.raises(UserError, match="is done by the server"):
-            adversary("imprint", **settings).compromised(20, Streams(7))
+            adversary("imprint", **settings).choose_compromised_clients(20, Streams(7))
     with pytest.raises(UserError, match="has no such rounds"):
         small("fedbuff", adversary=adversary("imprint"))
 
@@ -93,7 +93,7 @@ class Everything(Adversary):
     remembers = True
     calls: list[str] = []
 
-    def compromised(self, clients: int, streams: Streams) -> frozenset[int]:
+    def choose_compromised_clients(self, clients: int, streams: Streams) -> frozenset[int]:
         return frozenset({1})
 
     def data(self, client: Client) -> Client:

@@ -59,7 +59,7 @@ def _tree(cls: type) -> ast.ClassDef:
 
 
 def _signature(hook: ast.FunctionDef) -> str:
-    """As the page writes it: "is_trained(name) -> bool"."""
+    """As the page writes it: "is_trainable(name) -> bool"."""
     for argument in (*hook.args.args, hook.args.vararg):
         if argument is not None:
             argument.annotation = None

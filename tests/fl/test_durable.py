@@ -139,7 +139,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(mine)
     durable.write(tmp_path / "a", b"new")
     (tmp_path / ".lock").symlink_to(mine)
-    with pytest.raises(UserError, match=r"cannot lock"), durable.locked(tmp_path / ".lock"):
+    with pytest.raises(UserError, match=r"cannot lock"), durable.lock(tmp_path / ".lock"):
         pass
     assert mine.read_text() == "mine" and not (tmp_path / "a").is_symlink()
 

@@ -11,7 +11,7 @@ from fedaudit.fl.availability.clustered import Clustered
 from fedaudit.fl.availability.full import Full
 from fedaudit.fl.availability.markov import Markov
 from fedaudit.fl.availability.uniform import Uniform
-from fedaudit.fl.data.participation import Drawn, drawn
+from fedaudit.fl.data.participation import Drawn, describe_drawing
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE, Release, from_fields, read, to_line
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
@@ -71,9 +71,9 @@ def test_availability_says_how_a_client_is_drawn() -> None:
 
 def test_drawing_an_empty_round_again_is_not_poisson_sampling() -> None:
     coin = Bernoulli(Bernoulli.Config(p=0.3))
-    assert drawn(coin, 10, "skip", 0) == Drawn("poisson", 0.3)
-    assert drawn(coin, 10, "redraw", 0) == Drawn("unknown", 0.3)
-    assert drawn(Bernoulli(Bernoulli.Config(p=1.0)), 10, "redraw", 0) == Drawn()
+    assert describe_drawing(coin, 10, "skip", 0) == Drawn("poisson", 0.3)
+    assert describe_drawing(coin, 10, "redraw", 0) == Drawn("unknown", 0.3)
+    assert describe_drawing(Bernoulli(Bernoulli.Config(p=1.0)), 10, "redraw", 0) == Drawn()
 
 
 def test_the_wire_enters_how_the_client_was_drawn(tmp_path: Path) -> None:

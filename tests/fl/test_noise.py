@@ -164,7 +164,7 @@ def test_a_relay_s_noise_is_of_the_cipher() -> None:
 class Own(DPGaussian):
     """Draws its noise itself, from torch's generator."""
 
-    def _noised(self, payload: Any, base: Any, noise: NoiseSource, line: Release) -> Any:
+    def _add_noise(self, payload: Any, base: Any, noise: NoiseSource, line: Release) -> Any:
         return {k: v + torch.randn(v.shape) * line.noise_std for k, v in payload.items()}
 
 

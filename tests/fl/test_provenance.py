@@ -72,9 +72,9 @@ def test_a_sum_is_made_of_the_uploads_of_its_round_that_only_it_shows() -> None:
 def test_a_model_that_begins_anew_has_nobody_in_it() -> None:
     f = Followed()
     f.uplink(1)
-    f.provenance.restarted()
+    f.provenance.note_restart()
     assert f.server() == set()
-    f.provenance.pooled([2, 5])
+    f.provenance.note_pooling([2, 5])
     assert f.server() == {2, 5}
 
 

@@ -170,11 +170,11 @@ def test_a_workload_without_bandwidth_and_tiers_that_are_none_are_refused() -> N
 
 def test_jitter_is_a_factor_of_each_round_and_client_that_has_no_effect_at_zero() -> None:
     still = model()
-    assert still.delayed(2.0, 0, 1) == 2.0
+    assert still.add_delay(2.0, 0, 1) == 2.0
     shaken = TimeModel(capability=still.capability, workload=FEMNIST, jitter=0.2, streams=Streams(3))
-    logs = np.log([shaken.delayed(1.0, r, k) for r in range(50) for k in range(20)])
+    logs = np.log([shaken.add_delay(1.0, r, k) for r in range(50) for k in range(20)])
     assert logs.std() == pytest.approx(0.2, rel=0.1) and abs(logs.mean()) < 0.03
-    assert shaken.delayed(1.0, 4, 2) == shaken.delayed(1.0, 4, 2) != shaken.delayed(1.0, 4, 3)
+    assert shaken.add_delay(1.0, 4, 2) == shaken.add_delay(1.0, 4, 2) != shaken.add_delay(1.0, 4, 3)
 
 
 def test_a_round_takes_as_long_as_its_slowest_client_heard() -> None:
@@ -215,7 +215,7 @@ def test_a_client_that_would_take_for_ever_ends_the_run_in_a_sentence(
     times = TimeModel(capability=np.array(capability), workload=FEMNIST, jitter=jitter, streams=Streams(3))
     with pytest.raises(UserError, match="client 0 would take for ever"):
         for r in range(50):
-            times.delayed(times.task_time(0, bytes_down=CNN, bytes_up=CNN, examples=50, cost=5e-4), r, 0)
+            times.add_delay(times.task_time(0, bytes_down=CNN, bytes_up=CNN, examples=50, cost=5e-4), r, 0)
 
 
 @pytest.mark.parametrize(("said", "charged"), [(-9, 0), (-1, 0), (3, 3), (4, 4), (10**9, 4)])

@@ -12,7 +12,7 @@ from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message
-from fedaudit.fl.wire.watched import Measured, Rows
+from fedaudit.fl.wire.watched import MeasuredValues, Rows
 from tests.fl.worlds import run
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 8}
@@ -95,11 +95,11 @@ def test_a_server_that_does_not_is_not(tmp_path: Path) -> None:
     [lambda m: m["a"], lambda m: m.get("a"), lambda m: list(m), lambda m: m.items(), lambda m: m.values()],
 )
 def test_every_way_of_reading_is_seen(reads: Any) -> None:
-    measured = Measured(a=1.0)
+    measured = MeasuredValues(a=1.0)
     assert not measured.read
     reads(measured)
     assert measured.read
 
 
 def test_a_run_that_nobody_reads_is_the_same_as_before() -> None:
-    assert dict.items(Measured(a=1.0)) == {"a": 1.0}.items()
+    assert dict.items(MeasuredValues(a=1.0)) == {"a": 1.0}.items()

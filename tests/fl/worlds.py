@@ -162,7 +162,11 @@ def run(
         logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
         checkpoints = Checkpoints(folder / "checkpoint", logs, recorder.provenance)
     wire = Wire(method.card, streams, protections, recorder, ledger)
-    compromise = Compromise(adversary, adversary.compromised(len(index), streams)) if adversary else Compromise()
+    compromise = (
+        Compromise(adversary, adversary.choose_compromised_clients(len(index), streams))
+        if adversary
+        else Compromise()
+    )
     private = next((t for p in protections if (t := p.training())), None)
     site = partial(build_site, method, holdings, make, device, private, compromise)
     kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)

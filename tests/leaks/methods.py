@@ -141,7 +141,7 @@ class FirstLogits(FD):
 class ImagesAsCondensed(FedDCCondense):
     """Condensed images are the first examples of their classes."""
 
-    def condensed(self, client: Client) -> Payload:
+    def condense(self, client: Client) -> Payload:
         where = firsts(client)
         return {"images": client.x[where].cpu(), "labels": client.y.cpu()[where]}
 

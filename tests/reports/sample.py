@@ -7,18 +7,18 @@ import numpy as np
 
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.decision import Answer, Decision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.decision import Answer, DeploymentDecision, KeyNumber, Odds, Risk, Word
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import (
     AuditResult,
-    Exposure,
+    AuditScope,
     Headline,
     History,
     Outcome,
-    Policy,
+    PartyExposure,
+    PolicyRecord,
     PolicyRule,
-    Reproduction,
-    Scope,
+    ReproductionRecord,
     Severity,
 )
 from tests.reports.sample_bounds import CLEAR, make_bound
@@ -58,9 +58,9 @@ def result() -> AuditResult:
     )
 
 
-def _decision() -> Decision:
+def _decision() -> DeploymentDecision:
     bar = Odds(group=1, value=0.784, interval=(0.724, 0.844), guess=0.102, graded=True)
-    return Decision(
+    return DeploymentDecision(
         word=Word.NOT_READY,
         bar="high",
         failing=["upcnn", "dp-upper"],
@@ -94,10 +94,10 @@ def _decision() -> Decision:
     )
 
 
-def _scope() -> Scope:
+def _scope() -> AuditScope:
     rng = np.random.default_rng(3)
     counts = rng.multinomial(140, rng.dirichlet([0.5] * 10), size=10).tolist()
-    return Scope(
+    return AuditScope(
         method="FedProto",
         method_source="Tan et al., AAAI 2022, arXiv:2105.00243, Alg. 1",
         method_text="FedProto: clients send the mean feature of each class they hold, a prototype, "
@@ -153,9 +153,9 @@ def questions() -> list[Question]:
     ]
 
 
-def _exposures() -> list[Exposure]:
-    def seen(party: str, kind: str, text: str, single: bool, senders: int, size: int) -> Exposure:
-        return Exposure(
+def _exposures() -> list[PartyExposure]:
+    def seen(party: str, kind: str, text: str, single: bool, senders: int, size: int) -> PartyExposure:
+        return PartyExposure(
             party=party,
             kind=kind,
             description=text,
@@ -210,7 +210,7 @@ def _history() -> list[History]:
     ]
 
 
-def _policy() -> Policy:
+def _policy() -> PolicyRecord:
     rules = [
         (
             "R1",
@@ -231,16 +231,16 @@ def _policy() -> Policy:
             "The stated epsilon does not hold, although no attack has used that yet.",
         ),
     ]
-    return Policy(
+    return PolicyRecord(
         name="default",
         version="2026-01",
         rules=[PolicyRule(id=i, severity=s, when=w, reason=r) for i, s, w, r in rules],
     )
 
 
-def _reproduction() -> Reproduction:
+def _reproduction() -> ReproductionRecord:
     names = ["config.yaml", "ledger.jsonl", "metrics.jsonl", "artifacts/manifest.jsonl"]
-    return Reproduction(
+    return ReproductionRecord(
         command="fedaudit run configs/fedproto-digits.yaml --seed 7 --out runs/fedproto-digits",
         config="seed: 7\n"
         "method: {name: fedproto, lambda: 1.0}\n"

@@ -14,7 +14,7 @@ from fedaudit.reports.renderers.pdf import Pdf
 from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
 from fedaudit.reports.robustness import NotRun
 from fedaudit.reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
-from fedaudit.reports.sections._not_run import unfinished
+from fedaudit.reports.sections._not_run import tabulate_failures
 from fedaudit.reports.sections.annexes import Annexes
 from fedaudit.reports.sections.behind import Behind
 from fedaudit.reports.sections.decision import Decision
@@ -136,7 +136,7 @@ def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_on
         NotRun(cells=["median"], reason="too few", failed=False),
         NotRun(cells=["krum", "bulyan", "none"], reason="an error", failed=True),
     ]
-    rows = cells([unfinished(runs, "Run", "c")])
+    rows = cells([tabulate_failures(runs, "Run", "c")])
     assert [row[0] for row in rows] == ["median", "krum and 2 more"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedaudit.attacks.measure import named
+from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
@@ -70,9 +70,9 @@ def test_bytes_are_in_decimal_units(size, text):
 
 
 def test_measures_and_intervals_read_as_words():
-    assert named("tpr_at_fpr_0.001").words.replace("\u00a0", " ") == "TPR at 0.1 % FPR"
-    assert named("extracted_at_fpr_0.01").words.replace("\u00a0", " ") == "extracted at 1 % FPR"
-    assert named("rank1").words == "rank-1"
+    assert find_measure("tpr_at_fpr_0.001").words.replace("\u00a0", " ") == "TPR at 0.1 % FPR"
+    assert find_measure("extracted_at_fpr_0.01").words.replace("\u00a0", " ") == "extracted at 1 % FPR"
+    assert find_measure("rank1").words == "rank-1"
     assert fmt.interval((0.064, 0.14), "fraction").replace("\u00a0", " ") == "6.4 to 14.0 %"
     assert fmt.interval(None, "dB") == "no interval"
     assert fmt.date("2026-03-05T15:07:00+01:00") == "5 March 2026, 14:07 UTC"

@@ -24,7 +24,7 @@ from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.prv import MOST_TERMS
 from fedaudit.audit.accounting.accountants.wor_pld import SIZED, WorPLD
 from fedaudit.audit.accounting.child import Exceeded, call
-from fedaudit.audit.accounting.terms import Terms, creditable, unsampled
+from fedaudit.audit.accounting.terms import Terms, creditable, drop_sampling
 
 LARGEST_CHECKED = 500.0  # PRV's grid is too coarse above
 
@@ -41,14 +41,14 @@ def choose(counts: Terms, delta: float) -> type[Accountant]:
 def tightest(counts: Terms, delta: float, config: Numerical.Config) -> Bound:
     """The least bound of the engines that apply; never above the closed form that credits no sampling."""
     counts = creditable(counts)
-    whole = Bound(epsilon=closed_form(unsampled(counts), delta), engine=Exact.card.title)
+    whole = Bound(epsilon=closed_form(drop_sampling(counts), delta), engine=Exact.card.title)
     chosen = choose(counts, delta)
     if chosen is Exact:
         return whole
     engine = chosen(config)
     assert isinstance(engine, Numerical)
     found = replace(engine.cost(counts, delta), engine=engine.card.title)
-    if len(counts) > MOST_OF_PLD and not rdp.declined(counts, ""):
+    if len(counts) > MOST_OF_PLD and not rdp.explain_refusal(counts, ""):
         other = replace(rdp.RDP(config).cost(counts, delta), engine=rdp.RDP.card.title)
         found = min(found, other, key=lambda b: b.epsilon)
     if found.inconclusive:

@@ -34,7 +34,7 @@ class Auto(Accountant):
         counts = terms(releases)
         return tightest(counts, delta, self.config) if counts else Bound(epsilon=0.0)
 
-    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+    def cross_check(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
         if not self.config.cross_check:
             return bound
         return cross_check(bound, terms(releases), delta, self.config)

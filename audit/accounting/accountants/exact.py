@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 
 from fedaudit.audit.accounting.accountant import Accountant, Bound, Card
-from fedaudit.audit.accounting.terms import Terms, terms, total_mu, unsampled
+from fedaudit.audit.accounting.terms import Terms, drop_sampling, terms, total_mu
 from fedaudit.fl.ledger import Release
 
 LARGE_MU = 1e4  # beyond it, the tail bound below is exact to 8 digits and the search is not
@@ -37,7 +37,7 @@ class Exact(Accountant):
     def compose(self, releases: Sequence[Release], delta: float) -> Bound:
         note = "Sampling of clients is not credited: every release counts in full."
         sampled = any(r.sampling != "none" and r.sample_rate < 1 for r in releases)
-        return Bound(epsilon=closed_form(unsampled(terms(releases)), delta), note=note if sampled else "")
+        return Bound(epsilon=closed_form(drop_sampling(terms(releases)), delta), note=note if sampled else "")
 
 
 def closed_form(counts: Terms, delta: float) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
-from fedaudit.audit.accounting.terms import Term, Terms, coarsened, merged, unsampled
+from fedaudit.audit.accounting.terms import Term, Terms, coarsen_terms, drop_sampling, merge_gaussians
 from fedaudit.fl.ledger import Release
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ FINE, COARSE, COARSEST = 1e-5, 2e-4, 5e-3  # and relative to the result, for few
 TAIL = 1e-15  # probability that each composition may move to an infinite loss
 
 
-def declined(counts: Terms) -> str:
+def explain_refusal(counts: Terms) -> str:
     """Why PLD has no distribution for one of these terms; empty where it has."""
     if any(t.sampling not in ("none", "poisson") for t in counts):
         return "PLD knows no sampling of a fixed number; `wor_pld` does"
@@ -43,17 +43,17 @@ def declined(counts: Terms) -> str:
 
 def bound(counts: Terms, delta: float) -> Bound:
     """The cost of terms; imports dp-accounting, which is slow."""
-    if reason := declined(counts):
+    if reason := explain_refusal(counts):
         raise ValueError(reason)
-    few = coarsened(merged(counts), MOST_TERMS)
-    found = composed(few, delta, distribution)
-    note = computed(found)
+    few = coarsen_terms(merge_gaussians(counts), MOST_TERMS)
+    found = compose_terms(few, delta, distribution)
+    note = describe_computation(found)
     if len(few) < len(counts):
         note += f" {len(counts):,} different releases were rounded to {len(few)}, towards less noise."
     return Bound(epsilon=found.epsilon, note=note)
 
 
-def computed(found: "Composed") -> str:
+def describe_computation(found: "Composed") -> str:
     """By which program, and how finely."""
     return f"Computed with dp-accounting {version('dp-accounting')}, grid of losses {found.step:.3g}."
 
@@ -63,7 +63,9 @@ class Composed(NamedTuple):
     step: float  # of the grid of losses
 
 
-def composed(counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLossDistribution]") -> Composed:
+def compose_terms(
+    counts: Terms, delta: float, of: "Callable[[Term, float], PrivacyLossDistribution]"
+) -> Composed:
     """Terms composed, on a grid fine enough for the loss that comes out.
 
     It begins as fine as a guess of the loss asks for, and again with what came out.
@@ -82,7 +84,7 @@ def _estimate_loss(counts: Terms, delta: float) -> float:
     """About how large the loss is: its Gaussian limit (accounting/formulas.py), or without sampling if less."""
     from fedaudit.audit.accounting.accountants.exact import closed_form, gaussian
 
-    whole = closed_form(unsampled(counts), delta)
+    whole = closed_form(drop_sampling(counts), delta)
     if any(t.mechanism != "gaussian" or t.z < 0.04 for t in counts):
         return whole
     squares = (n * (t.rate**2 * math.expm1(1 / t.z**2) if t.sampled else 1 / t.z**2) for t, n in counts.items())
@@ -104,7 +106,7 @@ def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-    if reason := declined({term: 1}):
+    if reason := explain_refusal({term: 1}):
         raise ValueError(reason)
     grid = {"value_discretization_interval": step}
     if term.mechanism == "gaussian":
@@ -166,7 +168,7 @@ class PLD(Numerical):
     function = staticmethod(bound)
 
     def declines(self, counts: Terms) -> str:
-        return declined(counts)
+        return explain_refusal(counts)
 
     def refuses(self, release: Release) -> str | None:
         if release.sampling == "fixed_without_replacement" and release.sample_rate < 1:

@@ -14,7 +14,7 @@ import math
 import warnings
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
-from fedaudit.audit.accounting.accountants.rdp import declined, refusal
+from fedaudit.audit.accounting.accountants.rdp import explain_refusal, refusal
 from fedaudit.audit.accounting.terms import Terms
 from fedaudit.fl.ledger import Release
 
@@ -27,7 +27,7 @@ def bound(counts: Terms, delta: float) -> Bound:
     """The cost of Gaussian terms; imports Opacus and with it torch, which is slow."""
     from opacus.accountants import PRVAccountant
 
-    if reason := declined(counts, "PRV"):
+    if reason := explain_refusal(counts, "PRV"):
         raise ValueError(reason)
     if delta < LEAST_DELTA:
         raise ArithmeticError(f"its error of delta / 1000 is below the precision of its sums at {delta:g}")
@@ -52,7 +52,7 @@ class PRV(Numerical):
     function = staticmethod(bound)
 
     def declines(self, counts: Terms) -> str:
-        return declined(counts, "PRV")
+        return explain_refusal(counts, "PRV")
 
     def refuses(self, release: Release) -> str | None:
         return refusal(release, "PRV")

@@ -10,7 +10,7 @@ epsilon at large delta; a loss is never below 0.
 import warnings
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
-from fedaudit.audit.accounting.terms import Terms, coarsened
+from fedaudit.audit.accounting.terms import Terms, coarsen_terms
 from fedaudit.fl.ledger import Release
 
 MOST_TERMS = 512
@@ -20,9 +20,9 @@ def bound(counts: Terms, delta: float) -> Bound:
     """The cost of Gaussian terms; imports Opacus and with it torch, which is slow."""
     from opacus.accountants import RDPAccountant
 
-    if reason := declined(counts, "RDP"):
+    if reason := explain_refusal(counts, "RDP"):
         raise ValueError(reason)
-    few = coarsened(counts, MOST_TERMS)
+    few = coarsen_terms(counts, MOST_TERMS)
     accountant = RDPAccountant()
     accountant.history = [(t.z, t.rate, n) for t, n in sorted(few.items())]
     with warnings.catch_warnings():
@@ -30,7 +30,7 @@ def bound(counts: Terms, delta: float) -> Bound:
         return Bound(epsilon=max(0.0, float(accountant.get_epsilon(delta))))
 
 
-def declined(counts: Terms, name: str) -> str:
+def explain_refusal(counts: Terms, name: str) -> str:
     """Why Opacus's accountants cannot take one of these terms; empty where they can."""
     if other := next((t.mechanism for t in counts if t.mechanism != "gaussian"), ""):
         return f"{name} covers Gaussian noise, not {other.replace('_', ' ')}"
@@ -59,7 +59,7 @@ class RDP(Numerical):
     function = staticmethod(bound)
 
     def declines(self, counts: Terms) -> str:
-        return declined(counts, "RDP")
+        return explain_refusal(counts, "RDP")
 
     def refuses(self, release: Release) -> str | None:
         return refusal(release, "RDP")

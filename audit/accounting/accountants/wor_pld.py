@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
 from fedaudit.audit.accounting.accountants import pld
-from fedaudit.audit.accounting.terms import Term, Terms, coarsened, merged
+from fedaudit.audit.accounting.terms import Term, Terms, coarsen_terms, merge_gaussians
 from fedaudit.fl.ledger import Release
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SIZED = "fixed_without_replacement"
 
 
-def declined(counts: Terms) -> str:
+def explain_refusal(counts: Terms) -> str:
     """Why there is no dominating curve for one of these terms; empty where there is."""
     if any(t.sampled and t.sampling != SIZED for t in counts):
         return "WOR-PLD knows no Poisson sampling; `pld` does"
@@ -47,19 +47,19 @@ def declined(counts: Terms) -> str:
 
 def bound(counts: Terms, delta: float) -> Bound:
     """The cost of terms, and that of Poisson sampling at the same rates as `lower`."""
-    few = coarsened(merged(counts), pld.MOST_TERMS)
+    few = coarsen_terms(merge_gaussians(counts), pld.MOST_TERMS)
     as_poisson = {t._replace(sampling="poisson") if t.sampled else t: n for t, n in few.items()}
-    found = pld.composed(few, delta, distribution)
+    found = pld.compose_terms(few, delta, distribution)
     return Bound(
         epsilon=found.epsilon,
         lower=pld.bound(as_poisson, delta).epsilon if len(few) == len(counts) else None,
-        note=pld.computed(found),
+        note=pld.describe_computation(found),
     )
 
 
 def distribution(term: Term, step: float) -> "PrivacyLossDistribution":
     """The dominating curve of one sampled Gaussian release, as a distribution on a grid."""
-    if reason := declined({term: 1}):
+    if reason := explain_refusal({term: 1}):
         raise ValueError(reason)
     if not term.sampled:
         return pld.distribution(term, step)
@@ -99,7 +99,7 @@ class WorPLD(Numerical):
     function = staticmethod(bound)
 
     def declines(self, counts: Terms) -> str:
-        return declined(counts)
+        return explain_refusal(counts)
 
     def refuses(self, release: Release) -> str | None:
         if release.adjacency != "replace_one":

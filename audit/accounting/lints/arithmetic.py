@@ -7,7 +7,7 @@ Privacy Guarantees, 2025) names both among the hazards of implementations: arith
 generators that are not cryptographic.
 """
 
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.fl.runtime.cipher import CIPHER
 
 CONTINUOUS = ("gaussian", "laplace")
@@ -28,7 +28,7 @@ def l16_floating_point(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}. The bound "
+        what=f"{describe(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}. The bound "
         "holds for real numbers; for those sent, Mironov (CCS 2012) shows that not every value is possible after "
         "every message, and NIST SP 800-226 lists this among the hazards of implementations.",
         remedy="Draw the noise by `noise.release()`, which rounds values and noise to a public grid together, or "
@@ -45,7 +45,7 @@ def l17_generator(record: RunRecord) -> Flaw | None:
         return None
     named = bad[0].generator or "a generator of its own"
     return Flaw(
-        what=f"{listed(bad).capitalize()}: noise from {named}. The state of an ordinary generator, "
+        what=f"{describe(bad).capitalize()}: noise from {named}. The state of an ordinary generator, "
         "such as torch's or numpy's, can be computed from what it put out, and a small seed can be guessed. NIST "
         "SP 800-226 asks for a cryptographically secure generator with a secret seed.",
         remedy="Draw the noise by `noise.release()` of what a protection is given, which uses a cipher "
@@ -60,7 +60,7 @@ def l18_half_precision(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
+        what=f"{describe(bad).capitalize()}: {_name(bad[0].mechanism)} noise in {bad[0].precision}, of some "
         "thousand values where single precision has millions; what was noised follows from which of them occur.",
         remedy="Add the noise in double precision, and round what is sent once, afterwards.",
         count=len(bad),

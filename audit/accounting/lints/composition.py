@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from itertools import zip_longest
 
 from fedaudit.audit.accounting.budget import SEES
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 
 
 def l6_missing_releases(record: RunRecord) -> Flaw | None:
@@ -13,7 +13,7 @@ def l6_missing_releases(record: RunRecord) -> Flaw | None:
     if bad:
         r = bad[0]
         return Flaw(
-            what=f"{listed(bad).capitalize()}: {r.steps:,} steps on the data, {r.count:,} of them accounted.",
+            what=f"{describe(bad).capitalize()}: {r.steps:,} steps on the data, {r.count:,} of them accounted.",
             remedy="Count every step that reads the data.",
             count=len(bad),
         )
@@ -70,7 +70,7 @@ def l11_reused_noise(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()}: {len(bad)} releases take their noise from "
+        what=f"{describe(bad).capitalize()}: {len(bad)} releases take their noise from "
         f"{len(twice)} stream{'s' if len(twice) > 1 else ''}, {sorted(twice)[0]!r} first.",
         remedy="Derive the stream of the noise from round, sender and kind.",
         count=len(bad),

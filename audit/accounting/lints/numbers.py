@@ -4,7 +4,7 @@ import math
 
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.formulas import classical
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound_text import label_bound
 
@@ -37,7 +37,7 @@ def l2_classical_formula(record: RunRecord) -> Flaw | None:
         if exact > claimed * ROUNDING or (uses and claimed >= 1):
             side = "more" if exact > claimed else "less"
             return Flaw(
-                what=f"{listed([r]).capitalize()} claims epsilon {claimed:g} at delta {r.claimed_delta:g}"
+                what=f"{describe([r]).capitalize()} claims epsilon {claimed:g} at delta {r.claimed_delta:g}"
                 f"{', by a formula proved below 1 only' if uses and claimed >= 1 else ''}; its exact "
                 f"cost is {exact:.4g}, {side} than that.",
                 remedy="Calibrate by the exact formula (Balle and Wang, arXiv:1805.06530).",
@@ -71,7 +71,7 @@ def l13_rounded_down(record: RunRecord) -> Flaw | None:
     for r, claimed, exact in _list_claims(record):
         if claimed < exact * (1 - 1e-9) and exact <= claimed * ROUNDING:
             return Flaw(
-                what=f"{listed([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",
+                what=f"{describe([r]).capitalize()} claims epsilon {claimed:g}; it costs {exact:.5g}.",
                 remedy="Round an upper bound up.",
             )
     return None
@@ -86,7 +86,7 @@ def l14_no_meaningful_bound(record: RunRecord) -> Flaw | None:
     parts = []
     if loose:
         least = min(r.noise_multiplier for r in loose)
-        parts.append(f"{listed(loose)} has a noise multiplier of {least:.3g}, below {LEAST_Z:g}")
+        parts.append(f"{describe(loose)} has a noise multiplier of {least:.3g}, below {LEAST_Z:g}")
     if high:
         b = max(high, key=lambda b: b.epsilon)
         parts.append(f"towards {b.observer} epsilon is {label_bound(b)} per {b.unit}, above {MOST_EPSILON:g}")
@@ -105,7 +105,7 @@ def l15_below_resolution(record: RunRecord) -> Flaw | None:
         return None
     r = bad[0]
     return Flaw(
-        what=f"{listed(bad).capitalize()}: noise of standard deviation {r.noise_std:.3g} on numbers with a "
+        what=f"{describe(bad).capitalize()}: noise of standard deviation {r.noise_std:.3g} on numbers with a "
         f"spacing of {max(FLOAT32, r.resolution):.3g} disappears in rounding.",
         remedy="More noise, or noise made for rounded numbers (`discrete_laplace`).",
         count=len(bad),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.audit.accounting.terms import CREDITED
 from fedaudit.fl.ledger import EVERYONE
 
@@ -29,7 +29,7 @@ def l4_not_poisson(record: RunRecord) -> Flaw | None:
     else:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()} is accounted as Poisson sampling at rate "
+        what=f"{describe(bad).capitalize()} is accounted as Poisson sampling at rate "
         f"{bad[0].sample_rate:g}; {found}.",
         remedy="Enter the sampling that really happens; `wor_pld` accounts for a fixed number of clients.",
         count=len(bad),
@@ -62,7 +62,7 @@ def l5_visible_participation(record: RunRecord) -> Flaw | None:
         else "each line names its client, so it is there only when the client takes part"
     )
     return Flaw(
-        what=f"{listed(bad).capitalize()} says that participation is hidden; {why}.",
+        what=f"{describe(bad).capitalize()} says that participation is hidden; {why}.",
         remedy="List those who see participation; credit sampling only to those who cannot.",
         count=len(bad),
     )
@@ -74,7 +74,7 @@ def l7_private_denominator(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"{listed(bad).capitalize()} is divided by a number that depends on who takes part or on how "
+        what=f"{describe(bad).capitalize()} is divided by a number that depends on who takes part or on how "
         "many examples they hold, so the clip does not bound what one unit changes.",
         remedy="Use equal, fixed weights and a fixed denominator such as q times the number of clients.",
         count=len(bad),

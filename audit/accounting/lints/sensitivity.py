@@ -1,6 +1,6 @@
 """Sensitivity: whether a clip enforces what the noise was calibrated to."""
 
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 from fedaudit.fl.ledger import Release
 
 SLACK = 1 - 1e-6
@@ -23,7 +23,7 @@ def l1_unenforced(record: RunRecord) -> Flaw | None:
     r = bad[0]
     enforced = "nothing" if r.clip_norm is None else f"norm {r.clip_norm:g}"
     return Flaw(
-        what=f"The noise of {listed(bad)} assumes a sensitivity of {r.sensitivity or 0:g} "
+        what=f"The noise of {describe(bad)} assumes a sensitivity of {r.sensitivity or 0:g} "
         f"({r.derived}), and {enforced} is enforced.",
         remedy="Clip the whole vector that is sent, before the noise, and take the sensitivity from it.",
         count=len(bad),
@@ -44,7 +44,7 @@ def l3_per_record_for_an_update(record: RunRecord) -> Flaw | None:
         return None
     r = bad[0]
     return Flaw(
-        what=f"{listed(bad).capitalize()}: sensitivity {r.sensitivity:g} for one record, while a clip of "
+        what=f"{describe(bad).capitalize()}: sensitivity {r.sensitivity:g} for one record, while a clip of "
         f"the whole update to {r.clip_norm:g} lets one record move it by {_scale(r) * (r.clip_norm or 0):g}.",
         remedy="Clip each record's gradient in every step (`dp_sgd`), or take the update's own sensitivity.",
         count=len(bad),
@@ -65,7 +65,7 @@ def l9_adjacency(record: RunRecord) -> Flaw | None:
         return None
     r = bad[0]
     return Flaw(
-        what=f"{listed(bad).capitalize()}: sensitivity {r.sensitivity:g} under replace-one, where a clip of "
+        what=f"{describe(bad).capitalize()}: sensitivity {r.sensitivity:g} under replace-one, where a clip of "
         f"{r.clip_norm:g} gives {2 * (r.clip_norm or 0):g}.",
         remedy="Report add-or-remove, or double the sensitivity.",
         count=len(bad),
@@ -78,7 +78,7 @@ def l12_adaptive_clip(record: RunRecord) -> Flaw | None:
     if not bad:
         return None
     return Flaw(
-        what=f"The norm that {listed(bad)} is clipped to was chosen from the data, and no release in the "
+        what=f"The norm that {describe(bad)} is clipped to was chosen from the data, and no release in the "
         "ledger pays for that.",
         remedy="Fix the norm beforehand.",
         count=len(bad),

@@ -1,6 +1,6 @@
 """Sums: whether noise that several clients add up to is there, and whether the run ended when it was set to."""
 
-from fedaudit.audit.accounting.lint import Flaw, RunRecord, listed
+from fedaudit.audit.accounting.lint import Flaw, RunRecord, describe
 
 
 def l19_missing_shares(record: RunRecord) -> Flaw | None:
@@ -15,7 +15,7 @@ def l19_missing_shares(record: RunRecord) -> Flaw | None:
     r = min(bad, key=lambda r: record.delivered[r.round] / r.aggregated)
     came = record.delivered[r.round]
     return Flaw(
-        what=f"{listed(bad).capitalize()}: the noise is counted for a sum over {r.aggregated} contributors. In "
+        what=f"{describe(bad).capitalize()}: the noise is counted for a sum over {r.aggregated} contributors. In "
         f"round {r.round} {came} answered, which leaves {(came / r.aggregated) ** 0.5:.3g} of it.",
         remedy="Count the noise at the fewest honest contributors that a sum is opened for; open none for fewer.",
         count=len(bad),
@@ -29,7 +29,7 @@ def l20_shares_in_clear(record: RunRecord) -> Flaw | None:
         return None
     r = bad[0]
     return Flaw(
-        what=f"{listed(bad).capitalize()}: each client adds 1 / {r.aggregated} of the variance that the ledger "
+        what=f"{describe(bad).capitalize()}: each client adds 1 / {r.aggregated} of the variance that the ledger "
         "counts, and the server reads single uploads, which have that share of it only.",
         remedy="Use secure aggregation, or let each client add all of the noise.",
         count=len(bad),

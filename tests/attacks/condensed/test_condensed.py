@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Attack, Images
-from fedaudit.attacks.condensed._images import REAL_START, condensed, shown, standardised
+from fedaudit.attacks.condensed._images import REAL_START, collect_condensed_images, match_brightness, standardise
 from fedaudit.attacks.condensed.condensed_class import CondensedClass
 from fedaudit.attacks.condensed.condensed_membership import CondensedMembership
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery, correlations
@@ -121,7 +121,7 @@ def test_the_class_is_recognised_in_images_and_not_in_noise() -> None:
 def test_standardised_images_forget_brightness_contrast_and_normalisation() -> None:
     x = np.random.default_rng(0).random((3, 2, 5, 5))
     scale, shift = np.array([2.0, 0.3])[:, None, None], np.array([-1.0, 4.0])[:, None, None]
-    np.testing.assert_allclose(standardised(x * scale + shift), standardised(x), atol=1e-9)
+    np.testing.assert_allclose(standardise(x * scale + shift), standardise(x), atol=1e-9)
     assert correlations(x[0], -x[:1]).item() == pytest.approx(-1)  # sign-sensitive
     assert correlations(x[0], x[:1] * 3 + 1).item() == pytest.approx(1)
 
@@ -135,15 +135,15 @@ def test_correlation_is_numpys() -> None:
 def test_shown_images_have_the_usual_brightness_and_contrast() -> None:
     rng = np.random.default_rng(0)
     like, x = rng.random((50, 1, 6, 6)), 7 * rng.standard_normal((3, 1, 6, 6)) + 9
-    found = shown(x, like)
+    found = match_brightness(x, like)
     np.testing.assert_allclose(found.mean((2, 3)), like.mean(), rtol=1e-4)
     np.testing.assert_allclose(found.std((2, 3)), like.std((2, 3)).mean(), rtol=1e-4)
 
 
 def test_images_without_their_labels_are_left_out() -> None:
     images = message("r0/client-1.uplink", 1, np.zeros((2, 1, 8, 8), np.float32), [0, 1])
-    assert len(condensed(images)["label"]) == 2
-    assert len(condensed(images[:1])["label"]) == 0
+    assert len(collect_condensed_images(images)["label"]) == 2
+    assert len(collect_condensed_images(images[:1])["label"]) == 0
     short = [images[0], replace(images[1], payload={"labels": np.array([0])})]
     for attack in (kind() for kind in ATTACKS):
         assert "label" in attack.not_applicable(short, world().knowledge)

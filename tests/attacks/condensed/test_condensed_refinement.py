@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.condensed._images import REAL_START, standardised
-from fedaudit.attacks.condensed._model import CondensationModel, filtered, share
+from fedaudit.attacks.condensed._images import REAL_START, standardise
+from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.fl.runtime.errors import UserError
@@ -110,13 +110,13 @@ def test_noise_gives_chance_at_every_n() -> None:
 def test_the_share_of_a_filtered_image_is_its_filter() -> None:
     x = np.random.default_rng(0).standard_normal((5, 2, 8, 8))
     gain = np.linspace(1, 0.2, 7)
-    np.testing.assert_allclose(share(filtered(x, gain), x), gain, atol=1e-9)
-    np.testing.assert_allclose(filtered(x, np.ones(7)), x, atol=1e-12)
+    np.testing.assert_allclose(share(filter_frequencies(x, gain), x), gain, atol=1e-9)
+    np.testing.assert_allclose(filter_frequencies(x, np.ones(7)), x, atol=1e-12)
 
 
 def test_a_model_of_noise_learns_its_power_and_repeats_itself() -> None:
     rng = np.random.default_rng(0)
-    x = standardised(world().auxiliary.x[:200])
+    x = standardise(world().auxiliary.x[:200])
     model = CondensationModel(x, x + 0.5 * rng.standard_normal(x.shape), 3)
     # white noise of deviation 0.5 beside images of deviation 1, scaled back to a deviation of 1
     assert np.sqrt((model.noise**2).mean()) == pytest.approx(0.5 / np.sqrt(1.25), rel=0.15)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedaudit.attacks.counts._counts import blind_counts, overlap, revealed, spread
+from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap, spread
 from fedaudit.attacks.counts.count_recovery import CountRecovery, decode
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.verdict.judge import judge
@@ -228,13 +228,13 @@ def test_a_noised_distribution_is_scaled_by_the_number_of_examples_sent_with_it(
 
 def test_counts_of_evenly_spread_data_reveal_nothing_of_people_and_small_groups_do() -> None:
     even = np.full((10, 4), 25)
-    flat = {e.measure: e.value for e in revealed(even, even, blind_counts(even, np.ones(4)), 5, {})}
+    flat = {e.measure: e.value for e in measure_revelations(even, even, blind_counts(even, np.ones(4)), 5, {})}
     assert flat == {"examples_in_small_cells": 0.0}
     odd = even.copy()
     odd[0] = [0, 0, 4, 96]
     odd[:, 0] = [0] * 9 + [25]
-    told = {e.measure: e for e in revealed(odd, odd, blind_counts(odd, np.ones(4)), 5, {})}
+    told = {e.measure: e for e in measure_revelations(odd, odd, blind_counts(odd, np.ones(4)), 5, {})}
     assert told["examples_in_small_cells"].value == 4 / odd.sum()
     assert told["rare_class_holders"].value == 0.1  # the last client alone holds the first class
-    wrong = {e.measure: e.value for e in revealed(odd + 1, odd, blind_counts(odd, np.ones(4)), 5, {})}
+    wrong = {e.measure: e.value for e in measure_revelations(odd + 1, odd, blind_counts(odd, np.ones(4)), 5, {})}
     assert wrong == {"examples_in_small_cells": 0.0, "rare_class_holders": 0.1}

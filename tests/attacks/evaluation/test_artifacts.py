@@ -47,7 +47,7 @@ def test_selected_are_those_that_a_search_gives_in_its_order() -> None:
         wanted = [a for a in VIEW if (a.kind, a.round, a.sender) == (kind, round, sender)]
         assert same(view.select(kind=kind, round=round, sender=sender), wanted)
         recorded = [a for a in wanted if a.origin == "recorded"]
-        first = view.first(kind=kind, round=round, sender=sender, origin="recorded")
+        first = view.find_first(kind=kind, round=round, sender=sender, origin="recorded")
         assert first is (recorded[0] if recorded else None)
     for a in VIEW:
         wanted = [b for b in VIEW if message_of(b) == message_of(a) and b.channel == a.channel]

@@ -49,7 +49,7 @@ def test_groups_of_unlike_level_say_nothing_when_their_halves_are_pooled() -> No
     # every group has one score for all: pooled halves are told apart only by how many of each there are
     levels = [np.full(size, float(size)) for size in (2, 3, 5, 9, 20)]
     first, second = zip(*(membership.halves(level, rng) for level in levels), strict=True)
-    area = membership.evidence(membership.clustered(first, second), {}, control="negative")[0]
+    area = membership.evidence(membership.score_clusters(first, second), {}, control="negative")[0]
     assert area.value == pytest.approx(0.5, abs=1e-12)
 
 

@@ -12,7 +12,7 @@ from fedaudit.attacks.evaluation import membership
 def test_every_interval_shares_its_alpha_with_the_other_looks(control: str, alpha: float, looks: int) -> None:
     rng = np.random.default_rng(0)
     found, blind = (
-        membership.clustered([rng.normal(shift, 1, 300)], [rng.normal(size=1000)]) for shift in (0.5, 0)
+        membership.score_clusters([rng.normal(shift, 1, 300)], [rng.normal(size=1000)]) for shift in (0.5, 0)
     )
     area, rate, _ = membership.evidence(found, {"blind": blind}, looks=looks, control=control)  # type: ignore[arg-type]
     for e, measured in ((area, stats.auc), (rate, lambda *scores, **k: stats.tpr_at_fpr(*scores, 0.01, **k))):

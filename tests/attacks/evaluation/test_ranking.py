@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.evaluation.images import Pool, fingerprints
+from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.ranking import (
     First,
     Present,
@@ -45,7 +45,7 @@ def test_noise_is_found_as_often_as_chance() -> None:
 
 
 def test_pool_holds_each_image_once_and_no_member() -> None:
-    pool = Pool(images(0.1, 0.2, 0.1, 0.3))
+    pool = ImagePool(images(0.1, 0.2, 0.1, 0.3))
     assert len(pool) == 3
     left = pool.without(fingerprints(images(0.2)))
     assert sorted(left.ravel().round(1).tolist()) == pytest.approx([0.1, 0.3])

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Unseen
 from fedaudit.attacks.evaluation.images import nearest
-from fedaudit.attacks.evaluation.matching import Matched, halves, matched, scored
+from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_pairs
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.generators._copies import closest
 from fedaudit.attacks.generators.critic_score import CriticScore
@@ -40,7 +40,7 @@ class World:
         a, r, own, other = np.split(order, [500, 1400, 1420])
         self.auxiliary, self.reference = Images(x=x[a], y=y[a]), Images(x=x[r], y=y[r])
         self.clients = [Images(x=x[own], y=y[own]), Images(x=x[other], y=y[other])]
-        pair = KNOWN.trained(self.clients[0], steps, rng)
+        pair = KNOWN.train(self.clients[0], steps, rng)
         critic = artifact(Kind.GAN_D, Channel.RELAY, pair.critic, ("client/1",))
         generator = artifact(Kind.GAN_G, Channel.UPLINK, pair.generator, ("server",))
         self.artifacts = [critic, generator]
@@ -236,7 +236,7 @@ def test_matched_images_have_the_members_classes() -> None:
     rng = np.random.default_rng(0)
     members = Images(x=rng.random((60, 1, 2, 2)), y=np.repeat([0, 1, 2], [30, 20, 10]))
     non_members = Images(x=rng.random((300, 1, 2, 2)), y=np.repeat([0, 1, 3], 100))
-    m = matched(members, non_members, rng, 30)
+    m = match_members(members, non_members, rng, 30)
     counts = [np.bincount(i.y, minlength=4).tolist() for i in (m.members, m.others, m.equally_many)]
     assert counts == [[15, 10, 0, 0], [90, 60, 0, 0], [15, 10, 0, 0]]
     first, second = halves(non_members, rng)
@@ -248,7 +248,7 @@ def test_one_image_asked_of_two_generators_is_one_trial() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((200, 1, 2, 2)).astype(np.float32), np.zeros(200, np.int64)
     lot = Matched(members=Images(x=x[:50], y=y[:50]), others=Images(x=x[50:], y=y[50:]))
-    one, two = (scored([(None, lot)] * n, lambda _, i: i.x.sum((1, 2, 3))) for n in (1, 2))
+    one, two = (score_pairs([(None, lot)] * n, lambda _, i: i.x.sum((1, 2, 3))) for n in (1, 2))
     assert len(two.members) == 100 and len(np.unique(np.concatenate(two.groups))) == 200
     alone, again = (stats.auc(s.members, s.others, groups=s.groups) for s in (one, two))
     np.testing.assert_allclose(again.interval, alone.interval, atol=2e-3)

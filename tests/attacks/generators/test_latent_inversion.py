@@ -50,7 +50,7 @@ def test_a_image_the_generator_made_is_found_again(classes: int) -> None:
     known = KnownGenerators(SHAPE, GanConfig(width=8, latent=4), classes)
     rng = np.random.default_rng(0)
     noise = Images(x=rng.random((30, *SHAPE), np.float32), y=np.zeros(30, np.int64))
-    weights = known.trained(noise, 0, rng).generator
+    weights = known.train(noise, 0, rng).generator
     made = known.images(weights, 5, rng)
     search = LatentSearch(known, weights, Settings(steps=200), seed=3)
     found = search(made)

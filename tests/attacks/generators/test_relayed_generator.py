@@ -30,7 +30,7 @@ def test_members_are_the_images_of_the_client_before_alone() -> None:
     ]
     assert ATTACK.card.threat.position == Position.NEXT_CLIENT
     assert ATTACK.not_applicable(view, w.knowledge) == ""
-    handed = ATTACK.handed(view)
+    handed = ATTACK.select_targets(view)
     assert [(a.round, clients) for a, clients in handed] == [(3, [0]), (2, [1])]
 
 

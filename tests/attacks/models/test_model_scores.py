@@ -16,7 +16,7 @@ from fedaudit.attacks.models._scores import (
 )
 from fedaudit.attacks.models._shadows import halves
 from fedaudit.attacks.models.gradient_scores import cosine, difference
-from fedaudit.attacks.models.rmia import ranked
+from fedaudit.attacks.models.rmia import rank_ratios
 
 INS, OUTS = [1.5, 2.5, 2.0, 2.2], [-0.5, 0.3, 0.0, 0.6]
 P_Z, OUTS_Z = [0.8, 0.3, 0.6], np.array([(0.8, 0.7), (0.5, 0.4), (0.2, 0.3)]).T
@@ -66,7 +66,7 @@ def test_rmia_offline_pulls_references_towards_one(gamma: float, share: float) -
 def test_rmia_scores_with_equal_shares_keep_the_order_of_the_ratio() -> None:
     p, outs = np.array([0.7, 0.99, 0.9]), np.full((2, 3), 0.1)
     assert rmia(p, outs, P_Z, OUTS_Z, 1.0, 1.0).tolist() == [1, 1, 1]
-    assert np.argsort(ranked(p, outs, np.array(P_Z), OUTS_Z, 1.0, 1.0)).tolist() == [0, 2, 1]
+    assert np.argsort(rank_ratios(p, outs, np.array(P_Z), OUTS_Z, 1.0, 1.0)).tolist() == [0, 2, 1]
 
 
 def test_modified_entropy_falls_with_right_and_grows_with_wrong_confidence() -> None:

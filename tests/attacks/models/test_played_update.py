@@ -94,6 +94,6 @@ def test_a_client_that_states_billions_of_examples_is_not_played() -> None:
         start={"w": np.ones(1)},
     )
     attack = PlayedUpdate()
-    assert attack.wanted(replace(target, examples=500))
-    assert not attack.wanted(replace(target, examples=10**12))
-    assert attack.wanted(replace(target, examples=50_000, clients=100)), "500 each"
+    assert attack.applies_to(replace(target, examples=500))
+    assert not attack.applies_to(replace(target, examples=10**12))
+    assert attack.applies_to(replace(target, examples=50_000, clients=100)), "500 each"

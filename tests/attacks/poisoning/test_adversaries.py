@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.attacks.poisoning.alie import deviations
-from fedaudit.attacks.poisoning.backdoors import stamped, stamped_normalised
+from fedaudit.attacks.poisoning.backdoors import stamp_images, stamp_normalised_images
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.clients.client import Reply, count_of
 from fedaudit.fl.kinds import Kind
@@ -385,16 +385,18 @@ def test_what_a_relay_hands_on_is_collapsed_skipped_or_made_of_triggered_images(
 
 def test_triggers_are_where_they_should_be() -> None:
     black = torch.zeros(1, 1, 28, 28)
-    patch = stamped(black, "patch")
+    patch = stamp_images(black, "patch")
     places = patch.nonzero()[:, 2:]
     assert places.amin(0).tolist() == [24, 24] and places.amax(0).tolist() == [26, 26]
     assert int(patch.sum()) == 9
-    four = [stamped(black, "dba", part=i) for i in range(4)]
-    assert torch.equal(sum(four, torch.zeros_like(black)), patch) and torch.equal(stamped(black, "dba"), patch)
-    assert torch.equal(stamped(black, "edge_case"), torch.ones_like(black))
-    blend = stamped(black, "blend")
-    assert 0 < float(blend.max()) <= 0.2 and torch.equal(blend, stamped(black, "blend"))
-    shifted = stamped_normalised((black - 0.4) / 0.25, (0.4,), (0.25,), "patch")
+    four = [stamp_images(black, "dba", part=i) for i in range(4)]
+    assert torch.equal(sum(four, torch.zeros_like(black)), patch) and torch.equal(
+        stamp_images(black, "dba"), patch
+    )
+    assert torch.equal(stamp_images(black, "edge_case"), torch.ones_like(black))
+    blend = stamp_images(black, "blend")
+    assert 0 < float(blend.max()) <= 0.2 and torch.equal(blend, stamp_images(black, "blend"))
+    shifted = stamp_normalised_images((black - 0.4) / 0.25, (0.4,), (0.25,), "patch")
     assert torch.allclose(shifted * 0.25 + 0.4, patch, atol=1e-6)
     assert not black.any()
 
@@ -410,9 +412,9 @@ def test_half_of_each_batch_is_triggered_and_labelled_with_the_target() -> None:
     adversary("backdoor", target=3).loss(of, loss, of.x, of.y)
     x, y = seen[0]
     assert y.tolist() == [3, 3, 3, 3, 0, 1] and torch.equal(x[3:], of.x[3:])
-    assert torch.equal(x[:3], stamped(of.x[:3], "patch"))
+    assert torch.equal(x[:3], stamp_images(of.x[:3], "patch"))
     adversary("backdoor", trigger="dba").loss(of, loss, of.x, of.y)
-    assert torch.equal(seen[1][0][:3], stamped(of.x[:3], "dba", part=1))
+    assert torch.equal(seen[1][0][:3], stamp_images(of.x[:3], "dba", part=1))
     with pytest.raises(UserError, match="puts a trigger into images"):
         adversary("backdoor").data(client(x=torch.zeros(6, 80, dtype=torch.int64)))
 

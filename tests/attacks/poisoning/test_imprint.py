@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedaudit.attacks.evaluation.tampered import flags
-from fedaudit.attacks.poisoning.imprint import imprinted
+from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import attack, simulate
@@ -91,7 +91,7 @@ def test_bins_hold_what_entered_the_layer_image_by_image() -> None:
     torch.manual_seed(0)
     model = {"a.weight": torch.randn(64, 20), "a.bias": torch.zeros(64)}
     model |= {"b.weight": torch.randn(5, 64), "b.bias": torch.zeros(5)}
-    made = {k: v.requires_grad_() for k, v in imprinted(model, 0.0, 0.3).items()}
+    made = {k: v.requires_grad_() for k, v in imprint_model(model, 0.0, 0.3).items()}
     x = torch.from_numpy(rng.normal(size=(6, 20)).astype(np.float32))
     hidden = (x @ made["a.weight"].T + made["a.bias"]).relu()
     loss = torch.nn.functional.cross_entropy(hidden @ made["b.weight"].T + made["b.bias"], torch.arange(6) % 5)
@@ -107,7 +107,7 @@ def test_bins_hold_what_entered_the_layer_image_by_image() -> None:
 
 def test_a_model_without_two_dense_layers_is_refused() -> None:
     with pytest.raises(UserError, match="a dense layer with a bias and one behind it"):
-        imprinted({"a.weight": torch.zeros(4, 4)}, 0.0, 1.0)
+        imprint_model({"a.weight": torch.zeros(4, 4)}, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))

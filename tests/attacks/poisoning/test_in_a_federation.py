@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.attacks.poisoning.backdoors import stamped
+from fedaudit.attacks.poisoning.backdoors import stamp_images
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum
@@ -105,7 +105,7 @@ def test_rounds_say_how_many_test_images_of_other_classes_the_trigger_turns(name
     world = small("fedavg", name, target=1)
     d, net = data(n=100), TinyNet()
     net.load_state_dict(world.model)
-    images = stamped(torch.from_numpy(d.test.x), "patch")
+    images = stamp_images(torch.from_numpy(d.test.x), "patch")
     others = torch.from_numpy(d.test.y) != 1
     net.eval()
     turned = (net(normalise(images, d)[others]).argmax(1) == 1).double().mean()

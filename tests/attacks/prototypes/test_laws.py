@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from fedaudit.attacks.prototypes._laws import Fit, Law
+from fedaudit.attacks.prototypes._laws import CountLawFit, Law
 from fedaudit.attacks.prototypes._weights import Prototype
 from fedaudit.attacks.prototypes.prototype_membership import log_likelihood_ratio
 from fedaudit.fl.artifact import Party, Role
@@ -51,7 +51,7 @@ def test_a_rotation_is_learned_from_plays_and_inverted() -> None:
     rng = np.random.default_rng(2)
     rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     m, label = rng.normal(size=(400, 3)), np.arange(400) % 2
-    fit = Fit.regress(m, 5 * m @ rotation.T, label, np.arange(400) // 2)
+    fit = CountLawFit.regress(m, 5 * m @ rotation.T, label, np.arange(400) // 2)
     np.testing.assert_allclose(fit.slope * np.mean(list(fit.scale.values())), 5 * rotation, atol=1e-3)
     assert np.trace(fit.residual) < 1e-6
     (law,) = fit.describe(prototypes(5 * (rotation @ np.array([[0.3], [-0.2], [0.9]])).T))
@@ -63,7 +63,7 @@ def test_a_rotation_is_learned_from_plays_and_inverted() -> None:
 def test_noise_tells_nothing() -> None:
     rng = np.random.default_rng(3)
     m, p = rng.normal(size=(2, 600, 3))
-    fit = Fit.regress(m, p, np.zeros(600, int), np.arange(600))
+    fit = CountLawFit.regress(m, p, np.zeros(600, int), np.arange(600))
     (law,) = fit.describe(prototypes(p[:1]))
     assert np.ptp(law.compare(rng.normal(size=(50, 3)), np.zeros(3), np.eye(3))) < 0.2
 
@@ -73,7 +73,7 @@ def test_the_factor_of_a_sender_is_taken_out_of_all_that_it_sent(factor: float) 
     rng = np.random.default_rng(4)
     label = np.arange(500) % 5
     m = 10 * np.eye(5, 8)[label] + 3 + 0.3 * rng.normal(size=(500, 8))
-    fit = Fit.regress(m, m, label, np.arange(500) // 5)
+    fit = CountLawFit.regress(m, m, label, np.arange(500) // 5)
     sent = [p for c in range(5) for p in prototypes(factor * m[label == c][:1], c)]
     laws = fit.describe(sent)
     np.testing.assert_allclose([law.message for law in laws], m[:5], rtol=0.1)

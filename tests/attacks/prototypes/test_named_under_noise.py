@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
-from fedaudit.attacks.prototypes._laws import Fit, Law
+from fedaudit.attacks.prototypes._laws import CountLawFit, Law
 from tests.attacks.world import Architecture, World, weights
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Clipped:
         drawn = np.array([rng.choice(np.flatnonzero(aux.y == c), 40) for c in range(10)]).T
         label, visit = np.tile(np.arange(10), 40), np.repeat(np.arange(40), 10)
         m = self.phi[drawn.ravel()]
-        self.fit = Fit.regress(m, send(m), label, visit)
+        self.fit = CountLawFit.regress(m, send(m), label, visit)
 
     def read(self) -> Floats:
         """As played."""

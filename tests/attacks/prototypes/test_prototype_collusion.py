@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.prototypes.prototype_collusion import PrototypeCollusion, recovered
+from fedaudit.attacks.prototypes.prototype_collusion import PrototypeCollusion, recover_prototype
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
@@ -81,7 +81,7 @@ def test_noise_on_the_global_prototype_hides_the_victim() -> None:
 
 def test_by_hand_with_unequal_numbers_of_examples() -> None:
     # (1 * 4 + 3 * 8 + 2 * 1) / 6 = 5; colluders' mean (4 + 24) / 4 = 7
-    assert recovered(np.array([5.0]), np.array([7.0]), 4, 2).tolist() == [1.0]
+    assert recover_prototype(np.array([5.0]), np.array([7.0]), 4, 2).tolist() == [1.0]
     view = [broadcast([[5.0]], [0])]
     for k, (n, value) in enumerate(((1, 4.0), (3, 8.0), (2, 1.0))):
         local = {"classes": np.array([0]), "features": np.array([[value]], np.float32)}

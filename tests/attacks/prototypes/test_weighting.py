@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.prototypes._weights import moved, weighting
+from fedaudit.attacks.prototypes._weights import compute_change, weighting
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 
@@ -30,7 +30,7 @@ def test_the_change_is_read_whatever_was_sent_under_the_name(kind: Kind, times: 
     sent = {k: times * v for k, v in MODEL.items()} if whole else CHANGE
     a = upload(kind, sent)
     assert weighting(a, START) == pytest.approx(times, rel=0.05)
-    for k, v in moved(a, START, [a], {}).items():
+    for k, v in compute_change(a, START, [a], {}).items():
         assert np.abs(v - CHANGE[k]).max() < 0.1 * np.abs(START[k]).max()
         assert np.corrcoef(v.ravel(), CHANGE[k].ravel())[0, 1] > 0.98
 

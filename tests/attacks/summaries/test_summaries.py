@@ -14,7 +14,7 @@ from fedaudit.attacks.summaries.buffer_membership import BufferMembership
 from fedaudit.attacks.summaries.class_list import ClassList
 from fedaudit.attacks.summaries.example_numbers import ExampleNumbers
 from fedaudit.attacks.summaries.majority_class import MajorityClass
-from fedaudit.attacks.summaries.sum_difference import SumDifference, solved
+from fedaudit.attacks.summaries.sum_difference import SumDifference, solve_sums
 from fedaudit.attacks.updates.analytic import _alone
 from fedaudit.audit.verdict.judge import judge
 from fedaudit.audit.verdict.policy import load_policy
@@ -115,7 +115,7 @@ def test_the_same_clients_in_every_round_hide_each_other() -> None:
 
 def test_a_sum_of_sums_determines_only_those_who_stand_alone() -> None:
     took = np.array([[1.0, 1, 0], [1, 1, 1]])
-    counts, known = solved(took, took @ np.array([[2.0], [3], [7]]))
+    counts, known = solve_sums(took, took @ np.array([[2.0], [3], [7]]))
     assert known.tolist() == [False, False, True] and counts[2, 0] == 7
 
 

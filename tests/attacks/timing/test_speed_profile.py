@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.timing.speed_profile import RATIO, SOLVED, TOLD, Answer, SpeedProfile, profile
+from fedaudit.attacks.timing.speed_profile import RATIO, SOLVED, TOLD, Exchange, SpeedProfile, profile
 from fedaudit.fl.kinds import Kind
 from tests.attacks.timing.timed import Timed
 
@@ -32,7 +32,7 @@ def test_two_exchanges_of_different_work_give_speed_and_size() -> None:
     seen = [(b / 2**20 / 100, c / 0.4) for b, c in a]
     times = [(x + y * 300) / 0.5 for x, y in seen]
     assert times == pytest.approx([1.538995, 1.066859], abs=1e-5)
-    kappa, size, how = profile([Answer(t, x, y, float("nan")) for t, (x, y) in zip(times, seen, strict=True)])
+    kappa, size, how = profile([Exchange(t, x, y, float("nan")) for t, (x, y) in zip(times, seen, strict=True)])
     assert (kappa, size, how) == (pytest.approx(0.5, rel=1e-9), pytest.approx(300.0, rel=1e-9), SOLVED)
 
 

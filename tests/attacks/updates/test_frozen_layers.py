@@ -9,7 +9,13 @@ import pytest
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.updates._gradients import Update, updates
-from fedaudit.attacks.updates.frozen_layers import FrozenLayers, Scorer, choose_spread, of_layers, withheld
+from fedaudit.attacks.updates.frozen_layers import (
+    FrozenLayers,
+    GradientScorer,
+    choose_spread,
+    of_layers,
+    withheld,
+)
 from fedaudit.audit.verdict.figures import by_frozen
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.gradients import Planted
@@ -73,8 +79,8 @@ def test_layers_go_from_the_input_to_the_head_and_the_first_ones_are_left_out() 
 
 def test_a_product_over_the_layers_left_is_that_of_an_update_that_never_had_the_others() -> None:
     images = Images(x=WORLD.reference.x[:3], y=WORLD.reference.y[:3])
-    whole = Scorer(update(), WORLD.knowledge)(images).cosines(1)
-    left = Scorer(withheld(update(), 1, WORLD.knowledge), WORLD.knowledge)(images).cosines(0)
+    whole = GradientScorer(update(), WORLD.knowledge)(images).cosines(1)
+    left = GradientScorer(withheld(update(), 1, WORLD.knowledge), WORLD.knowledge)(images).cosines(0)
     assert whole == pytest.approx(left, abs=1e-6) and len(set(whole)) == 3
 
 

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, softmax
 
 from fedaudit.attacks.counts._counts import spread
-from fedaudit.attacks.updates._label_rules import far_moved, llg, present, proportions
+from fedaudit.attacks.updates._label_rules import llg, present, proportions, select_far_rows
 from tests.attacks.world import Net
 
 DIGITS = load_digits()
@@ -89,9 +89,9 @@ def test_rows_that_stand_still_are_classes_that_the_loss_leaves_out() -> None:
 
 
 def test_far_moved_cuts_at_the_widest_ratio() -> None:
-    assert far_moved(np.array([0.5, 0.02, 0.4, 0.01])).tolist() == [True, False, True, False]
-    assert far_moved(np.array([0.0, 0.4, 0.5])).tolist() == [False, True, True]
-    assert not far_moved(np.zeros(3)).any()
+    assert select_far_rows(np.array([0.5, 0.02, 0.4, 0.01])).tolist() == [True, False, True, False]
+    assert select_far_rows(np.array([0.0, 0.4, 0.5])).tolist() == [False, True, True]
+    assert not select_far_rows(np.zeros(3)).any()
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedaudit.audit.accounting.accountant import NOTHING, Bound, as_observed, seen_as
+from fedaudit.audit.accounting.accountant import NOTHING, Bound, observe_release, seen_as
 from fedaudit.audit.accounting.accountants import pld, prv, rdp, wor_pld
 from fedaudit.audit.accounting.accountants._engines import Others, choose, contradiction, tightest
 from fedaudit.audit.accounting.accountants.auto import Auto
@@ -21,7 +21,7 @@ from fedaudit.audit.accounting.accountants.rdp import RDP
 from fedaudit.audit.accounting.accountants.wor_pld import WorPLD
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.child import Exceeded, call
-from fedaudit.audit.accounting.terms import Term, coarsened, terms
+from fedaudit.audit.accounting.terms import Term, coarsen_terms, terms
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release
 from tests.audit.accounting.test_exact import release
@@ -193,11 +193,11 @@ def test_two_thousand_different_releases_are_rounded_to_few_terms() -> None:
 @pytest.mark.nightly
 def test_rounding_many_terms_never_lowers_a_cost() -> None:
     counts = {poisson(0.8 + i / 50, 0.01 + (i * 7 % 20) / 500): 300 for i in range(12)}
-    few = coarsened(counts, 6)
+    few = coarsen_terms(counts, 6)
     assert len(few) < len(counts) and sum(few.values()) == sum(counts.values())
-    loose, tight = (pld.composed(c, 1e-5, pld.distribution).epsilon for c in (few, counts))
+    loose, tight = (pld.compose_terms(c, 1e-5, pld.distribution).epsilon for c in (few, counts))
     assert tight <= loose <= 1.6 * tight
-    assert coarsened(counts, 12) == counts
+    assert coarsen_terms(counts, 12) == counts
 
 
 # Which engine, and for whom --------------------------------------------------------------------
@@ -223,13 +223,13 @@ def test_each_kind_of_release_has_its_engine() -> None:
 
 def test_an_observer_who_sees_who_takes_part_earns_no_amplification() -> None:
     drawn = hidden()
-    assert as_observed(drawn, {"public"}) == drawn
-    assert as_observed(drawn, {"server", "client", "public"}).sampling == "unknown"
+    assert observe_release(drawn, {"public"}) == drawn
+    assert observe_release(drawn, {"server", "client", "public"}).sampling == "unknown"
     # a line of one client exists because it took part
-    assert as_observed(hidden(sender="client/3"), {"public"}).sampling == "unknown"
+    assert observe_release(hidden(sender="client/3"), {"public"}).sampling == "unknown"
     # a record's batch is drawn inside the client, and such lines are there for every round
     batch = hidden(sender="client/3", unit="record", participation_seen_by=())
-    assert as_observed(batch, {"server"}) == batch
+    assert observe_release(batch, {"server"}) == batch
 
 
 def test_poisson_amplification_does_not_survive_replacement() -> None:
@@ -237,11 +237,11 @@ def test_poisson_amplification_does_not_survive_replacement() -> None:
     replaced = seen_as(hidden(), "client", "replace_one")
     assert replaced.sampling == "unknown" and replaced.sensitivity == 2.0
     fixed = hidden(sampling="fixed_without_replacement", adjacency="replace_one")
-    assert as_observed(fixed, {"public"}) == fixed and seen_as(fixed, "client", "replace_one") == fixed
+    assert observe_release(fixed, {"public"}) == fixed and seen_as(fixed, "client", "replace_one") == fixed
     removed = hidden(sampling="fixed_without_replacement")
     # somebody else is drawn in the place of a client that is gone, and may send the opposite
-    assert as_observed(removed, {"public"}) == replace(fixed, sensitivity=2 * (removed.sensitivity or 0.0))
-    assert as_observed(removed, {"server"}).sampling == "unknown"
+    assert observe_release(removed, {"public"}) == replace(fixed, sensitivity=2 * (removed.sensitivity or 0.0))
+    assert observe_release(removed, {"server"}).sampling == "unknown"
 
 
 def test_replacement_is_exact_at_half_the_multiplier() -> None:
@@ -255,7 +255,7 @@ class Counting(Auto):
 
     checks = 0
 
-    def checked(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
+    def cross_check(self, bound: Bound, releases: Sequence[Release], delta: float) -> Bound:
         type(self).checks += 1
         return replace(bound, note=f"check {type(self).checks}")
 
@@ -271,7 +271,7 @@ def test_the_chosen_engine_is_named_and_two_others_agree() -> None:
     auto = Auto()
     found = auto.epsilon(HUNDRED, 1e-5)
     assert found.engine == "PLD" and found.epsilon == pytest.approx(7.0466, rel=1e-3)
-    checked = auto.checked(found, HUNDRED, 1e-5)
+    checked = auto.cross_check(found, HUNDRED, 1e-5)
     assert not checked.disagrees
     assert "RDP" in checked.note and "PRV " in checked.note
 

@@ -11,13 +11,13 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants.exact import Exact
-from fedaudit.audit.accounting.budget import SEES, Budget, _find_costliest, budgets, highest_tpr, rounded_up
+from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest, budgets, highest_tpr, rounded_up
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
 from fedaudit.audit.noise_audit.status import combine_status
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.accounts import bounds
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.ledger import Release
 from fedaudit.reports.bound import PrivacyBound
@@ -29,12 +29,12 @@ EXACT = [PluginSpec(name="exact")]
 ALL = ("server", "client", "public")
 
 
-def declared(found: Sequence[Budget]) -> list[PrivacyBound]:
+def declared(found: Sequence[SpentBudget]) -> list[PrivacyBound]:
     """Their bounds, where nobody could check the ledger."""
     return combine_status(found, DECLARED, (), ())
 
 
-def towards(observer: str, releases: list[Release], unit: str = "client") -> Budget:
+def towards(observer: str, releases: list[Release], unit: str = "client") -> SpentBudget:
     found = budgets(releases, EXACT, 1e-5)
     return next(b for b in found if b.observer == observer and b.unit == unit)
 
@@ -195,7 +195,7 @@ def test_a_bound_past_its_cap_is_no_statement() -> None:
     short = [PluginSpec(name="pld", settings={"seconds": 0.01})]
     found = budgets([release(1.0, observers=ALL)], short, 1e-5)[0]
     assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
-    (finding,) = (judged(s, load_policy("default")) for s in bounds(declared([found])))
+    (finding,) = (judge_subject(s, load_policy("default")) for s in bounds(declared([found])))
     assert finding.outcome is Outcome.INCONCLUSIVE and finding.severity is Severity.NONE
     assert "open" in finding.title and "longer than 0.01 s" in finding.summary
     assert label_bound(declared([found])[0]) == "none: left open"
@@ -206,7 +206,7 @@ def test_an_observer_of_whom_no_line_speaks_has_no_bound_and_the_reason_is_said(
     found = budgets(releases, EXACT, 1e-5)
     assert [(b.observer, b.epsilon_upper) for b in found] == [(o, math.inf) for o in SEES]
     assert {describe_bound(b) for b in declared(found)} == {"none: nothing is accounted for"}
-    (finding,) = (judged(s, load_policy("default")) for s in bounds(declared(found)))
+    (finding,) = (judge_subject(s, load_policy("default")) for s in bounds(declared(found)))
     assert "nothing is accounted for" in finding.summary
 
 

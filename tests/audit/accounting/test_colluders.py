@@ -7,7 +7,7 @@ import pytest
 import torch
 from dp_accounting.pld import privacy_loss_distribution
 
-from fedaudit.audit.accounting.budget import Budget, budgets
+from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.verify import _list_differences
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.kinds import Kind
@@ -39,7 +39,7 @@ def ledger(tmp_path: Path, came: int, hidden: bool = True, **settings: float) ->
     return read(tmp_path / f"ledger-{came}.jsonl")
 
 
-def bounds(releases: list[Release]) -> dict[str, Budget]:
+def bounds(releases: list[Release]) -> dict[str, SpentBudget]:
     return {b.observer: b for b in budgets(releases, AUTO, 1e-5)}
 
 

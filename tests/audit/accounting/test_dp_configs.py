@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.accounting.accountants.auto import Auto
-from fedaudit.audit.accounting.planner import Question, answers
+from fedaudit.audit.accounting.planner import NoiseQuestion, answers
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.kinds import Kind
@@ -24,7 +24,9 @@ def test_dp_sgd_s_noise_is_the_planner_s_and_meets_its_budget() -> None:
     private, rounds = made.private, made.training.rounds
     assert private is not None
     line = private.line(0, "client/0", Kind.LOCAL_MODEL, EVERYONE)
-    least = answers(Question(epsilon=TARGET, rounds=rounds * private.steps, rate=private.sample_rate))[1].noise
+    least = answers(NoiseQuestion(epsilon=TARGET, rounds=rounds * private.steps, rate=private.sample_rate))[
+        1
+    ].noise
     assert least <= private.noise_multiplier < least * 1.002
     spent = Auto().epsilon([line] * rounds, DELTA).epsilon
     assert 0.98 * TARGET < spent <= TARGET
@@ -34,7 +36,7 @@ def test_dp_fedavg_s_noise_is_the_planner_s_and_its_rate_is_credited() -> None:
     made = case("dp_fedavg")
     law, (protection, *_) = made.sampling(None), made.protections
     assert (law.sampling, law.rate) == ("poisson", 0.2)  # no round is drawn again
-    least = answers(Question(epsilon=TARGET, rounds=made.training.rounds, rate=law.rate))[1].noise
+    least = answers(NoiseQuestion(epsilon=TARGET, rounds=made.training.rounds, rate=law.rate))[1].noise
     assert least <= protection.config.noise_multiplier < least * 1.002
 
 

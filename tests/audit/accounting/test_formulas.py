@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.audit.accounting.accountants.exact import gaussian
 from fedaudit.audit.accounting.formulas import central_limit, classical
-from fedaudit.audit.claims.scores import rescored
+from fedaudit.audit.claims.scores import rescore
 from fedaudit.reports.section import Table
 from fedaudit.reports.sections.claims import page
 from tests.audit.claims.made import BASE, made
@@ -52,7 +52,7 @@ def test_a_claim_that_cites_the_central_limit_shows_it_beside_the_bound() -> Non
         "delta": 1e-6,
     }
     settings = [*BASE["settings"], sampled]
-    found = rescored(made(theorem="central_limit", settings=settings))
+    found = rescore(made(theorem="central_limit", settings=settings))
     (row,) = found.sampled
     assert row.formula == pytest.approx(1.1010, rel=2e-4) and row.epsilon[0] >= 1.63692
     assert next(c for c in found.conditions if c.text == "The formula is a bound").status == "contradicted"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.accounting.accountants import pld, wor_pld
 from fedaudit.audit.accounting.accountants.exact import gaussian
-from fedaudit.audit.accounting.planner import Question, answers, search
+from fedaudit.audit.accounting.planner import NoiseQuestion, answers, search
 from fedaudit.audit.accounting.spending import PLAIN, figure, over_rounds, spent
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.cli.budget import plan, spending
@@ -40,7 +40,7 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
         (1.0, 40, 2, 33.37),
         (8.0, 40, 1, 3.796),
     ):
-        question = Question(epsilon=epsilon, rounds=rounds, per_round=per_round)
+        question = NoiseQuestion(epsilon=epsilon, rounds=rounds, per_round=per_round)
         (found,) = answers(question)
         assert found.observer == "everyone" and found.noise == pytest.approx(noise, rel=1e-3)
         count = rounds * per_round
@@ -54,19 +54,19 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_several_releases_of_a_round_share_its_draw(how: str) -> None:
     drawn = {"clients": 10, "sampled": 3}
-    one, two = (search(Question(epsilon=4.0, rounds=8, how=how, per_round=n, **drawn))[0] for n in (1, 2))  # type: ignore[arg-type]
+    one, two = (search(NoiseQuestion(epsilon=4.0, rounds=8, how=how, per_round=n, **drawn))[0] for n in (1, 2))  # type: ignore[arg-type]
     assert two == pytest.approx(math.sqrt(2) * one, rel=1e-3)
 
 
 def test_a_replaced_client_needs_twice_the_noise() -> None:
-    removed, replaced = (answers(Question(epsilon=2.0, replace=r))[0] for r in (False, True))
+    removed, replaced = (answers(NoiseQuestion(epsilon=2.0, replace=r))[0] for r in (False, True))
     assert replaced.noise == 2 * removed.noise and replaced.curve == removed.curve
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) -> None:
-    question = Question(epsilon=4.0, delta=1e-5, rounds=50, how=how, clients=21, sampled=4)  # type: ignore[arg-type]
+    question = NoiseQuestion(epsilon=4.0, delta=1e-5, rounds=50, how=how, clients=21, sampled=4)  # type: ignore[arg-type]
     worst, hidden = answers(question)
     assert hidden.noise < worst.noise
     z = hidden.noise / (2 if how == "fixed" else 1)
@@ -104,7 +104,7 @@ def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) ->
 )
 def test_a_question_without_sense_is_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        Question(**({"epsilon": 1.0} | wrong))  # type: ignore[arg-type]
+        NoiseQuestion(**({"epsilon": 1.0} | wrong))  # type: ignore[arg-type]
 
 
 def as_the_run_writes_it(
@@ -132,7 +132,7 @@ def test_noise_that_is_planned_for_a_fixed_number_costs_no_more_in_the_run(
     tmp_path: Path, sampled: int, clients: int, rounds: int, epsilon: float
 ) -> None:
     """The ledger credits 3 of 9 others where 3 of 10 are drawn: 6.38 was spent of 5.69."""
-    question = Question(epsilon=epsilon, rounds=rounds, how="fixed", clients=clients, sampled=sampled)
+    question = NoiseQuestion(epsilon=epsilon, rounds=rounds, how="fixed", clients=clients, sampled=sampled)
     law = Uniform(Uniform.Config(count=sampled))
     noise = answers(question)[-1].noise
     of = budgets(as_the_run_writes_it(tmp_path, noise, rounds, law, clients), AUTO, 1e-5)
@@ -141,7 +141,7 @@ def test_noise_that_is_planned_for_a_fixed_number_costs_no_more_in_the_run(
 
 
 def test_noise_that_is_planned_for_coins_costs_no_more_in_the_run(tmp_path: Path) -> None:
-    noise = answers(Question(epsilon=4.0, rounds=20, clients=10, sampled=3))[-1].noise
+    noise = answers(NoiseQuestion(epsilon=4.0, rounds=20, clients=10, sampled=3))[-1].noise
     law = Bernoulli(Bernoulli.Config(p=0.3))
     of = budgets(as_the_run_writes_it(tmp_path, noise, 20, law, 10), AUTO, 1e-5)
     assert 3.9 < next(b.epsilon_upper for b in of if b.observer == "public") <= 4.0
@@ -151,7 +151,7 @@ def test_noise_that_is_planned_for_coins_costs_no_more_in_the_run(tmp_path: Path
 def test_noise_that_is_planned_for_colluders_costs_no_more_in_the_run(
     tmp_path: Path, contributors: int, colluders: int
 ) -> None:
-    question = Question(epsilon=4.0, rounds=ROUNDS, contributors=contributors, colluders=colluders)
+    question = NoiseQuestion(epsilon=4.0, rounds=ROUNDS, contributors=contributors, colluders=colluders)
     client, others = answers(question)
     assert "colluder" in client.observer and client.noise > others.noise
     for answer, observers in ((client, {"another client"}), (others, {"server", "public"})):
@@ -164,7 +164,7 @@ def test_noise_that_is_planned_for_colluders_costs_no_more_in_the_run(
 
 def test_a_plan_speaks_of_the_worst_client_only() -> None:
     """Below "(3, 1e-5)-DP per client" stood the noise for one who takes part as often as the average."""
-    text = plan(Question(epsilon=3.0, rounds=10, rate=0.5))
+    text = plan(NoiseQuestion(epsilon=3.0, rounds=10, rate=0.5))
     assert "average" not in " ".join([*text.lines, *(cell for row in text.rows for cell in row)])
 
 
@@ -175,7 +175,7 @@ def test_extreme_plans_end_in_noise_that_suffices_or_in_a_sentence(
     epsilon: float, delta: float, rounds: int
 ) -> None:
     try:
-        (found,) = answers(Question(epsilon=epsilon, delta=delta, rounds=rounds))
+        (found,) = answers(NoiseQuestion(epsilon=epsilon, delta=delta, rounds=rounds))
     except UserError as refused:
         assert "no noise can be computed" in str(refused) and refused.hint
     else:
@@ -184,7 +184,7 @@ def test_extreme_plans_end_in_noise_that_suffices_or_in_a_sentence(
 
 def test_poisson_sampling_is_not_planned_for_replacement() -> None:
     with pytest.raises(UserError, match="add-or-remove neighbours only"):
-        answers(Question(epsilon=1.0, rounds=2, rate=0.5, replace=True))
+        answers(NoiseQuestion(epsilon=1.0, rounds=2, rate=0.5, replace=True))
 
 
 def ledger() -> list[Release]:
@@ -250,4 +250,4 @@ def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> Non
     assert "ledger is empty" in text.lines[0]
     with pytest.raises(UserError, match="no curve"):
         text.draw(tmp_path / "x.svg")
-    assert plan(Question(epsilon=1.0, rounds=3)).drawn is not None
+    assert plan(NoiseQuestion(epsilon=1.0, rounds=3)).drawn is not None

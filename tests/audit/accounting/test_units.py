@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks.privacy.mechanisms import lower_value
-from fedaudit.audit.accounting.budget import Budget, budgets
+from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.units import as_group
 from fedaudit.audit.accounting.verify import DECLARED, ONE_HOLDER, Verified
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.account import accounted
+from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
@@ -43,7 +43,12 @@ def held(*groups: dict[int, int]) -> Verified:
     return Verified(overlaps=frozenset(frozenset(g.items()) for g in groups))
 
 
-def bound(releases: Sequence[Release], known: Verified = Verified(), unit: str = "record", by=EXACT) -> Budget:  # type: ignore[no-untyped-def] # noqa: B008
+def bound(
+    releases: Sequence[Release],
+    known: Verified = Verified(),  # noqa: B008
+    unit: str = "record",
+    by: Sequence[PluginSpec] = EXACT,
+) -> SpentBudget:
     return next(b for b in budgets(releases, by, 1e-5, known) if (b.observer, b.unit) == ("server", unit))
 
 
@@ -80,7 +85,7 @@ def run_with(partition: str) -> list[dict[str, Any]]:
     }
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)
-    return accounted(run, config, open_case(run, config), read(run.ledger))["budgets.json"]
+    return compute_accounts(run, config, open_case(run, config), read(run.ledger))["budgets.json"]
 
 
 class Everything(Thirds):

@@ -41,10 +41,10 @@ SIGNATURE = "2WAfaHm5jluo0w+0rk8uVkluELJYWjSmU9x7EUzx+AyteDGJ4/nqyJXfmAUVFIAoQaf
 def test_an_envelope_of_the_protocols_vectors_opens() -> None:
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(PUBLIC))
     good = dsse.Envelope(payload=PAYLOAD, payloadType=TYPE, signatures=[dsse.Signature(sig=SIGNATURE)])
-    assert dsse.opened(good, TYPE, key) == b'{"_type":"https://in-toto.io/Statement/v1"}'
+    assert dsse.open_envelope(good, TYPE, key) == b'{"_type":"https://in-toto.io/Statement/v1"}'
     url_safe = "P-_KHICeR7tI6S_YyejJTRtrXhcQyQ2LYPaL8h90KjC9qN8HU_svOQ6TuDOT1HIrsGW886DbWNWcCmX5twLrAw=="
     other = dsse.Envelope(payload="-_-_Pj8=", payloadType=TYPE, signatures=[dsse.Signature(sig=url_safe)])
-    assert dsse.opened(other, TYPE, key) == base64.b64decode("+/+/Pj8=")
+    assert dsse.open_envelope(other, TYPE, key) == base64.b64decode("+/+/Pj8=")
     assert dsse.pae("application/vnd.exämple+json", b"")[:10] == b"DSSEv1 29 "
 
 
@@ -54,7 +54,7 @@ def test_a_signature_of_one_type_is_none_of_another() -> None:
     swapped = dsse.Envelope(payload=PAYLOAD, payloadType=kind, signatures=[dsse.Signature(sig=SIGNATURE)])
     for wanted in (TYPE, kind):
         with pytest.raises(UserError, match="the seal is"):
-            dsse.opened(swapped, wanted, key)
+            dsse.open_envelope(swapped, wanted, key)
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +145,10 @@ def test_a_file_that_a_seal_names_without_its_sha256_is_refused(
 ) -> None:
     key = dsse.private_key(keys / "mine.pem")
     envelope = dsse.Envelope.model_validate_json((sealed / "seal.json").read_text())
-    statement = json.loads(dsse.opened(envelope, TYPE, key.public_key()))
+    statement = json.loads(dsse.open_envelope(envelope, TYPE, key.public_key()))
     assert check_seal(RunDir.open(sealed), key.public_key()).subject
     statement["subject"][0]["digest"] = digest
-    again = dsse.signed(TYPE, json.dumps(statement).encode(), key)
+    again = dsse.sign(TYPE, json.dumps(statement).encode(), key)
     (sealed / "seal.json").write_text(again.model_dump_json())
     with pytest.raises(UserError, match="is not the one that was sealed"):
         check_files(RunDir.open(sealed), check_seal(RunDir.open(sealed), key.public_key()))
@@ -269,7 +269,7 @@ def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
     done = RUNNER.invoke(app, [*command, "--attest", str(made), "--sign-with", str(key)])
     assert done.exit_code == 3 and f"attested: {made}" in done.stdout, done.output
     envelope = dsse.Envelope.model_validate_json(made.read_text())
-    body = json.loads(dsse.opened(envelope, TYPE, dsse.public_key(keys / "other.pub.pem")))
+    body = json.loads(dsse.open_envelope(envelope, TYPE, dsse.public_key(keys / "other.pub.pem")))
     Statement.copy_from_pb(json_format.ParseDict(body, statement_pb2.Statement())).validate()
     assert body["predicateType"] == "https://slsa.dev/verification_summary/v1"
     predicate = body["predicate"]

@@ -11,14 +11,14 @@ import pytest
 
 from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.case.case import Case, Examples, counts
-from fedaudit.audit.case.messages import heard, messages
+from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase, plugin
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import replay_bounds
-from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.scope import scope
@@ -82,7 +82,7 @@ def attacked(case: Case) -> dict[str, dict[str, Any]]:
     config = ran()[1]
     attacks = [(plugin("attacks", spec, "attacks"), spec.name) for spec in config.attacks]
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0)
-    found = [one(attack, name, bench) for attack, name in attacks]
+    found = [attack_once(attack, name, bench) for attack, name in attacks]
     return {f["name"]: {k: v for k, v in f.items() if k != "seconds"} for f in found}
 
 
@@ -129,13 +129,13 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
 def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> None:
     run, _ = ran()
     uploads = {(a.round, a.sender.index) for a in messages(run.artifacts, {Kind.LOCAL_MODEL}, "all")}
-    told = heard(run.artifacts)
+    told = read_arrivals(run.artifacts)
     assert told is not None and open_case(*ran()).heard == told
     assert {(t, k) for t, clients in told.items() for k in clients} == uploads
     lines = (run.artifacts / MANIFEST).read_text().splitlines()
     fewer = [x for x in lines if '"sender":"client/' not in x.replace(" ", "") or '"traffic"' in x]
     (tmp_path / MANIFEST).write_text("\n".join(fewer) + "\n")
-    assert heard(tmp_path) is None
+    assert read_arrivals(tmp_path) is None
     assert SimulatedCase(ran()[1]).heard is None
 
 
@@ -154,8 +154,8 @@ def test_of_more_models_than_fit_rounds_are_left_out_and_nothing_else(monkeypatc
 
 @pytest.mark.parametrize("missing", ["method", "make_net", "first"])
 def test_the_lab_opens_only_with_code_network_and_weights(missing: str) -> None:
-    assert Lab.of(whole()) is not None
-    assert Lab.of(replace(whole(), **{missing: None})) is None
+    assert Lab.from_case(whole()) is not None
+    assert Lab.from_case(replace(whole(), **{missing: None})) is None
 
 
 class Broken(CountRecovery):
@@ -165,5 +165,5 @@ class Broken(CountRecovery):
 
 def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_itself() -> None:
     bench = Bench(whole(), [Broken.card], ran()[1].replay, 0)
-    found = one(Broken(), "broken", bench)
+    found = attack_once(Broken(), "broken", bench)
     assert found["status"] == "failed" and "another table" in found["reason"]

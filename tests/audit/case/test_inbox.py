@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.importing.inbox import Limits, take_in
+from fedaudit.audit.importing.inbox import InboxLimits, take_in
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.fl.kinds import Kind, explain_misfit
 from fedaudit.fl.recording.recorder import MANIFEST
@@ -200,13 +200,13 @@ def test_there_are_forty_of_them() -> None:
 @pytest.mark.parametrize(
     ("limits", "phrase"),
     [
-        (Limits(messages=3), "more than 3 lines"),
-        (Limits(bytes=300), "above its limit"),
-        (Limits(message_bytes=100), "above its limit"),
-        (Limits(arrays=1), "has 2 arrays"),
+        (InboxLimits(messages=3), "more than 3 lines"),
+        (InboxLimits(bytes=300), "above its limit"),
+        (InboxLimits(message_bytes=100), "above its limit"),
+        (InboxLimits(arrays=1), "has 2 arrays"),
     ],
 )
-def test_limits_are_given_beforehand(limits: Limits, phrase: str, tmp_path: Path) -> None:
+def test_limits_are_given_beforehand(limits: InboxLimits, phrase: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=phrase):
         take_in(good(tmp_path), tmp_path / "out", limits)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.case.run_folder import Difference, RunDir, difference, sha256
+from fedaudit.audit.case.run_folder import ConfigDifference, RunDir, difference, sha256
 from fedaudit.audit.phases.plan import FIXED
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
@@ -65,11 +65,11 @@ def test_settings_of_later_phases_may_change(extra: str, tmp_path: Path) -> None
 
 def test_the_first_difference_is_named() -> None:
     assert difference({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2]}) is None
-    assert difference({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}) == Difference("a.b[1]", 2, 3)
-    assert difference({"a": [1]}, {"a": [1, 2]}) == Difference("a", [1], [1, 2])
-    assert difference({}, {"a": 0}) == Difference("a", None, 0)
+    assert difference({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}) == ConfigDifference("a.b[1]", 2, 3)
+    assert difference({"a": [1]}, {"a": [1, 2]}) == ConfigDifference("a", [1], [1, 2])
+    assert difference({}, {"a": 0}) == ConfigDifference("a", None, 0)
     assert difference({"a": 1}, {"a": 1.0}) is None  # YAML writes either
-    assert difference({"a": True}, {"a": 1}) == Difference("a", True, 1)
+    assert difference({"a": True}, {"a": 1}) == ConfigDifference("a", True, 1)
 
 
 def test_paths_that_lead_outside_are_refused(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_link_in_the_folder_is_never_written_through(tmp_path: Path) -> None:
     assert not list(outside.iterdir())
     (run.path / ".lock").unlink(missing_ok=True)
     (run.path / ".lock").symlink_to(precious)
-    with pytest.raises(UserError, match="cannot lock"), run.locked():
+    with pytest.raises(UserError, match="cannot lock"), run.lock():
         pass
     assert precious.read_text() == "mine"
 
@@ -116,9 +116,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     run = adopted(tmp_path)
-    with run.locked(), pytest.raises(UserError, match="another fedaudit"), RunDir.open(run.path).locked():
+    with run.lock(), pytest.raises(UserError, match="another fedaudit"), RunDir.open(run.path).lock():
         pass
-    with run.locked():
+    with run.lock():
         pass
 
 

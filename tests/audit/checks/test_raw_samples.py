@@ -16,7 +16,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.checked import CheckSubject
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
@@ -64,7 +64,7 @@ def test_examples_sent_as_they_are_are_critical_without_any_attack(method: str) 
     [raw] = check(method)
     exact = int(raw.facts["raw_examples_sent"])
     assert raw.artifacts == (Kind.SEED_SAMPLES,) and exact > 10
-    finding = judged(CheckSubject(raw), POLICY)
+    finding = judge_subject(CheckSubject(raw), POLICY)
     assert (finding.outcome, finding.severity) == (Outcome.DEMONSTRATED, Severity.CRITICAL)
     assert f"{exact:,} of {exact:,} are examples of their sender" in finding.summary
 
@@ -84,12 +84,12 @@ def raw(**changes: int) -> CheckSubject:
 
 
 def test_examples_equal_to_none_of_the_senders_are_not_found_here() -> None:
-    finding = judged(raw(), POLICY)
+    finding = judge_subject(raw(), POLICY)
     assert finding.outcome == Outcome.NOT_DEMONSTRATED and finding.severity == Severity.NONE
 
 
 def test_where_nothing_can_be_compared_the_kind_speaks_for_itself() -> None:
-    finding = judged(raw(compared=0), POLICY)
+    finding = judge_subject(raw(compared=0), POLICY)
     assert finding.severity == Severity.CRITICAL and "none could be compared" in finding.summary
 
 

@@ -17,7 +17,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.checked import CheckSubject
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.client import Client, Reply
@@ -68,7 +68,7 @@ def test_honest_clients_send_their_own_numbers(method: str) -> None:
 def test_a_code_in_the_place_of_a_number_is_a_finding(leak: str, kind: Kind, tmp_path: Path) -> None:
     [found] = simulated(config(LEAKS[leak], False, 0), tmp_path)
     assert found.artifacts == (kind,) and found.facts["untrue_counts"] > 3
-    finding = judged(CheckSubject(found), load_policy("default"))
+    finding = judge_subject(CheckSubject(found), load_policy("default"))
     assert finding.severity == Severity.MEDIUM and "examples" in finding.summary
 
 

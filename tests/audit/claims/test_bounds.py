@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fedaudit.audit.accounting.terms import Term
-from fedaudit.audit.claims.bounds import Interval, certified, grouped, interval, taken_part
+from fedaudit.audit.claims.bounds import Interval, certify, compute_group_epsilon, interval, taken_part
 from fedaudit.audit.claims.setting import Noised
 from fedaudit.audit.claims.shuffling import batches_at_least, reports_at_least, reports_at_most
 from tests.audit.claims.made import made, of
@@ -82,7 +82,7 @@ def test_sampled_records_of_one_client_are_grouped_by_their_mixture() -> None:
 @pytest.mark.nightly
 def test_a_mixture_of_one_record_is_poisson_sampling() -> None:
     one = Noised(Term("gaussian", 1.0, "poisson", 0.1), 1, None)
-    assert grouped(one, 200, 1e-5) == pytest.approx(9.971320, rel=2e-3)
+    assert compute_group_epsilon(one, 200, 1e-5) == pytest.approx(9.971320, rel=2e-3)
 
 
 def test_sampling_is_credited_towards_the_neighbours_that_it_is_proved_for_only() -> None:
@@ -118,7 +118,7 @@ def test_where_a_fixed_number_is_drawn_a_unit_zeroed_out_is_between_its_pair_and
     """Somebody else is drawn in its place, who may send -C: 7.81 was said of at least 17.3, 2.20 of 10.2."""
     setting: dict[str, Any] = FIXED | {"noise": noise, "rate": rate}
     claim = made(adjacency="zero_out", releases={"all": count}, **of(10.0, **setting))
-    found, truth = certified(claim, claim.judged, count), own_pld(noise, rate, count, 2.0, 1.0)
+    found, truth = certify(claim, claim.judged, count), own_pld(noise, rate, count, 2.0, 1.0)
     assert least < found.lower <= truth * (1 + 1e-4) <= found.upper and found.lower > 0.98 * truth
     replaced = bound(count, towards="replace_one", **setting | {"noise": noise / 2}).upper
     in_full = bound(count, noise=noise, sensitivity=1.0).upper
@@ -131,7 +131,7 @@ def test_where_a_fixed_number_is_drawn_removing_a_unit_reaches_what_replacing_it
     rate: float, count: int
 ) -> None:
     claim = made(adjacency="add_or_remove_one", releases={"all": count}, **of(1.0, **FIXED | {"rate": rate}))
-    found = certified(claim, claim.judged, count)
+    found = certify(claim, claim.judged, count)
     # dp-accounting's pair: drawn, the unit sends C where somebody else sent -C
     one = privacy_loss_distribution.from_gaussian_mechanism(0.5, sampling_prob=rate)
     truth = one.self_compose(count).get_epsilon_for_delta(1e-5)
@@ -155,9 +155,9 @@ def test_lower_bounds_are_below_and_near_where_they_can_be() -> None:
     tree = bound(noise=5.0, sensitivity=1.0, tree=1000)
     assert tree.lower == 0.0  # the root of 1,024 leaves is never complete
     claim = made(**of(1.0, noise=5.0, sensitivity=1.0, tree=1000))
-    assert 0.9 * tree.upper < certified(claim, claim.judged, 1).lower < tree.upper
+    assert 0.9 * tree.upper < certify(claim, claim.judged, 1).lower < tree.upper
     small = made(**of(1.0, **POISSON | {"noise": 0.0025}))
-    assert 80_000 < certified(small, small.judged, 50).lower < certified(small, small.judged, 50).upper
+    assert 80_000 < certify(small, small.judged, 50).lower < certify(small, small.judged, 50).upper
 
 
 @pytest.mark.nightly
@@ -170,7 +170,7 @@ def test_sampled_releases_have_their_published_values() -> None:
 @pytest.mark.parametrize("setting", [POISSON | {"noise": 2.0}, FIXED])
 def test_sampled_releases_have_a_lower_bound_near_the_upper_one(setting: dict[str, Any]) -> None:
     claim = made(adjacency="unstated", **of(0.1, **setting))
-    found = certified(claim, claim.judged, 500)
+    found = certify(claim, claim.judged, 500)
     assert 0.7 * found.upper < found.lower < found.upper and found.below == "the lower end of PRV"
 
 

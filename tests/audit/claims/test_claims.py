@@ -8,9 +8,9 @@ import pypdf
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.claims.claim import Target, load
+from fedaudit.audit.claims.claim import NoiseTarget, load
 from fedaudit.audit.claims.report import pdf
-from fedaudit.audit.claims.scores import noise_for, recovered, rescored
+from fedaudit.audit.claims.scores import compute_recovery_rate, noise_for, rescore
 from fedaudit.audit.cli.main import app
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import ClaimOutcome, ClaimRecord, Severity
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[3] / "configs" / "claims"
 
 def shipped(name: str, identity: str) -> ClaimRecord:
     (claim,) = [c for c in load(FOLDER / name).claims if c.id == identity]
-    return rescored(claim)
+    return rescore(claim)
 
 
 def close(found: float | None, *printed: str) -> bool:
@@ -122,10 +122,10 @@ def test_prototypes_agree_with_the_specification() -> None:
 
 
 def test_the_noise_that_would_do_does() -> None:
-    target = Target(epsilon=2.0, delta=1e-6, sensitivity=3.0, releases=25)
+    target = NoiseTarget(epsilon=2.0, delta=1e-6, sensitivity=3.0, releases=25)
     sigma = noise_for(target)
     kept, broken = (
-        rescored(
+        rescore(
             made(
                 promise={"epsilon": 2.0 * (1 + 1e-6), "delta": 1e-6},
                 releases={"25": 25},
@@ -135,7 +135,7 @@ def test_the_noise_that_would_do_does() -> None:
         for noise in (sigma, 0.99 * sigma)
     )
     assert kept.outcome is ClaimOutcome.HOLDS and broken.outcome is ClaimOutcome.REFUTED
-    assert recovered(0.0, 1.0) == 1.0 and recovered(1e9, 1.0) < 1e-8
+    assert compute_recovery_rate(0.0, 1.0) == 1.0 and compute_recovery_rate(1e9, 1.0) < 1e-8
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_claim_that_cannot_be_read_is_refused_by_its_key(
 
 
 def test_the_pdf_has_an_overview_with_verdicts_and_a_page_a_claim() -> None:
-    claims = [rescored(c) for n in ("gandalf.yaml", "local_noise.yaml") for c in load(FOLDER / n).claims]
+    claims = [rescore(c) for n in ("gandalf.yaml", "local_noise.yaml") for c in load(FOLDER / n).claims]
     pages = [p.extract_text() for p in pypdf.PdfReader(io.BytesIO(pdf("Claims", claims, ""))).pages]
     first = " ".join(pages[0].split())
     assert "Verdict" in first and "holds under its assumptions" in first and "cannot be decided" in first

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from fedaudit.audit.claims.claim import load
-from fedaudit.audit.claims.scores import rescored
+from fedaudit.audit.claims.scores import rescore
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.result import ClaimOutcome
@@ -53,7 +53,7 @@ def test_every_claim_that_ships_has_an_expected_verdict() -> None:
     "identity", [pytest.param(i, marks=[pytest.mark.nightly] if i in SLOW else []) for i in EXPECTED]
 )
 def test_a_claim_that_ships_has_its_expected_verdict(identity: str) -> None:
-    found = rescored(CLAIMS[identity])
+    found = rescore(CLAIMS[identity])
     assert found.outcome is ClaimOutcome(EXPECTED[identity]) and found.conditions
     if found.outcome is ClaimOutcome.REFUTED and found.claimed_epsilon is not None and found.empirical is None:
         assert found.lower > found.claimed_epsilon
@@ -65,7 +65,7 @@ def test_the_example_of_the_page_is_refuted_as_the_page_says(tmp_path: Path) -> 
     page = (FILES[0].parents[2] / "docs" / "claims.md").read_text()
     (tmp_path / "contract.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
     [claim] = load(tmp_path / "contract.yaml").claims
-    found = rescored(claim)
+    found = rescore(claim)
     assert found.outcome is ClaimOutcome.REFUTED and "at least 20.7 by closed form" in found.verdict
     assert found.sampled[0].epsilon[0] <= 1.6
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.claims.claim import TimedClaim, load
-from fedaudit.audit.claims.clock import known, timed
+from fedaudit.audit.claims.clock import score_timing, simulate_answers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.format import percent
 from fedaudit.reports.result import ClaimOutcome, Severity
@@ -20,20 +20,20 @@ def claim(says: str, cut: float | None = None) -> TimedClaim:
 
 
 def test_exact_times_give_every_device_and_every_size_and_noise_takes_them_away() -> None:
-    exact, noisy = known(0.0), known(0.2)
+    exact, noisy = simulate_answers(0.0), simulate_answers(0.2)
     assert exact.devices == exact.sizes == 1.0 and exact.error < 1e-9
     assert noisy.devices < 0.6 and noisy.sizes < 0.1 and noisy.error > 0.1
 
 
 def test_obliviousness_is_refuted() -> None:
-    found = timed(claim("oblivious"))
+    found = score_timing(claim("oblivious"))
     assert (found.outcome, found.severity) == (ClaimOutcome.REFUTED, Severity.LOW)
     assert found.table[1] == ["0", percent(1), percent(1), "0"]
 
 
 def test_a_cut_holds_where_the_algorithms_own_charge_gives_it() -> None:
     """26 % with the first epoch charged, 31 % without, 12 % for one epoch more."""
-    shorter, longer = timed(claim("shorter", 0.2)), timed(claim("shorter", 0.33))
+    shorter, longer = score_timing(claim("shorter", 0.2)), score_timing(claim("shorter", 0.33))
     assert (shorter.outcome, longer.outcome) == (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED)
     cuts = [row[-1].replace("\xa0%", "").split(" / ") for row in longer.table[1:]]
     for found, wanted in zip(cuts, (31, 26, 12), strict=True):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.app import RENAMED
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.cli.tools import Kind
+from fedaudit.audit.cli.tools import PluginKind
 from fedaudit.audit.settings.catalog import SHELVES
 from tests.audit.tiny import TEXT
 
@@ -75,8 +75,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(PluginKind))
+def test_every_kind_of_plugin_can_be_listed(kind: PluginKind) -> None:
     done = RUNNER.invoke(app, ["tools", "list", kind.value])
     assert done.exit_code == 0, done.output
     assert "cannot be loaded" not in done.stdout
@@ -86,7 +86,7 @@ def test_every_kind_of_plugin_can_be_listed(kind: Kind) -> None:
 
 
 def test_each_kind_that_can_be_listed_has_a_shelf() -> None:
-    assert [k.value for k in Kind] == list(SHELVES)
+    assert [k.value for k in PluginKind] == list(SHELVES)
 
 
 def test_cards_are_printed() -> None:

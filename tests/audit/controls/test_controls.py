@@ -143,7 +143,7 @@ def test_what_clients_sent_is_made_again_bit_for_bit(method: str) -> None:
     """For the client's own cells, whatever the method makes of them."""
     run, config = ran(method)
     case, recorded = open_case(run, config), messages(run.artifacts, set(Kind), "all")
-    lab, compared = Lab.of(case), 0
+    lab, compared = Lab.from_case(case), 0
     assert lab is not None
     if Kind.LOCAL_PROTOTYPES in case.card.uplink:
         sent = {a.sender: a.payload for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}

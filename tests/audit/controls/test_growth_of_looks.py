@@ -13,9 +13,9 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls.lab import Lab, received
-from fedaudit.audit.observer.reading import watched
-from fedaudit.audit.observer.view import observer, seen
+from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.observer.reading import watch_reading
+from fedaudit.audit.observer.view import observer, select_visible
 from fedaudit.audit.robustness.claimed_counts import read_claims
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -99,7 +99,7 @@ class Silent:
 @pytest.mark.parametrize("name", ["condensed", "memorised", "pairs", "prototypes", "updates"])
 def test_a_control_looks_up_what_its_clients_received(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     control = importlib.import_module(f"fedaudit.audit.controls.{name}")
-    monkeypatch.setattr(Lab, "of", lambda _: Silent())
+    monkeypatch.setattr(Lab, "from_case", lambda _: Silent())
     check_growth(lambda recorded: control.plant(CASE, recorded, REPLAY))
 
 
@@ -113,7 +113,7 @@ def test_a_view_is_found_in_one_pass_over_what_was_recorded(position: Position) 
         case = SimpleNamespace(clients=2 * CLIENTS if len(recorded) > LARGE else CLIENTS)
         who = observer(cast(Case, case), recorded, card)
         assert (len(who.parties) == case.clients) == (position in MANY)
-        watched(seen(recorded, who, card), {})
+        watch_reading(select_visible(recorded, who, card), {})
 
     check_growth(does)
 
@@ -125,7 +125,9 @@ def test_claims_of_counts_are_held_against_what_came_with_them() -> None:
 def test_what_every_sender_received_is_looked_up() -> None:
     def does(recorded: list[Artifact]) -> None:
         view = index(recorded)
-        assert all(set(received(view, a)) == {Kind.GLOBAL_MODEL, Kind.GROUP_MAP} for a in uploads(recorded))
+        assert all(
+            set(find_received_message(view, a)) == {Kind.GLOBAL_MODEL, Kind.GROUP_MAP} for a in uploads(recorded)
+        )
 
     check_growth(does)
 

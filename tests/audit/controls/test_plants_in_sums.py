@@ -14,7 +14,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.attack import Bench, one, plant
+from fedaudit.audit.phases.attack import Bench, attack_once, plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -93,7 +93,7 @@ def test_an_attack_that_finds_single_uploads_is_seen_to_work_and_what_sums_leave
     run, config = ran()
     attack = catalog.load("attacks", "analytic")()
     bench = Bench(open_case(run, config), [attack.card], config.replay, 1)
-    [people] = one(attack, "analytic", bench)["people"]
+    [people] = attack_once(attack, "analytic", bench)["people"]
     planted, left = ([p["hits"] for p in people[name].values()] for name in ("planted", "left"))
     assert len(planted) == len(left) == 3
     assert sum(planted) >= 15 and sum(left) <= 2

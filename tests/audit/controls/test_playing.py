@@ -16,7 +16,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.observer.player import ClientPlayer
-from fedaudit.audit.observer.view import granted, observer, seen
+from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -53,8 +53,8 @@ def federation(sender: str, partition: str = "iid", protections: str = "") -> tu
     case, card = open_case(run, config), Ridge.card
     assert case.artifacts is not None
     sent = messages(case.artifacts, {*card.reads, *case.card.downlink}, card.rounds)
-    known = granted(case, card, 0)
-    return prototypes(seen(sent, observer(case, sent, card), card)), known
+    known = grant_knowledge(case, card, 0)
+    return prototypes(select_visible(sent, observer(case, sent, card), card)), known
 
 
 @cache
@@ -172,9 +172,9 @@ def test_what_one_attack_has_played_is_not_played_again_for_another_and_gives_th
     fresh = replace(first, player=ClientPlayer(first.player.case, first.player.lab))
     assert isinstance(fresh.player, ClientPlayer)
     once, _ = read(sources, fresh)
-    played = fresh.player.count_played()
+    played = fresh.player.count_plays()
     again, _ = read(sources, fresh)
-    assert fresh.player.count_played() == played > 0
+    assert fresh.player.count_plays() == played > 0
     alone, _ = read(sources, replace(first, player=ClientPlayer(first.player.case, first.player.lab)))
     for a, b, c in zip(once, again, alone, strict=True):
         assert np.array_equal(a.source.features, b.source.features)
@@ -198,6 +198,6 @@ def test_a_visit_in_another_round_or_with_other_images_is_another() -> None:
     ]
     for number, (who, holdings, how) in enumerate(asked, 1):
         player(who, holdings, 1, **how)
-        assert player.count_played() == number
+        assert player.count_plays() == number
     player(visit, [own], 1)
-    assert player.count_played() == len(asked)
+    assert player.count_plays() == len(asked)

@@ -18,7 +18,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import updates
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.observer.view import granted, view
+from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -177,5 +177,5 @@ def test_hidden_uploads_stay_hidden_in_replays() -> None:
     assert made.artifacts and all(a.seen_by == () for a in made.artifacts)
     seen = view([*hidden, *made.artifacts], SERVER, InvertingGradients.card)
     assert {a.kind for a in seen} <= {Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES}
-    knowledge = granted(SimulatedCase(config), InvertingGradients.card, 0)
+    knowledge = grant_knowledge(SimulatedCase(config), InvertingGradients.card, 0)
     assert "no client sends its model" in InvertingGradients().not_applicable(seen, knowledge)

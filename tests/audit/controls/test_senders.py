@@ -13,11 +13,11 @@ from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.result import Finding, Outcome, Severity
 
@@ -50,7 +50,7 @@ def bench(sender: str) -> Bench:
 
 @cache
 def finding(attack: Attack, sender: str) -> Finding:
-    return judged(Attacked(one(attack, "attack", bench(sender))), load_policy("default"))
+    return judge_subject(Attacked(attack_once(attack, "attack", bench(sender))), load_policy("default"))
 
 
 @pytest.mark.sample(4)

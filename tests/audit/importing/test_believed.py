@@ -11,7 +11,7 @@ import torch
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import plugin
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.replay import tails
 from fedaudit.audit.phases.import_inbox import bring
 from fedaudit.audit.phases.plan import execute
@@ -26,7 +26,7 @@ from fedaudit.fl.ledger import Release, to_line
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Sending
-from fedaudit.reports.imported import Imported
+from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
 from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, TRUTH, brought, changed, check, config
 
@@ -106,7 +106,7 @@ def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> N
         )
     )
     run, stated = RunDir.create(tmp_path / "run"), config(model="tanh_net:Net", method=METHOD)
-    args = (None, tmp_path, Limits(), True, lambda *_: None)
+    args = (None, tmp_path, InboxLimits(), True, lambda *_: None)
     found = bring(run, stated, FLOWER / "inbox", TRUTH, *args)
     assert check(found, "training").status == "contradicted"
 
@@ -218,7 +218,7 @@ def test_noise_that_an_operators_ledger_states_and_that_is_not_there_is_named(tm
     path = tmp_path / "ledger.jsonl"
     path.write_text("".join(f"{to_line(r)}\n" for r in lines))
     run, stated = RunDir.create(tmp_path / "run"), config()
-    found = bring(run, stated, FLOWER / "inbox", None, path, EXAMPLE, Limits(), True, lambda *_: None)
+    found = bring(run, stated, FLOWER / "inbox", None, path, EXAMPLE, InboxLimits(), True, lambda *_: None)
     assert check(found, "ledger").status == "contradicted" and "it is not there" in check(found, "ledger").text
 
 
@@ -245,7 +245,7 @@ def test_the_sum_of_uniform_ranks_has_its_exact_law() -> None:
 
 
 def test_what_nobody_can_check_is_listed_as_declared(tmp_path: Path) -> None:
-    found: Imported = brought(tmp_path, None, clients=50)[2]
+    found: ImportRecord = brought(tmp_path, None, clients=50)[2]
     said = check(found, "declared")
     assert said.status == "declared" and "that there are 50 clients, of which 8 were heard" in said.text
     assert "names of the 10 classes" in said.text

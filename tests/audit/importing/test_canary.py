@@ -8,7 +8,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.reports.imported import Imported
+from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import AuditResult
 from tests.audit.importing.theirs import DIGITS, METHOD, brought, check, write_truth
 
@@ -18,7 +18,7 @@ NODE = "12632697272243193650"
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, AuditResult, str]:
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportRecord, AuditResult, str]:
     folder = tmp_path_factory.mktemp("canary")
     subject = {"method": METHOD | {"rounds": 2}, "canaries": [NODE]}
     members, others = DIGITS["canary"]()
@@ -31,7 +31,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, AuditRe
 
 
 def test_a_canary_is_known_by_its_number_of_examples_and_trained_as_theirs_do(
-    audited: tuple[Imported, AuditResult, str],
+    audited: tuple[ImportRecord, AuditResult, str],
 ) -> None:
     found, _, _ = audited
     assert found.clients == 9 and found.truth == 1 and found.nodes[found.canaries[0]] == NODE
@@ -41,7 +41,7 @@ def test_a_canary_is_known_by_its_number_of_examples_and_trained_as_theirs_do(
 
 
 def test_what_it_shows_is_measured_on_it_alone_and_the_report_says_of_whom_it_speaks(
-    audited: tuple[Imported, AuditResult, str],
+    audited: tuple[ImportRecord, AuditResult, str],
 ) -> None:
     found, result, html = audited
     numbers = next(f for f in result.findings if f.id == "example_numbers")

@@ -235,11 +235,11 @@ def test_the_command_stops_warns_or_passes_and_signs_a_line(tmp_path: Path, key:
     assert CliRunner().invoke(app, [*given, "--on-alarm", "warn"]).exit_code == 0
     lines = [envelope.Envelope.model_validate_json(line) for line in log.read_text().splitlines()]
     public = envelope.private_key(key).public_key()
-    said = [json.loads(envelope.opened(line, PAYLOAD, public)) for line in lines]
+    said = [json.loads(envelope.open_envelope(line, PAYLOAD, public)) for line in lines]
     assert [x["action"] for x in said] == ["pass", "stop", "warn"] and said[1]["alarms"][0]["check"] == "counts"
     forged = lines[1].model_copy(update={"payload": base64.b64encode(b"{}").decode()})
     with pytest.raises(Exception, match="not signed"):
-        envelope.opened(forged, PAYLOAD, public)
+        envelope.open_envelope(forged, PAYLOAD, public)
 
 
 def test_a_recorder_lets_nothing_leave_that_its_guard_stops(tmp_path: Path) -> None:

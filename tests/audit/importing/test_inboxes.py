@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import first_subject
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey
@@ -23,7 +23,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.imported import Imported
+from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
 from tests.audit.importing import odd_inboxes
 from tests.audit.importing.inboxes import INBOXES, Inbox
@@ -43,11 +43,11 @@ def state(folder: Path, one: Inbox) -> dict[str, Any]:
     return subject | ({"model": one.model} if one.model else {}) | dict(one.states)
 
 
-def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, Config, Imported]:
+def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, Config, ImportRecord]:
     settings = {"attacks": ["label_counts_from_update"], "report": ["json"], "workers": 0}
     config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
-    found = bring(run, config, folder / "inbox", truth, None, HERE, Limits(), True, lambda *_: None)
+    found = bring(run, config, folder / "inbox", truth, None, HERE, InboxLimits(), True, lambda *_: None)
     return run, config, found
 
 
@@ -65,7 +65,7 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
         if one.model == "nets:Normed" and "tracked" in n
     ]
     assert all(v.dtype.kind == "i" for v in counters)
-    seen = Survey.of(tmp_path / "inbox")
+    seen = Survey.from_inbox(tmp_path / "inbox")
     assert seen.aggregation[0] == "samples" or not name.startswith("NVFlare")
     told = "\n".join(summary(tmp_path / "inbox"))
     lost = {x.partition(":")[0] for x in found.left_out}

@@ -12,11 +12,11 @@ from torch.func import functional_call
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import first_subject
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
-from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.observer.reach import ObservedTraffic
 from fedaudit.audit.phases.import_inbox import bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
@@ -49,7 +49,7 @@ def take(
     if base:
         write_base(folder / "base.safetensors")
     given = folder / "base.safetensors" if base else None
-    args = (folder / "inbox", folder / "truth", None, HERE, Limits(), True, lambda *_: None)
+    args = (folder / "inbox", folder / "truth", None, HERE, InboxLimits(), True, lambda *_: None)
     return run, config, bring(run, config, *args, base=given)
 
 
@@ -99,7 +99,7 @@ def test_an_open_kind_says_whose_data_it_is_of_and_what_its_operator_calls_it() 
 
 
 def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
-    assert not Traffic(kinds={Channel.UPLINK: (Kind("client:buffer"),)}).missing(HiddenImages.card, "it")
+    assert not ObservedTraffic(kinds={Channel.UPLINK: (Kind("client:buffer"),)}).missing(HiddenImages.card, "it")
     run, config, _ = take(tmp_path, "examples under a name of their own", ["hidden_images"])
     found = attack(run, config)["hidden_images"]
     assert found.outcome is Outcome.DEMONSTRATED

@@ -14,13 +14,13 @@ import yaml
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import first_subject
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.phases.import_inbox import bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Channel
-from fedaudit.reports.imported import Imported
+from fedaudit.reports.imported import ImportRecord
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = pytest.mark.nightly
@@ -37,15 +37,15 @@ def run_example(framework: str, command: list[str], work: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
-def take(work: Path, beside: Path, **stated: object) -> Imported:
+def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     """Import what was recorded with the subject that `init` writes of it."""
     subject = yaml.safe_load(first_subject(work / "inbox", work / "truth")) | stated
     config = validate(Config, {"case": "recorded", "subject": subject}, "test")
     inbox, truth, run = work / "inbox", work / "truth", RunDir.create(work / "run")
-    return bring(run, config, inbox, truth, None, beside, Limits(), True, lambda *_: None)
+    return bring(run, config, inbox, truth, None, beside, InboxLimits(), True, lambda *_: None)
 
 
-def statuses(found: Imported) -> dict[str, str]:
+def statuses(found: ImportRecord) -> dict[str, str]:
     return {c.id: c.status for c in found.checks}
 
 
@@ -61,7 +61,7 @@ def test_an_app_that_ran_in_flower_imports(name: str, tmp_path: Path) -> None:
     app, settings = EXAMPLES / folder, f"record-dir='{tmp_path}/inbox' truth-dir='{tmp_path}/truth'"
     script = str(EXAMPLES / "flower" / "app.sh")
     run_example("FLOWER", [script, str(app), str(tmp_path), str(nodes), client, settings], tmp_path)
-    seen = Survey.of(tmp_path / "inbox")
+    seen = Survey.from_inbox(tmp_path / "inbox")
     assert len(seen.heard) == nodes and seen.rounds == [0, 1, 2, 3] and seen.errors == []
     found = take(tmp_path, app, model="net:Net")
     assert "contradicted" not in statuses(found).values() and expected.items() <= statuses(found).items()
@@ -78,7 +78,7 @@ NVFLARE = {  # workflow -> kinds that sites send
 def test_a_job_of_the_simulator_imports(workflow: str, tmp_path: Path) -> None:
     script = str(EXAMPLES / "nvflare" / "job.sh")
     run_example("NVFLARE", [script, str(tmp_path), workflow], tmp_path)
-    seen = Survey.of(tmp_path / "inbox")
+    seen = Survey.from_inbox(tmp_path / "inbox")
     assert set(seen.sends(Channel.UPLINK)) == NVFLARE[workflow] and seen.rounds == [0, 1, 2]
     assert ("clients:scaffold_c_diff" in seen.sends(Channel.DOWNLINK)) == (workflow == "scaffold")
     found = take(tmp_path, EXAMPLES / "nvflare")

@@ -10,16 +10,16 @@ import pytest
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.case.open import recorded
+from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.cli.ending import explain_finding
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.extrapolated import below, extrapolated
+from fedaudit.audit.verdict.extrapolated import below, extrapolate_finding
 from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.judge import judge, judged
+from fedaudit.audit.verdict.judge import judge, judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome, Severity
@@ -138,12 +138,12 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
 
 def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
     run, config, _ = brought(tmp_path, of(tmp_path, "own"))
-    case = recorded(run, config)
+    case = open_recorded_case(run, config)
     pools = [case.examples.auxiliary, case.examples.reference, case.examples.planted]
     assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
     assert set(np.unique(case.data.train.y[case.examples.planted])) == set(range(10))
     run, config, _ = brought(tmp_path / "told", TRUTH)
-    assert len(recorded(run, config).examples.planted) == 0
+    assert len(open_recorded_case(run, config).examples.planted) == 0
 
 
 def subject(n: float, value: float, sizes: list[int]) -> Attacked:
@@ -189,7 +189,7 @@ def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_
 ) -> None:
     policy = load_policy("default")
     one = subject(n, value, [6, 30])
-    finding = extrapolated(judged(one, policy), one, policy)
+    finding = extrapolate_finding(judge_subject(one, policy), one, policy)
     assert finding.outcome is Outcome.INCONCLUSIVE and finding.extrapolated is named
     if named:
         there = dataclasses.replace(one.found[0], control="none", condition={"n": n})
@@ -202,7 +202,7 @@ def test_a_leak_at_the_recorded_n_or_beyond_is_extrapolated_one_level_lower_and_
 
 def test_a_leak_that_would_grade_as_none_is_told_and_not_named_extrapolated() -> None:
     policy, one = load_policy("default"), subject(20, 0.55, [6, 30])
-    finding = extrapolated(judged(one, policy), one, policy)
+    finding = extrapolate_finding(judge_subject(one, policy), one, policy)
     assert not finding.extrapolated and finding.severity is Severity.NONE
     assert "leak little (above-chance, none one level below)" in finding.reason
 

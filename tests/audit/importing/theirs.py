@@ -18,13 +18,13 @@ import yaml
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.inbox import Limits
+from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.phases.import_inbox import bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.recording.recorder import MANIFEST
-from fedaudit.reports.imported import Check, Imported
+from fedaudit.reports.imported import CheckedStatement, ImportRecord
 
 FLOWER = Path(__file__).parent / "flower"
 EXAMPLE = Path(__file__).parents[3] / "examples/flower"
@@ -72,15 +72,15 @@ def brought(
     folder: Path,
     truth: Path | None = TRUTH,
     inbox: Path = FLOWER / "inbox",
-    limits: Limits | None = None,
+    limits: InboxLimits | None = None,
     **changes: Any,
-) -> tuple[RunDir, Config, Imported]:
+) -> tuple[RunDir, Config, ImportRecord]:
     run, stated = RunDir.create(folder / "run"), config(**changes)
-    found = bring(run, stated, inbox, truth, None, EXAMPLE, limits or Limits(), True, lambda *_: None)
+    found = bring(run, stated, inbox, truth, None, EXAMPLE, limits or InboxLimits(), True, lambda *_: None)
     return run, stated, found
 
 
-def check(found: Imported, id: str) -> Check:
+def check(found: ImportRecord, id: str) -> CheckedStatement:
     return next(c for c in found.checks if c.id == id)
 
 

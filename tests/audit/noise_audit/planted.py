@@ -28,8 +28,8 @@ class _Scaled(DPGaussian):
 
     share = 1.0
 
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
-        return super()._noised(
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+        return super()._add_noise(
             payload, base, noise, dataclasses.replace(line, noise_std=self.share * line.noise_std)
         )
 
@@ -59,7 +59,7 @@ class HalfTheSensitivity(DPGaussian):
 
 
 class NoClip(DPGaussian):
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
         return {
             k: v + noise.generator.draw_gaussian(v.numel()).reshape(v.shape).float() * (CLIP * Z)
             for k, v in payload.items()
@@ -69,10 +69,10 @@ class NoClip(DPGaussian):
 class ClipPerTensor(DPGaussian):
     """Every tensor is clipped alone, so the whole vector is longer than the clip."""
 
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
         out: Payload = {}
         for name, value in payload.items():
-            out |= super()._noised({name: value}, {k: v for k, v in base.items() if k == name}, noise, line)
+            out |= super()._add_noise({name: value}, {k: v for k, v in base.items() if k == name}, noise, line)
         return out
 
 
@@ -96,8 +96,8 @@ class SameForEveryClient(_Reseeded):
 
 
 class SameInEveryTensor(DPGaussian):
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
-        out, whole = {}, super()._noised(payload, base, noise, line)
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+        out, whole = {}, super()._add_noise(payload, base, noise, line)
         n = len(whole["bias"])
         same = noise.generator.draw_gaussian(n).float() * (CLIP * Z)
         for name, value in whole.items():
@@ -118,7 +118,7 @@ class DroppedComposition(DPGaussian):
 class GrowsWithTheUpdate(DPGaussian):
     """Noise in proportion to the message, as "1 % of the update": it says how large that is."""
 
-    def _noised(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
         norm = min(CLIP, float(torch.cat(list(payload.values())).norm()))
         spread = CLIP * Z * (1 + norm / CLIP)
         return {

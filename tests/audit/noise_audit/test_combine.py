@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedaudit.audit.accounting.budget import Budget, budgets
+from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.spending import PLAIN, over_rounds
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
 from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, withhold_numbers
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.accounts import bounds as subjects
 from fedaudit.audit.verdict.answers import answers
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.bound import PrivacyBound, Reason, Status, choose_bound, group_observers
 from fedaudit.reports.bound_text import describe_bound, label_bound
 from fedaudit.reports.document import compose
-from fedaudit.reports.result import Alternative, NoiseAudit
+from fedaudit.reports.result import Alternative, NoiseAuditRecord
 from tests.audit.accounting.test_exact import release
 from tests.audit.test_bound_status import REFUTING, mentions
 from tests.reports.sample import result as sample
@@ -31,7 +31,7 @@ UNTESTED = NoiseResult(KIND, "", None, "no protection of the wire adds it")
 LEDGER = [release(1.37, round=t, kind=KIND, observers=("server",)) for t in range(2)]
 
 
-def cost(**changes: Any) -> Budget:
+def cost(**changes: Any) -> SpentBudget:
     (found,) = [b for b in budgets(LEDGER, PLAIN, 1e-5, Verified()) if b.observer == "server"]
     return found.model_copy(update=changes)
 
@@ -42,7 +42,7 @@ def checked(status: Any, observer: str = "server", unit: Any = "client", **chang
 
 
 def combine(
-    budget: Budget | None = None,
+    budget: SpentBudget | None = None,
     verified: Verified = Verified(),  # noqa: B008
     checks: tuple[BoundCheck, ...] = (),
     tests: tuple[NoiseResult, ...] = tuple(PASSED),
@@ -51,7 +51,7 @@ def combine(
     return found
 
 
-AUDIT = NoiseAudit(
+AUDIT = NoiseAuditRecord(
     id="noise-audit-model_delta",
     kind=KIND,
     protection="Gaussian noise",
@@ -109,7 +109,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
         Alternative(name=name, protections=[], bound=choose_bound(found, "server"))
         for name in ("audited", "other")
     ]
-    result.findings = [*result.findings, *(judged(s, load_policy("default")) for s in subjects(found))]
+    result.findings = [*result.findings, *(judge_subject(s, load_policy("default")) for s in subjects(found))]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
     result.decision.answers = answers(result)

@@ -10,7 +10,7 @@ import torch
 from fedaudit.audit.noise_audit import probes, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import SAME, Limits, play
+from fedaudit.audit.noise_audit.play import SAME, PlayLimits, play
 from fedaudit.audit.noise_audit.replay import audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.fl.recording.tap import Payload
@@ -229,7 +229,7 @@ def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, 
 
 def listen(system: dict[str, Any], side: Side = Side(), first: world.World | None = None) -> Listener:  # noqa: B008
     listener = Listener("server", side.probe, first, absent=side.absent)
-    play(make_case(**system), listener, side.neighbour, Limits(), None if side.is_honest else first)
+    play(make_case(**system), listener, side.neighbour, PlayLimits(), None if side.is_honest else first)
     return listener
 
 
@@ -248,7 +248,7 @@ def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
         return carried
 
     second.carry = keep  # type: ignore[method-assign]
-    play(make_case(**system), second, SAME, Limits(), first)
+    play(make_case(**system), second, SAME, PlayLimits(), first)
     [model] = [e.payload for k, e in first.events.items() if k.place == "release" and k.name != "message"]
     assert not [d for d in second.differences if d.ratio is None] and max(second.ratios.values()) > 0.4
     assert all(torch.equal(released[0][name], value) for name, value in model.items())
@@ -321,15 +321,15 @@ def test_a_bound_of_which_no_pair_moved_anything_stays_declared(monkeypatch: pyt
 
 def test_a_run_of_which_not_everything_is_trained_is_compared_all_the_same() -> None:
     """Clients repeat their last message once a play has trained as much as it may."""
-    checks = audit_bounds(make_case(protections=[GAUSSIAN]), Limits(work=1.0))
+    checks = audit_bounds(make_case(protections=[GAUSSIAN]), PlayLimits(work=1.0))
     assert [c.status for c in checks] == ["verified"] * 3
 
 
 def test_the_noise_that_a_play_adds_is_handed_on() -> None:
     case = make_case(protections=[GAUSSIAN], federation={"availability": "full"})
     honest = Listener("server", probes.Probe())
-    play(case, honest, SAME, Limits())
-    rows = build_rows(draw_noise(case, honest.world.lines, Limits()))
+    play(case, honest, SAME, PlayLimits())
+    rows = build_rows(draw_noise(case, honest.world.lines, PlayLimits()))
     assert len(rows) == 6 * 4
     noise = np.concatenate([sample.values for sample in rows[0].samples])
     assert float(noise.std()) == pytest.approx(2.0, rel=0.1)
@@ -341,7 +341,7 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     case = make_case(protections=[GAUSSIAN])
     mean = tuple(case.data.train.x.mean((0, 2, 3), dtype=np.float64).tolist())
     case.__dict__["data"] = replace(case.data, mean=mean)
-    assert not list_doubts(case, Limits())
+    assert not list_doubts(case, PlayLimits())
     monkeypatch.setattr(type(case.dataset), "holds", "private")
-    [doubt] = list_doubts(case, Limits())
+    [doubt] = list_doubts(case, PlayLimits())
     assert "as if that were public" in doubt

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.noise_audit.noise_samples import draw_noise
-from fedaudit.audit.noise_audit.play import Limits, reseed
+from fedaudit.audit.noise_audit.play import PlayLimits, reseed
 from fedaudit.audit.noise_audit.report import audit_noise, record_tests
 from fedaudit.fl.ledger import Release
-from fedaudit.reports.result import NoiseAudit
+from fedaudit.reports.result import NoiseAuditRecord
 from tests.audit.noise_audit.drawn import line_of
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, make_case
 
@@ -24,7 +24,7 @@ def lines_of(kind: str, source: str = "", sender: str = "client/0") -> list[Rele
     return [Release(**{**line.__dict__, "source": source, "sender": sender})]
 
 
-def records(kind: str, sender: str = "client/0", **changes: Any) -> list[NoiseAudit]:
+def records(kind: str, sender: str = "client/0", **changes: Any) -> list[NoiseAuditRecord]:
     return audit_noise(make_case(**changes), lines_of(kind, sender=sender), 1e-5, 0.05)
 
 
@@ -65,8 +65,8 @@ def test_wrong_noise_of_a_plugin_is_refuted(name: str) -> None:
 
 def test_a_play_of_one_seed_draws_the_same_noise_and_of_another_other_noise() -> None:
     case, lines = make_case(protections=[GAUSSIAN]), lines_of("local_model")
-    ours, again = (draw_noise(case, lines, Limits()) for _ in range(2))
-    other = draw_noise(reseed(case), lines, Limits())
+    ours, again = (draw_noise(case, lines, PlayLimits()) for _ in range(2))
+    other = draw_noise(reseed(case), lines, PlayLimits())
     assert len(ours) == 4 * 6 * 2  # rounds, clients, and the weights and biases of logreg
     assert all(np.array_equal(a.values, b.values) for a, b in zip(ours, again, strict=True))
     assert not any(np.array_equal(a.values, b.values) for a, b in zip(ours, other, strict=True))

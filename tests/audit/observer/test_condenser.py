@@ -13,10 +13,10 @@ from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.condenser import condenser
-from fedaudit.audit.observer.view import granted
+from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.fl.families.condensation import Cell, Condensing, condense
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.model import initialise
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import normalise
@@ -54,7 +54,7 @@ def made(seed: int = 3, workers: int = 0, **changes: Any) -> Any:
 def test_it_is_the_methods_condensation_to_the_last_bit() -> None:
     here, first = world(), groups()[:12]
     net = initialise(here.make_net, Streams(3))
-    cells = [Cell(normalise(torch.from_numpy(g.x), here.data), int(g.y[0])) for g in first]
+    cells = [ClassBatch(normalise(torch.from_numpy(g.x), here.data), int(g.y[0])) for g in first]
     expected = condense(net, cells, Condensing(iterations=5), Streams(3).torch("condense", 0))
     assert np.array_equal(made()[:12], expected[:, 0].numpy())
 
@@ -71,11 +71,11 @@ def test_images_pass_through_the_protections_of_the_run() -> None:
 
 
 def test_who_knows_the_architecture_may_condense_where_clients_do() -> None:
-    assert granted(world(), CondensedRefinement.card, 0).condenser is not None
-    assert granted(world(), CondensedRecovery.card, 0).condenser is None
+    assert grant_knowledge(world(), CondensedRefinement.card, 0).condenser is not None
+    assert grant_knowledge(world(), CondensedRecovery.card, 0).condenser is None
     plain = world(method={"name": "fedavg", "rounds": 1})
     assert condenser(plain, 0) is None
-    reason = CondensedRefinement().not_applicable([], granted(plain, CondensedRefinement.card, 0))
+    reason = CondensedRefinement().not_applicable([], grant_knowledge(plain, CondensedRefinement.card, 0))
     assert "could repeat" in reason
 
 

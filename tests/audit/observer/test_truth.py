@@ -17,7 +17,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.attack import Bench, one
+from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.recording.recorder import MANIFEST
@@ -58,7 +58,7 @@ def members(case: SimulatedCase, artifact: str) -> int:
 def area(case: SimulatedCase) -> float:
     """AUC of the loss as an attack on the server's model."""
     attack = LossThreshold()
-    found = one(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay, 0))["evidence"]
+    found = attack_once(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay, 0))["evidence"]
     wanted = (e for e in found if e["measure"] == "auc" and e["condition"].get("model") == "global model")
     return float(next(wanted)["value"])
 

@@ -9,8 +9,8 @@ import pytest
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.observer.reading import Opened, watched
-from fedaudit.audit.observer.view import Observer, observer, seen, view
+from fedaudit.audit.observer.reading import Opened, watch_reading
+from fedaudit.audit.observer.view import Observer, observer, select_visible, view
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -79,7 +79,7 @@ def test_a_party_reads_what_was_sent_to_it_and_what_it_sent_of_the_kinds_on_the_
                 wanted -= {a.id for a in artifacts if a.sender == party}
             assert {a.id for a in view(artifacts, party, card)} == wanted
         everything = {a.id for p in who.parties for a in view(artifacts, p, card)}
-        assert {a.id for a in seen(artifacts, who, card)} == everything
+        assert {a.id for a in select_visible(artifacts, who, card)} == everything
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -101,7 +101,7 @@ def test_one_client_attacks_and_it_is_the_one_that_could_read_most() -> None:
     own = [sent(Kind.RELAY_MODEL, Channel.DOWNLINK, SERVER, (f"client/{k}",), k + 1) for k in (2, 4, 1)]
     who = observer(CASE, own, of(Position.CLIENT))
     assert who.parties == (CLIENT[4],) and str(who) == "client/4"
-    assert [a.seen_by for a in seen(own, who, of(Position.CLIENT))] == [("client/4",)]
+    assert [a.seen_by for a in select_visible(own, who, of(Position.CLIENT))] == [("client/4",)]
     equal = [replace(a, payload={"a": np.zeros(1)}) for a in own]
     assert observer(CASE, equal, of(Position.CLIENT)).parties == (CLIENT[1],)  # the first of equals
 
@@ -134,7 +134,7 @@ def test_a_mediator_reads_the_relays_through_it_and_the_public_the_release() -> 
         (Position.SERVER, SERVER, [given]),
     ):
         who = observer(CASE, everything, of(position))
-        assert who.parties == (party,) and seen(everything, who, of(position)) == read
+        assert who.parties == (party,) and select_visible(everything, who, of(position)) == read
 
 
 def test_replayed_artifacts_are_for_attacks_that_name_a_control() -> None:
@@ -151,14 +151,14 @@ def test_sums_are_opened_and_a_client_that_left_is_solved_from_them(tmp_path: Pa
     script = [((0, 1, 4), (0, 1, 4)), ((0, 1), (0, 1))]
     made = run(method, folder=tmp_path, protections=[SecureAggregation()], script=script).artifacts
     participants = {0: {0, 1, 4}, 1: {0, 1}}
-    read = seen(made, Observer((SERVER,)), ATTACKS["lira"], participants)
+    read = select_visible(made, Observer((SERVER,)), ATTACKS["lira"], participants)
     found = {(str(a.sender), a.kind, a.round) for a in read if a.channel == Channel.UPLINK}
     of_sums = {("client", Kind.LOCAL_MODEL, 0), ("client", Kind.LOCAL_MODEL, 1)}
     assert found == of_sums | {("client/4", Kind.MODEL_DELTA, 0)}
     opened: Opened = {}
-    for a in watched(read, opened):
+    for a in watch_reading(read, opened):
         if a.channel == Channel.UPLINK:
             dict(a.payload)
     assert opened == {Kind.AGGREGATE: {0, 1}}
-    whole = seen(made, Observer((SERVER,)), ATTACKS["sum_difference"], participants)
+    whole = select_visible(made, Observer((SERVER,)), ATTACKS["sum_difference"], participants)
     assert {a.kind for a in whole} == {Kind.AGGREGATE}

@@ -63,7 +63,7 @@ def test_evidence_is_the_same_on_any_number_of_processes(
 def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
     run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, whole = os.getpid(), attack.one
+    here, whole = os.getpid(), attack.attack_once
 
     def one(*of: Any) -> Any:
         if of[1] == "class_list" and os.getpid() != here:

@@ -11,7 +11,7 @@ import pytest
 
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import Cell, cells_of, complaint, run_cells
+from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.dataset import Data
@@ -82,7 +82,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): data for p, data in found.items()}
 
 
-def plan(root: Path) -> list[Cell]:
+def plan(root: Path) -> list[RunCell]:
     return cells_of(BASE, OVERRIDES, root, PHASES)
 
 

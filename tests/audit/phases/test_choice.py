@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from fedaudit.attacks.attack import DIGITS
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.observer.reach import Traffic
+from fedaudit.audit.observer.reach import ObservedTraffic
 from fedaudit.audit.phases.choice import (
     LEAST_SECONDS,
-    Choice,
+    AttackChoice,
     Credit,
     _within,
     choose,
@@ -38,12 +38,12 @@ def config(method: str, **more: Any) -> Config:
     return validate(Config, {"federation": FEDERATION, "method": method, **more}, "")
 
 
-def chosen(method: str, **more: Any) -> Choice:
+def chosen(method: str, **more: Any) -> AttackChoice:
     made = config(method, **more)
     return choose(made, SimulatedCase(made))
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: AttackChoice) -> list[str]:
     return [s.name for s in choice.specs]
 
 
@@ -73,15 +73,15 @@ def test_what_does_not_fit_is_left_out_with_the_reason_and_each_artifact_comes_f
     assert {"count_recovery", "prototype_collusion"} <= set(names(half))  # alone on what they read
 
 
-def make_traffic(*uploads: Kind) -> Traffic:
-    return Traffic(kinds={Channel.UPLINK: uploads, Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
+def make_traffic(*uploads: Kind) -> ObservedTraffic:
+    return ObservedTraffic(kinds={Channel.UPLINK: uploads, Channel.DOWNLINK: (Kind.GLOBAL_MODEL,)})
 
 
-def credit(traffic: Traffic) -> tuple[dict[str, list[Credit]], dict[str, float]]:
+def credit(traffic: ObservedTraffic) -> tuple[dict[str, list[Credit]], dict[str, float]]:
     """What every attack earns of such traffic, and what it costs."""
     asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
-    return give_credits(cards, asked, traffic), {n: c.effort.at(DIGITS) for n, c in cards.items()}
+    return give_credits(cards, asked, traffic), {n: c.effort.estimate_seconds(DIGITS) for n, c in cards.items()}
 
 
 def collect(credits: Mapping[str, Sequence[Credit]], names: Sequence[str], required: bool) -> float:

@@ -17,7 +17,7 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.pairs import plant as pairs_of
-from fedaudit.audit.observer.view import granted, view
+from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -135,5 +135,5 @@ def test_the_server_knows_what_it_sent_and_clients_do_not_see_uploads() -> None:
 def test_counts_are_those_of_the_clients() -> None:
     world = SimulatedCase(ran()[1])
     seen = view(history(), SERVER, CountRecovery.card)
-    claim = CountRecovery().run(seen, granted(world, CountRecovery.card, 0), np.random.default_rng(0))
+    claim = CountRecovery().run(seen, grant_knowledge(world, CountRecovery.card, 0), np.random.default_rng(0))
     assert np.array_equal(claim["counts"], world.population.counts[claim["client"]])

@@ -21,7 +21,7 @@ from fedaudit.audit.robustness.claimed_counts import (
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -74,7 +74,7 @@ def checked(folder: Path, **changes: Any) -> CheckedCounts:
 def test_a_planted_lie_is_named_and_nobody_else(adversary: dict[str, Any], words: str, tmp_path: Path) -> None:
     found = checked(tmp_path, adversary={**adversary, "clients": MALICIOUS})
     assert [c.client for c in found.contradicted] == MALICIOUS and len(found.clients) >= 4
-    finding = judged(Contradicted(found), load_policy("default"))
+    finding = judge_subject(Contradicted(found), load_policy("default"))
     assert finding.severity == Severity.HIGH and finding.rule == "counts-contradicted-high"
     assert words in finding.summary and "Client 2 claims" in finding.summary
 
@@ -83,7 +83,7 @@ def test_a_planted_lie_is_named_and_nobody_else(adversary: dict[str, Any], words
 def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
     found = checked(tmp_path, method={"name": method})
     assert not found.contradicted and not found.missed and found.clients
-    assert judged(Contradicted(found), load_policy("default")).outcome == Outcome.NOT_DEMONSTRATED
+    assert judge_subject(Contradicted(found), load_policy("default")).outcome == Outcome.NOT_DEMONSTRATED
 
 
 @pytest.mark.nightly
@@ -100,7 +100,7 @@ def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path:
 def test_a_method_that_sends_no_count_is_not_checked(tmp_path: Path) -> None:
     found = checked(tmp_path, method={"weighting": "uniform"})
     assert "together with a count" in found.reason
-    finding = judged(Contradicted(found), load_policy("default"))
+    finding = judge_subject(Contradicted(found), load_policy("default"))
     assert finding.outcome == Outcome.NOT_APPLICABLE and "compared" in finding.title
 
 
@@ -111,7 +111,7 @@ def test_without_examples_of_its_own_the_auditor_says_so(tmp_path: Path) -> None
 def test_lies_that_would_not_have_been_seen_leave_the_question_open() -> None:
     odd = CheckedCount(client=0, claimed=9, distance=1.4, length=1, likeness=0, contradicted=True)
     blind = CheckedCounts(probes=6, planted=3, missed=[FLIPPED], clients=[odd])
-    finding = judged(Contradicted(blind), load_policy("default"))
+    finding = judge_subject(Contradicted(blind), load_policy("default"))
     assert finding.outcome == Outcome.INCONCLUSIVE and FLIPPED in finding.reason
     assert "Client 0" not in finding.summary
     assert {INFLATION, FLIPPED, FREE_RIDING} == {"counts times ten", "false labels", "a free rider"}
@@ -146,7 +146,7 @@ def test_a_free_rider_that_sends_the_last_change_with_noise_is_named_and_nobody_
     found = checked(tmp_path, adversary=rider, record={"rounds": "all"}, **{"method.rounds": 3})
     assert not found.blind_to_copies
     assert [c.client for c in found.contradicted] == MALICIOUS
-    finding = judged(Contradicted(found), load_policy("default"))
+    finding = judge_subject(Contradicted(found), load_policy("default"))
     assert (
         "Client 2 claims" in finding.summary
         and "the last change of the shared model with noise" in finding.summary
@@ -156,5 +156,5 @@ def test_a_free_rider_that_sends_the_last_change_with_noise_is_named_and_nobody_
 def test_where_models_were_not_recorded_the_limits_name_the_free_rider_with_noise(tmp_path: Path) -> None:
     found = checked(tmp_path, adversary={"name": "free_rider", "mode": "delta", "clients": MALICIOUS})
     assert "two rounds in a row" in found.blind_to_copies
-    finding = judged(Contradicted(found), load_policy("default"))
+    finding = judge_subject(Contradicted(found), load_policy("default"))
     assert "A free rider that sends the shared model's last change with noise" in finding.does_not_show

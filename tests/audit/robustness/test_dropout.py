@@ -11,7 +11,7 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.robustness.dropout import DropoutRun, make_dropout_subjects, measure_dropout, plan_dropout
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.availability.leaving import Leaving
@@ -66,7 +66,7 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     assert fedavg.drop.value == pytest.approx(0.1) and fedavg.drop.interval == pytest.approx((0.1, 0.1))
     assert rebafl.drop.value == pytest.approx(0.01) and fedavg.over_fedavg is None
     assert rebafl.over_fedavg is not None and rebafl.over_fedavg.interval == pytest.approx((0.09, 0.09))
-    found = {f.id: f for f in (judged(s, load_policy("default")) for s in make_dropout_subjects(made))}
+    found = {f.id: f for f in (judge_subject(s, load_policy("default")) for s in make_dropout_subjects(made))}
     assert found["absence-fedavg-answering"].severity is Severity.MEDIUM
     assert found["absence-rebafl-answering"].outcome is Outcome.NOT_DEMONSTRATED
     assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
@@ -80,11 +80,11 @@ def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     own = config(absence={"methods": []})
     [subject] = make_dropout_subjects(measure_dropout(own, histories(apart), []))
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
-    finding = judged(subject, load_policy("default"))
+    finding = judge_subject(subject, load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
     [subject] = make_dropout_subjects(measure_dropout(config(absence={"methods": [], "seeds": [7]}), single, []))
-    assert judged(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
+    assert judge_subject(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
 
 
 def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:

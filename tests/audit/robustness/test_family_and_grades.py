@@ -13,11 +13,11 @@ from fedaudit.audit.robustness.family import label, list_preferred
 from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.judge import judge, judged
+from fedaudit.audit.verdict.judge import judge, judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 from fedaudit.reports.result import Outcome, Severity
-from fedaudit.reports.robustness import Adversary, DefenceCost, MatrixCell, Robustness
+from fedaudit.reports.robustness import DefenceCost, MatrixCell, Robustness, TriedAdversary
 from tests.audit.robustness.test_matrix import TEXT
 
 POLICY = load_policy("default")
@@ -85,21 +85,23 @@ def matrix(cells: list[MatrixCell]) -> Robustness:
         "threat": threat,
         "taxonomy": [],
     }
-    who = {c.adversary: Adversary(name=c.adversary, title=c.title, **about) for c in cells}
+    who = {c.adversary: TriedAdversary(name=c.adversary, title=c.title, **about) for c in cells}
     return Robustness(clients=20, chance=0.1, seeds=[7], cells=cells, adversaries=who)
 
 
 def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() -> None:
-    found = judged(make_matrix_subjects(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))[0], POLICY)
+    found = judge_subject(
+        make_matrix_subjects(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))[0], POLICY
+    )
     assert found.rule == "accuracy-lost-critical" and found.title.endswith("adaptive by 4 of 20 clients harms it")
     assert "attack=adaptive" in found.where.replace(" ", "") or "adaptive" in found.where
 
 
 def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes() -> None:
     subject = make_matrix_subjects(matrix([cell("label_flip", 0.110, idle=0.113)]))[0]
-    assert judged(subject, POLICY).outcome is not Outcome.DEMONSTRATED
+    assert judge_subject(subject, POLICY).outcome is not Outcome.DEMONSTRATED
     subject = make_matrix_subjects(matrix([cell("label_flip", 0.110)]))[0]
-    assert judged(subject, POLICY).severity is Severity.HIGH
+    assert judge_subject(subject, POLICY).severity is Severity.HIGH
 
 
 def cost(drop: float, worst: float) -> Any:
@@ -113,13 +115,13 @@ def cost(drop: float, worst: float) -> Any:
 @pytest.mark.parametrize("drop", [0.01, 0.03, 0.06, 0.692])
 def test_a_rule_that_costs_as_much_as_an_attack_takes_is_graded_alike(drop: float) -> None:
     attack = make_matrix_subjects(matrix([cell("adaptive", drop)]))[0]
-    taken = judged(attack, POLICY)
-    costs = judged(cost(drop, drop), POLICY)
+    taken = judge_subject(attack, POLICY)
+    costs = judge_subject(cost(drop, drop), POLICY)
     assert costs.rule == (taken.rule if taken.rule != "above-chance" else "")
     assert costs.rule == "" or costs.severity is taken.severity
 
 
 def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:
-    found = judged(cost(0.001, 0.4), POLICY)
+    found = judge_subject(cost(0.001, 0.4), POLICY)
     assert found.severity is Severity.HIGH and "the rule itself costs the worst class" in found.title
     assert judge(cost(0.001, 0.1).found, POLICY).outcome is Outcome.NOT_DEMONSTRATED

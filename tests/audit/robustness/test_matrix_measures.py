@@ -128,9 +128,9 @@ def test_triggered_images_are_answered_once_however_often_they_are_counted() -> 
 
 def test_durability_counts_rounds_from_leaving_until_half_is_left() -> None:
     worked = {0: 0.2, 1: 0.9, 2: 0.8, 3: 0.5, 4: 0.45, 5: 0.7}
-    assert measures.halved(worked, 2) == (3, False)  # rounds 2, 3 and 4
-    assert measures.halved({1: 0.9, 2: 0.8, 3: 0.6}, 2) == (2, True)  # the run ended before
-    assert measures.halved({1: 0.0, 2: 0.0}, 2) is None and measures.halved({1: 0.9}, 2) is None
+    assert measures.find_half_life(worked, 2) == (3, False)  # rounds 2, 3 and 4
+    assert measures.find_half_life({1: 0.9, 2: 0.8, 3: 0.6}, 2) == (2, True)  # the run ended before
+    assert measures.find_half_life({1: 0.0, 2: 0.0}, 2) is None and measures.find_half_life({1: 0.9}, 2) is None
 
 
 @pytest.mark.parametrize("record", [{"rounds": []}, {"kinds": ["local_model"]}])

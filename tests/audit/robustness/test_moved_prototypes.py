@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.audit.robustness.figures import plot_moved_prototypes
 from fedaudit.audit.robustness.finished_runs import project
-from fedaudit.audit.robustness.plan import Place, Rule
+from fedaudit.audit.robustness.plan import MatrixPlace, ServerRule
 from fedaudit.reports.charts import svg
 from fedaudit.reports.robustness import MovedPrototypes, Robustness
 
@@ -28,9 +28,9 @@ def test_one_class_of_one_number_and_prototypes_that_are_all_alike_have_a_plane(
 
 @pytest.mark.parametrize(("method", "kinds"), [("rebafl", 2), ("fedavg", 1)])
 def test_cells_record_shared_prototypes_where_there_are_some(method: str, kinds: int) -> None:
-    place = Place(
+    place = MatrixPlace(
         setting="s",
-        rule=Rule(name="mean"),
+        rule=ServerRule(name="mean"),
         adversary="",
         malicious=0,
         seed=1,

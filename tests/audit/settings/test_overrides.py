@@ -3,7 +3,7 @@
 import pytest
 
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.merge import merged
+from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
 
@@ -34,17 +34,17 @@ def test_a_list_is_replaced() -> None:
 
 def test_a_plugin_of_another_name_brings_none_of_the_old_settings() -> None:
     below = {"partition": {"name": "shards", "shards_per_client": 5}, "clients": 3}
-    assert merged(below, {"partition": {"name": "iid"}})["partition"] == {"name": "iid"}
-    assert merged(below, {"partition": "iid"})["partition"] == "iid"
-    kept = merged(below, {"partition": {"shards_per_client": 2}})
+    assert merge(below, {"partition": {"name": "iid"}})["partition"] == {"name": "iid"}
+    assert merge(below, {"partition": "iid"})["partition"] == "iid"
+    kept = merge(below, {"partition": {"shards_per_client": 2}})
     assert kept == {"partition": {"name": "shards", "shards_per_client": 2}, "clients": 3}
-    assert merged({"method": {"lr": 1}}, {"method": {"name": "a"}})["method"] == {"lr": 1, "name": "a"}
-    assert merged({"method": "a"}, {"method.lr": 1})["method"] == {"name": "a", "lr": 1}
+    assert merge({"method": {"lr": 1}}, {"method": {"name": "a"}})["method"] == {"lr": 1, "name": "a"}
+    assert merge({"method": "a"}, {"method.lr": 1})["method"] == {"name": "a", "lr": 1}
 
 
 def test_what_lies_below_is_not_changed() -> None:
     before = {"method": {"name": "a", "gan": {"cycles": 2, "local": 1}}}
-    assert merged(before, {"method.gan.cycles": 6})["method"]["gan"] == {"cycles": 6, "local": 1}
+    assert merge(before, {"method.gan.cycles": 6})["method"]["gan"] == {"cycles": 6, "local": 1}
     assert before == {"method": {"name": "a", "gan": {"cycles": 2, "local": 1}}}
 
 

@@ -9,7 +9,7 @@ import yaml
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, resolve
-from fedaudit.audit.settings.system import System
+from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.system import System as Stated
 from tests.audit.tiny import TEXT
@@ -21,8 +21,8 @@ def read_config(folder: Path, system: dict[str, Any]) -> Config:
 
 
 def test_everything_may_be_left_out_and_the_report_has_a_place_for_all_of_it() -> None:
-    assert System().model_dump() == dict.fromkeys(System.model_fields, "") | {"clients": None}
-    assert list(System.model_fields) == list(Stated.model_fields)
+    assert SystemSettings().model_dump() == dict.fromkeys(SystemSettings.model_fields, "") | {"clients": None}
+    assert list(SystemSettings.model_fields) == list(Stated.model_fields)
 
 
 @pytest.mark.parametrize("day", ["2027-03-01", "'2027-03-01'"])
@@ -35,7 +35,7 @@ def test_a_day_is_iso_8601_whether_yaml_reads_it_as_a_date_or_as_text(day: str, 
 
 
 def test_text_is_one_line() -> None:
-    assert System(purpose="  triage\n of patients ").purpose == "triage of patients"
+    assert SystemSettings(purpose="  triage\n of patients ").purpose == "triage of patients"
 
 
 @pytest.mark.parametrize(

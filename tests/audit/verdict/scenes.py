@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fedaudit.attacks.attack import Card
 from fedaudit.attacks.people import People, Share
-from fedaudit.audit.observer.reach import Rounds, declared
+from fedaudit.audit.observer.reach import Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import load_policy
@@ -29,7 +29,7 @@ def make_scene(
     modality: Modality = "image",
     protections: Collection[Protection] = (),
 ) -> Scene:
-    traffic = declared(METHODS[method], list(protections), clock=True)
+    traffic = predict_traffic(METHODS[method], list(protections), clock=True)
     sent = frozenset(range(rounds))
     recorded = sent if kept is None else frozenset(kept)
     return Scene(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evidence import Series
-from fedaudit.audit.verdict.clock import by_device, by_time, compared, last_round
+from fedaudit.audit.verdict.clock import by_device, by_time, compare_times, last_round
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.clients.time_model import MEGABYTE, TimeModel, Workload
 from fedaudit.fl.kinds import Kind
@@ -75,6 +75,6 @@ def test_the_last_round_in_parts_that_add_up_to_its_length() -> None:
 
 def test_alternatives_stand_in_one_figure_a_series_each() -> None:
     one, other = (result().model_copy(update={"figures": by_time(HISTORY)}) for _ in range(2))
-    [figure] = compared({"as audited": one, "freezefl": other})
+    [figure] = compare_times({"as audited": one, "freezefl": other})
     assert [s.name for s in figure.series] == ["as audited", "freezefl"]
-    assert compared({"as audited": one, "plain": result().model_copy(update={"figures": []})}) == []
+    assert compare_times({"as audited": one, "plain": result().model_copy(update={"figures": []})}) == []

@@ -12,7 +12,7 @@ import yaml
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import MEASURES
 from fedaudit.audit.verdict.decision import FACTS, decide
-from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.terms import Terms, find_known
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Position
@@ -242,7 +242,7 @@ def test_linkage_is_required_where_clients_are_persons() -> None:
     assert not demands.requires(Aim.LINKAGE, Position.SERVER, are_persons=False)
 
 
-def graded(policy: Policy) -> list[tuple[str, list[str]]]:
+def graded(policy: GradingPolicy) -> list[tuple[str, list[str]]]:
     return [(r.id, [c.measure for c in r.all if c.measure != "*"]) for r in policy.rules]
 
 

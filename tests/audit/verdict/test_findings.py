@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.measure import MEASURES, named
+from fedaudit.attacks.measure import MEASURES, find_measure
 from fedaudit.audit.accounting.lint import check
 from fedaudit.audit.robustness.lints import LINTS
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.accounts import Contradiction, Linted, NoiseSubject, bounds
 from fedaudit.audit.verdict.findings import Attacked, headline, sentence
-from fedaudit.audit.verdict.judge import Fact, judge, judged
-from fedaudit.audit.verdict.policy import Condition, Policy, Rule, load_policy
+from fedaudit.audit.verdict.judge import Fact, judge, judge_subject
+from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
-from fedaudit.reports.result import AuditResult, NoiseAudit, Outcome, Severity, worst_first
+from fedaudit.reports.result import AuditResult, NoiseAuditRecord, Outcome, Severity, worst_first
 from fedaudit.reports.section import Heading, Table
 from tests.audit.accounting.test_lint import PLANTED
 from tests.reports.sample import result
@@ -47,7 +47,7 @@ def attacked(*evidence: Evidence) -> Attacked:
 
 def beyond(name: str, shift: float, **more: Any) -> Evidence:
     """Evidence of a measure that is `shift` worse than its blind adversary, and known exactly."""
-    row = named(name)
+    row = find_measure(name)
     blind = 0.0 if row.higher_is_worse else 1.0
     value = blind + shift if row.higher_is_worse else blind - shift
     fields: dict[str, Any] = {
@@ -105,7 +105,7 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
     shifts = {n: max(shift for other, shift in asked if other == n) for n, _ in asked}
     graded = [beyond(n, shift) for n, shift in shifts.items()]
     nothing = [beyond(n, 0.0) for n in MEASURES if n not in names]
-    finding = judged(attacked(*nothing, *graded, *nothing), POLICY)
+    finding = judge_subject(attacked(*nothing, *graded, *nothing), POLICY)
     assert (
         finding.reason.startswith(f"Rule {first(rule.severity, shifts).id} ")
         and finding.severity == rule.severity
@@ -135,7 +135,7 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
 
 def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
     planted = beyond("auc", 0.9, control="positive")
-    finding = judged(attacked(beyond("rank5", 0.0), beyond("auc", 0.0), planted), POLICY)
+    finding = judge_subject(attacked(beyond("rank5", 0.0), beyond("auc", 0.0), planted), POLICY)
     assert finding.outcome is Outcome.NOT_DEMONSTRATED and finding.summary.startswith("AUC 0")
 
 
@@ -152,7 +152,7 @@ def test_damaged_evidence_is_refused_by_the_name_of_its_attack(change: dict[str,
     whole = dataclasses.asdict(beyond("named", 0.5)) | change
     file = {"name": "mine", "card": CARD, "status": "ran", "reason": "", "evidence": [whole]}
     with pytest.raises(UserError, match=f"the evidence of mine cannot be read: {said}"):
-        judged(Attacked(file), POLICY)
+        judge_subject(Attacked(file), POLICY)
 
 
 # One power ------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_a_power_is_worked_out_in_one_place_and_said_by_the_verdict_alone() -> N
 def test_the_texts_of_a_finding_hold_one_power_at_most(trials: int) -> None:
     half = 1 / trials**0.5
     weak = [beyond(m, 0.0, interval=(-half, half), trials=trials) for m in ("named", "residual_risk", "auc")]
-    finding = judged(attacked(*weak, beyond("named", 0.9, control="positive")), POLICY)
+    finding = judge_subject(attacked(*weak, beyond("named", 0.9, control="positive")), POLICY)
     texts = [finding.summary, finding.reason, *(e.note for e in finding.evidence)]
     assert sum(len(re.findall(r"leak (below|of) [\d.]+", t)) for t in texts) == 1
 
@@ -184,9 +184,9 @@ def test_the_texts_of_a_finding_hold_one_power_at_most(trials: int) -> None:
 # One way from facts to findings -----------------------------------------------------------------
 
 
-def policy(*rules: dict[str, Any]) -> Policy:
+def policy(*rules: dict[str, Any]) -> GradingPolicy:
     power = {"largest_detectable": 0.05, "reason": "one part in twenty"}
-    return Policy.model_validate({"name": "own", "version": "1", "power": power, "rules": rules})
+    return GradingPolicy.model_validate({"name": "own", "version": "1", "power": power, "rules": rules})
 
 
 def rule(measure: str, threshold: float, severity: str = "low") -> dict[str, Any]:
@@ -194,7 +194,7 @@ def rule(measure: str, threshold: float, severity: str = "low") -> dict[str, Any
     return {"id": "mine", "severity": severity, "all": [condition], "reason": "because it is so"}
 
 
-AUDIT = NoiseAudit(
+AUDIT = NoiseAuditRecord(
     id="noise-0",
     kind="model_delta",
     protection="Gaussian noise",
@@ -239,7 +239,7 @@ def test_every_kind_of_finding_cites_its_rule_in_one_form() -> None:
     torn = Contradiction(audited.bounds[0], 0)
     subjects = [*planted, refuted, torn, *bounds(audited.bounds), attacked(beyond("named", 0.5))]
     for subject in subjects:
-        finding = judged(subject, POLICY)
+        finding = judge_subject(subject, POLICY)
         assert re.match(r"(Rule [a-z0-9-]+ of|No rule of) policy default \d+", finding.reason), finding
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE
 from fedaudit.attacks.people import People, Share
-from fedaudit.audit.verdict.heads import count_beyond_luck, count_exposed, count_heads
+from fedaudit.audit.verdict.heads import count_beyond_luck, count_exposed_people, count_heads
 from fedaudit.fl.kinds import Kind
 from tests.audit.verdict.test_leaks import find_leaks, run_attack
 
@@ -67,7 +67,7 @@ def test_only_the_kind_of_message_on_which_an_attack_worked_adds_people() -> Non
         replace(hit_people({0: (3, 4), 1: (100, 101)}), kind=Kind.GLOBAL_MODEL),
     ]
     heads = [
-        count_exposed(find_leaks(run_attack("loss_threshold", 0.9, (), people, {"model": model})))
+        count_exposed_people(find_leaks(run_attack("loss_threshold", 0.9, (), people, {"model": model})))
         for model in (UPDATE, GLOBAL)
     ]
     assert [h.expected for h in heads if h] == [2 * 200 / 100, 4 * 200 / 100]

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.verdict.accounts import Bound
-from fedaudit.audit.verdict.judge import judge, judged
-from fedaudit.audit.verdict.policy import Policy, load_policy
+from fedaudit.audit.verdict.accounts import BoundSubject
+from fedaudit.audit.verdict.judge import judge, judge_subject
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.statistics import statistic
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import Status
@@ -167,7 +167,7 @@ def test_bounds_are_judged_by_their_size(epsilon: float, severity: str, rule: st
     bound = (
         make_bound(Status.NONE, epsilon, CLEAR) if math.isinf(epsilon) else make_bound(Status.VERIFIED, epsilon)
     )
-    finding = judged(Bound([bound], 0), POLICY)
+    finding = judge_subject(BoundSubject([bound], 0), POLICY)
     assert finding.severity == severity and (
         f"Rule {rule} " in finding.reason if rule else "No rule" in finding.reason
     )
@@ -210,6 +210,6 @@ def test_a_policy_of_ones_own_is_read_by_path_and_checked(tmp_path: object) -> N
 
 
 def test_the_policy_is_immutable() -> None:
-    assert isinstance(POLICY, Policy)
+    assert isinstance(POLICY, GradingPolicy)
     with pytest.raises(ValueError, match="frozen"):
         POLICY.version = "2"  # type: ignore[misc]

@@ -13,11 +13,11 @@ from fedaudit.audit.phases.attack import card_fields
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.findings import Attacked
-from fedaudit.audit.verdict.heads import count_exposed
-from fedaudit.audit.verdict.judge import judged
+from fedaudit.audit.verdict.heads import count_exposed_people
+from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.leaks import ONE_LEAK, join_leaks
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.terms import demonstrated, find_known
+from fedaudit.audit.verdict.terms import find_known, select_demonstrated
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.document import compose
 from fedaudit.reports.result import AuditResult, Finding, Severity, worst_first
@@ -65,7 +65,7 @@ def run_attack(
 
 
 def find_leaks(*attacks: Attacked) -> list[tuple[Attacked, Finding]]:
-    findings = [(a, judged(a, POLICY)) for a in attacks]
+    findings = [(a, judge_subject(a, POLICY)) for a in attacks]
     join_leaks(findings)
     return findings
 
@@ -87,7 +87,7 @@ def audit_cell() -> AuditResult:
 def test_one_cell_is_one_finding_and_the_strongest_attack_leads() -> None:
     findings = one_cell()
     assert len({f.severity for f in findings}) > 1
-    (leading,) = demonstrated(findings)
+    (leading,) = select_demonstrated(findings)
     assert leading.id == "upcnn" and leading.severity is Severity.CRITICAL
     assert leading.shown_by == ["lookup", "ridge", "prototype_membership"]
     assert {f.part_of for f in findings if f is not leading} == {"upcnn"}
@@ -155,6 +155,6 @@ def test_people_of_one_leak_are_those_of_its_strongest_attack_that_names_them() 
         run_attack("lookup", 0.6, kinds, hit((1, 2, 3))),
         run_attack("ridge", 0.4, kinds, hit((4, 5))),
     )
-    heads = count_exposed(found)
+    heads = count_exposed_people(found)
     assert heads is not None and heads.expected == 3
-    assert count_exposed(found[:1]) is None
+    assert count_exposed_people(found[:1]) is None

@@ -9,15 +9,15 @@ from scipy import stats
 from fedaudit.attacks.people import People, Share, choose_threshold_rank
 from fedaudit.audit.verdict.people import (
     bound_by_privacy,
-    bound_exposed,
+    bound_exposure,
     bound_flagged,
     bound_left,
     bound_luck,
     bound_people,
     bound_people_below,
     bound_sensitivity,
-    count_held_out_needed,
-    people_needed,
+    count_needed_held_out,
+    count_needed_people,
     share_unseen,
 )
 from fedaudit.fl.threats.threat import Aim
@@ -154,56 +154,56 @@ def test_other_clients_may_leak_where_none_was_seen_to() -> None:
 
 
 def test_a_census_without_a_hit_bounds_nobody_and_a_sample_more() -> None:
-    census = bound_exposed(make_people(each=72), Aim.INVERSION)
+    census = bound_exposure(make_people(each=72), Aim.INVERSION)
     assert (census.at_most, census.by, census.people) == (0, "census", 720)
-    sample = bound_exposed(make_people(each=15), Aim.INVERSION, tolerable=0.01)
+    sample = bound_exposure(make_people(each=15), Aim.INVERSION, tolerable=0.01)
     assert sample.by == "sample" and sample.at_most == 15
     assert sample.more is not None and 100 < sample.more <= 720 - 150
 
 
 def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
-    more = bound_exposed(make_people(each=6), Aim.INVERSION, tolerable=0.01).more
+    more = bound_exposure(make_people(each=6), Aim.INVERSION, tolerable=0.01).more
     assert more is not None and more % 10 == 0
-    bounds = [bound_exposed(make_people(each=6 + more // 10 - fewer), Aim.INVERSION) for fewer in (0, 1)]
+    bounds = [bound_exposure(make_people(each=6 + more // 10 - fewer), Aim.INVERSION) for fewer in (0, 1)]
     assert (bounds[0].at_most or 0) <= 0.01 * 720 < (bounds[1].at_most or 0)
 
     def bound(hits: int, tested: int) -> int:
         return bound_people(hits, tested, 719, luck=0, sensitivity=0.84)
 
-    needed = people_needed(0, 60, 719, bound, most=0.05 * 719, luck=0)
+    needed = count_needed_people(0, 60, 719, bound, most=0.05 * 719, luck=0)
     assert needed is not None and bound(0, needed) <= 0.05 * 719 < bound(0, needed - 1)
-    assert people_needed(50, 60, 719, bound, most=0.05 * 719, luck=0) is None
+    assert count_needed_people(50, 60, 719, bound, most=0.05 * 719, luck=0) is None
 
 
 def test_a_client_of_whom_nobody_was_tested_counts_whole() -> None:
     people = make_people(each=72)
     unread = People(**(vars(people) | {"tested": {c: r for c, r in people.tested.items() if c}}))
-    assert bound_exposed(unread, Aim.INVERSION).at_most == 72
+    assert bound_exposure(unread, Aim.INVERSION).at_most == 72
 
 
 def test_the_client_that_was_tested_least_decides() -> None:
     """90 % of nine clients were tested, a third of the tenth: those exposed may all be its people."""
     people = make_people(each=65)
     sparse = People(**(vars(people) | {"tested": people.tested | {9: people.tested[9][:24]}}))
-    bound = bound_exposed(sparse, Aim.INVERSION)
-    assert bound.at_most == bound_exposed(make_people(each=24), Aim.INVERSION).at_most
+    bound = bound_exposure(sparse, Aim.INVERSION)
+    assert bound.at_most == bound_exposure(make_people(each=24), Aim.INVERSION).at_most
 
 
 def test_people_beside_the_only_one_claimed_count_whole() -> None:
     """Of a message of 575 people one is claimed, and named: at most one exposed person would be false."""
     people = make_people(each=72)
-    free = bound_exposed(people, Aim.RECONSTRUCTION, tolerable=0.01)
+    free = bound_exposure(people, Aim.RECONSTRUCTION, tolerable=0.01)
     beside = People(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
-    bound = bound_exposed(beside, Aim.RECONSTRUCTION, tolerable=0.01)
+    bound = bound_exposure(beside, Aim.RECONSTRUCTION, tolerable=0.01)
     assert bound.at_most == (free.at_most or 0) + 73 and bound.more is None
-    assert bound_exposed(People(**(vars(people) | {"unclaimed": {0: 9_999}})), Aim.RECONSTRUCTION).at_most == 720
+    assert bound_exposure(People(**(vars(people) | {"unclaimed": {0: 9_999}})), Aim.RECONSTRUCTION).at_most == 720
 
 
 def test_an_exact_copy_is_there_or_not() -> None:
     few = {c: Share(hits=6, trials=6) for c in range(10)}
     people = make_people(each=72, planted=few)
-    assert bound_exposed(people, Aim.EXFILTRATION).at_most == 0
-    assert bound_exposed(people, Aim.RECONSTRUCTION).at_most == 1
+    assert bound_exposure(people, Aim.EXFILTRATION).at_most == 0
+    assert bound_exposure(people, Aim.RECONSTRUCTION).at_most == 1
 
 
 @pytest.mark.parametrize(
@@ -221,22 +221,22 @@ def test_an_exact_copy_is_there_or_not() -> None:
 def test_an_attack_that_was_not_seen_to_work_bounds_nothing_and_says_why(
     planted: dict[int, Share], reason: str
 ) -> None:
-    bound = bound_exposed(make_people(each=72, planted=planted), Aim.INVERSION)
+    bound = bound_exposure(make_people(each=72, planted=planted), Aim.INVERSION)
     assert bound.at_most is None and bound.reason.startswith(reason)
-    assert bound_exposed(make_people(each=0), Aim.INVERSION).reason == "Nobody was tested."
+    assert bound_exposure(make_people(each=0), Aim.INVERSION).reason == "Nobody was tested."
 
 
 def test_plants_that_the_protections_hide_bound_the_question_alone() -> None:
     hidden = {c: Share(hits=0, trials=20) for c in range(10)}
-    bound = bound_exposed(make_people(each=15, left=hidden), Aim.MEMBERSHIP)
+    bound = bound_exposure(make_people(each=15, left=hidden), Aim.MEMBERSHIP)
     assert (bound.at_most, bound.by) == (int(720 * (1 - 0.05 ** (1 / 200))), "plants")
-    shown = bound_exposed(make_people(each=15, left=PLANTED), Aim.MEMBERSHIP)
+    shown = bound_exposure(make_people(each=15, left=PLANTED), Aim.MEMBERSHIP)
     assert shown.by == "sample" and shown.left == 1
 
 
 def test_members_flagged_are_counted_beyond_the_false_alarms() -> None:
     members = make_people(each=72, hit=7, false_alarms=0.01)
-    assert bound_exposed(members, Aim.MEMBERSHIP).at_most == bound_flagged(7, 720, 720, 0.01)
+    assert bound_exposure(members, Aim.MEMBERSHIP).at_most == bound_flagged(7, 720, 720, 0.01)
 
 
 def test_a_leak_above_what_is_tolerable_is_cleared_in_at_most_five_of_a_hundred_audits() -> None:
@@ -281,7 +281,7 @@ def test_a_fifth_of_all_people_never_passes() -> None:
 def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean_census() -> None:
     """In about 95 of 100 draws, and in fewer with half as many: nobody is exposed, all scores are of one law."""
     rng, people, tolerable = np.random.default_rng(0), 880, 0.05
-    needed = count_held_out_needed(people, 0.01, tolerable)
+    needed = count_needed_held_out(people, 0.01, tolerable)
     assert needed is not None
 
     def settle(held_out: int) -> float:
@@ -293,16 +293,16 @@ def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean
         return float(np.mean(settled))
 
     assert settle(needed) > 0.92 > 0.88 > settle(needed // 2)
-    assert count_held_out_needed(50, 0.01, tolerable) is None  # a census of so few bounds nothing
+    assert count_needed_held_out(50, 0.01, tolerable) is None  # a census of so few bounds nothing
 
 
 def test_where_everybody_was_tested_held_out_people_are_asked_for_and_only_by_a_threshold() -> None:
     def ask(hit: int, held_out: int, false_alarms: float = 0.01) -> int | None:
         luck = Share(hits=7, trials=held_out)
         people = make_people(held=88, each=88, hit=hit, luck=luck, false_alarms=false_alarms)
-        return bound_exposed(people, Aim.MEMBERSHIP, tolerable=0.05).held_out
+        return bound_exposure(people, Aim.MEMBERSHIP, tolerable=0.05).held_out
 
-    assert ask(47, 216) == count_held_out_needed(880, 0.01, 0.05)
+    assert ask(47, 216) == count_needed_held_out(880, 0.01, 0.05)
     assert ask(20, 216) is None  # bounded
     assert ask(47, 2_000) is None  # it had more
     assert ask(47, 216, false_alarms=0.0) is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.people import Share
-from fedaudit.audit.observer.reach import Reach, observed, observed_rounds
+from fedaudit.audit.observer.reach import Reach, observed_rounds, read_traffic
 from fedaudit.audit.verdict.aims import find_family, list_aims
 from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
 from fedaudit.fl.artifact import Channel
@@ -401,7 +401,7 @@ def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() 
     found = observed_rounds(lines)
     assert (Channel.DOWNLINK, GLOBAL) not in found
     assert found[Channel.UPLINK, MODEL] == (frozenset({0, 1}), frozenset({1}))
-    hidden = observed(
+    hidden = read_traffic(
         [line("uplink", "local_model", 0, 1, [0]), line("downlink", "global_model", 0, 1, [0], "client")]
     )
     assert MODEL not in hidden.visible(Position.SERVER)

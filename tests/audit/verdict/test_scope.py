@@ -12,7 +12,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.scope import scope
-from fedaudit.reports.result import Scope
+from fedaudit.reports.result import AuditScope
 from tests.audit.case.recorded import Recorded
 
 CROWDED = {"name": "n_class", "examples_per_client": 40}
@@ -32,7 +32,7 @@ def recorded(**told: Any) -> Recorded:
     return Recorded(card=case.card, clients=20, data=case.data, streams=case.streams, examples=known)
 
 
-def texts(found: Scope) -> str:
+def texts(found: AuditScope) -> str:
     return f"{found.dataset_text} {found.clients_text}"
 
 

@@ -9,7 +9,7 @@ import torch
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.fl.aggregation.aggregator import RowRule
-from fedaudit.fl.aggregators._assumed import count_assumed
+from fedaudit.fl.aggregators._assumed import count_attackers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from tests.fl.aggregators.test_rules import RULES, rule
@@ -101,8 +101,8 @@ def test_methods_end_though_a_rule_lacks_clients_in_most_rounds(of: str) -> None
 
 
 def test_f_may_be_a_share_of_those_who_are_heard() -> None:
-    assert [count_assumed(0.2, n) for n in (1, 4, 5, 6, 10, 30)] == [1, 1, 1, 2, 2, 6]
-    assert [count_assumed(0.1, 30), count_assumed(3, 30), count_assumed(0, 30)] == [3, 3, 0]
+    assert [count_attackers(0.2, n) for n in (1, 4, 5, 6, 10, 30)] == [1, 1, 1, 2, 2, 6]
+    assert [count_attackers(0.1, 30), count_attackers(3, 30), count_attackers(0, 30)] == [3, 3, 0]
     by_share, by_number = (
         run(method("fedavg"), aggregator=rule("trimmed_mean", f=f), script=EVERYONE)  # type: ignore[arg-type]
         for f in (0.25, 1)

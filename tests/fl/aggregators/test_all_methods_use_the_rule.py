@@ -128,7 +128,7 @@ def test_rows_are_changes_and_buffers_take_the_plain_mean_of_who_is_kept() -> No
     model.add(3, second, 6.0, start)
     got = {k: v.tolist() for k, v in model.value().items()}
     assert got == {"w": [11.0, 8.0], "seen": 3, "mean": -1.0}
-    assert averages.kept() == {"model": {7: 1.0}} and averages.entries() == {}
+    assert averages.get_client_weights() == {"model": {7: 1.0}} and averages.entries() == {}
 
 
 def test_mean_needs_no_single_upload() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Averages, Combined, Context, RowRule, mean
-from fedaudit.fl.aggregators._rows import scores, squared
+from fedaudit.fl.aggregators._rows import scores, square_distances
 from fedaudit.fl.aggregators._wrapped import inner
 from fedaudit.fl.aggregators.krum import picks
 from fedaudit.fl.aggregators.pre_aggregation import mix
@@ -84,7 +84,7 @@ def test_a_rule_gives_the_known_value(name: str, settings: dict[str, Any], expec
 
 
 def test_krum_scores_bulyan_picks_and_mixed_rows_are_the_known_ones() -> None:
-    distances = squared(torch.tensor(X, dtype=torch.float32))
+    distances = square_distances(torch.tensor(X, dtype=torch.float32))
     assert scores(distances, 1).tolist() == [16, 26, 27, 35, 39, 30, 845]
     assert picks(distances, 1) == [0, 1, 2, 4, 3]
     mixed = mix(torch.tensor(X, dtype=torch.float32), 1)
@@ -150,7 +150,13 @@ def test_krum_is_blanchards_where_three_libraries_differ() -> None:
 
 def test_bulyan_selects_repeatedly_where_flower_selects_in_one_pass() -> None:
     # in one pass the five lowest scores are 0 1 2 5 3, and the result (1.333333, 2, 3.333333) as Flower's
-    assert scores(squared(torch.tensor(X, dtype=torch.float32)), 1).argsort()[:5].tolist() == [0, 1, 2, 5, 3]
+    assert scores(square_distances(torch.tensor(X, dtype=torch.float32)), 1).argsort()[:5].tolist() == [
+        0,
+        1,
+        2,
+        5,
+        3,
+    ]
     assert value("bulyan")[1] == pytest.approx(1.666667, abs=1e-6)
 
 
@@ -218,7 +224,7 @@ def test_the_order_of_the_clients_changes_nothing(name: str) -> None:
     if name == "bucketing":  # puts uploads together by their place, at random
         return
     if name == "bulyan":  # whose last pick is between equals
-        before, after = picks(squared(rows), 2), picks(squared(rows[order]), 2)
+        before, after = picks(square_distances(rows), 2), picks(square_distances(rows[order]), 2)
         assert before[:-1] == [int(order[i]) for i in after[:-1]]
         return
     assert torch.allclose(one.change, two.change, rtol=1e-12, atol=1e-12)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedaudit.fl.aggregation.aggregator import Averages
-from fedaudit.fl.aggregators._rows import by_columns, gram, middle, nearest, ordered
+from fedaudit.fl.aggregators._rows import by_columns, gram, middle, nearest, select_ranks
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.runtime.streams import Streams
 
@@ -15,9 +15,9 @@ from fedaudit.fl.runtime.streams import Streams
 def test_rows_come_in_order_and_their_middle_is_the_median(n: int, values: int) -> None:
     block = np.random.default_rng(n).integers(0, values, (n, 57)).astype(np.float32)
     expected = np.sort(block, axis=0)
-    assert np.array_equal(np.stack(ordered(block.copy(), range(n))), expected)
+    assert np.array_equal(np.stack(select_ranks(block.copy(), range(n))), expected)
     some = [0, n // 3, n - 1]
-    assert np.array_equal(np.stack(ordered(block.copy(), some)), expected[some])
+    assert np.array_equal(np.stack(select_ranks(block.copy(), some)), expected[some])
     assert np.array_equal(middle(block.copy()), np.median(block.astype(np.float64), axis=0))
 
 

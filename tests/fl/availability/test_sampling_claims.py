@@ -14,7 +14,7 @@ from fedaudit.fl.availability.bernoulli import Bernoulli
 from fedaudit.fl.availability.full import Full
 from fedaudit.fl.availability.persistent import Persistent
 from fedaudit.fl.availability.uniform import Uniform
-from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, drawn
+from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation, describe_drawing
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.ledger import read
 from fedaudit.fl.method import RoundMethod, ServerSide
@@ -112,16 +112,18 @@ def test_a_class_that_derives_from_a_claim_and_does_not_restate_it_claims_nothin
 def test_a_persistent_draw_is_claimed_once_a_period() -> None:
     five = Persistent(Persistent.Config(p=0.3, period=5))
     assert five.sampling(0, 10) == Drawn("poisson", 0.3, 5)
-    assert drawn(five, 10, "skip", 0) == Drawn("poisson", 0.3, 5)
-    assert drawn(five, 10, "redraw", 0).sampling == "unknown"
+    assert describe_drawing(five, 10, "skip", 0) == Drawn("poisson", 0.3, 5)
+    assert describe_drawing(five, 10, "redraw", 0).sampling == "unknown"
 
 
 def test_drawing_again_spoils_a_fixed_number_where_a_drawn_round_can_be_empty() -> None:
     one, three = (Uniform(Uniform.Config(count=n)) for n in (1, 3))
-    assert drawn(one, 10, "skip", 0).sampling == "fixed_without_replacement"
-    assert drawn(one, 10, "redraw", 0).sampling == "unknown"  # a neighbour's only client may hold nothing
-    assert drawn(three, 10, "redraw", 0, without_data=1).sampling == "fixed_without_replacement"
-    assert drawn(three, 10, "redraw", 0, without_data=2).sampling == "unknown"
+    assert describe_drawing(one, 10, "skip", 0).sampling == "fixed_without_replacement"
+    assert (
+        describe_drawing(one, 10, "redraw", 0).sampling == "unknown"
+    )  # a neighbour's only client may hold nothing
+    assert describe_drawing(three, 10, "redraw", 0, without_data=1).sampling == "fixed_without_replacement"
+    assert describe_drawing(three, 10, "redraw", 0, without_data=2).sampling == "unknown"
 
 
 # Who takes part is also what a method makes of it ----------------------------------------------
@@ -172,4 +174,4 @@ def test_clients_chosen_by_their_data_are_a_release_in_clear(tmp_path: Path) -> 
 
 
 def test_full_participation_is_no_draw() -> None:
-    assert drawn(Full(), 10, "redraw", 3) == Drawn()
+    assert describe_drawing(Full(), 10, "redraw", 3) == Drawn()

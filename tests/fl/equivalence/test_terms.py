@@ -12,11 +12,11 @@ from torch import Tensor
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Kind
 from fedaudit.fl.clients.delivery import Delivery
-from fedaudit.fl.families.augmentation_plan import offered, shortage, wanted
-from fedaudit.fl.families.condensation import Cell, Condensing, Matcher
+from fedaudit.fl.families.augmentation_plan import select_offers, shortage, solve_requests
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher
 from fedaudit.fl.families.grouping import complementary
-from fedaudit.fl.methods.fedmix import mixed
-from fedaudit.fl.methods.fedmmd import mmd_squared
+from fedaudit.fl.methods.fedmix import compute_taylor_mixup_loss
+from fedaudit.fl.methods.fedmmd import compute_squared_mmd
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.training.local import Handle
 from tests.fl.equivalence.replay import NUMBERS, Case, cases
@@ -38,7 +38,7 @@ def network(a: Arrays) -> TinyNet:
 
 def fedmmd(a: Arrays, config: Any) -> Arrays:
     x, y = tensor(a["a"]).requires_grad_(), tensor(a["b"]).requires_grad_()
-    value = mmd_squared(x, y)
+    value = compute_squared_mmd(x, y)
     to_x, to_y = torch.autograd.grad(value, [x, y])
     return {"value": value.detach().numpy(), "gradient_a": to_x.numpy(), "gradient_b": to_y.numpy()}
 
@@ -53,7 +53,7 @@ class Given(Matcher):
 def condensation(a: Arrays, config: Any) -> Arrays:
     image = tensor(a["image"])[None].requires_grad_()
     matcher = Given(network(a), Condensing(real_batch=100))
-    found = matcher.distances([Cell(tensor(a["real"]), int(a["label"][0]))], image, torch.Generator())
+    found = matcher.distances([ClassBatch(tensor(a["real"]), int(a["label"][0]))], image, torch.Generator())
     [gradient] = torch.autograd.grad(found.sum(), image)
     return {"distance": found.detach().numpy(), "image_gradient": gradient[0].numpy()}
 
@@ -62,7 +62,7 @@ def plan(a: Arrays, config: Any) -> Arrays:
     found = np.zeros_like(a["wanted"])
     for i, n in enumerate(a["generators"]):
         mixes = a["mixes"][i, :n].T  # one column a generator
-        found[i, :n] = wanted(mixes, shortage(a["counts"][i]), float(a["share"][i]), "pinv")
+        found[i, :n] = solve_requests(mixes, shortage(a["counts"][i]), float(a["share"][i]), "pinv")
     return {"wanted": found}
 
 
@@ -79,7 +79,7 @@ def grouping(a: Arrays, config: Any) -> Arrays:
 def offer(a: Arrays, config: Any) -> Arrays:
     found = np.full_like(a["chosen"], -1)
     for i, most in enumerate(a["most"]):
-        rows = offered(a["own"][i], a["offers"][i], int(most))
+        rows = select_offers(a["own"][i], a["offers"][i], int(most))
         found[i, : len(rows)] = rows
     return {"chosen": found}
 
@@ -87,7 +87,7 @@ def offer(a: Arrays, config: Any) -> Arrays:
 def fedmix(a: Arrays, config: Any) -> Arrays:
     net = network(a)
     x, y = tensor(a["x"]), tensor(a["y"])
-    loss = mixed(Handle(net), x, y, tensor(a["mean"]), tensor(a["label"]), float(a["mix"][0]))
+    loss = compute_taylor_mixup_loss(Handle(net), x, y, tensor(a["mean"]), tensor(a["label"]), float(a["mix"][0]))
     names = [k for k, _ in net.named_parameters()]
     gradients = torch.autograd.grad(loss, list(net.parameters()))
     return {"loss": loss.detach().numpy()} | {

@@ -23,9 +23,9 @@ def clock(**settings: Any) -> Clock:
 
 def test_places_are_filled_in_order_as_they_become_free() -> None:
     c = clock()
-    assert c.take_started() == [0, 1]
+    assert c.take_starts() == [0, 1]
     assert [(a.client, a.time) for a in c.next(3)] == [(0, 1.0), (2, 2.0), (3, 2.25)]
-    assert c.take_started() == [2, 3] and c.take_started() == []
+    assert c.take_starts() == [2, 3] and c.take_starts() == []
     assert c.flight == {"1": {"version": 7, "due": 3.5}}
 
 

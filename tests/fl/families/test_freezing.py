@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.fl.families.freezing import decide, drawn, importances, restarted, utility
+from fedaudit.fl.families.freezing import (
+    decide,
+    draw_without_replacement,
+    importances,
+    restart_utilities,
+    utility,
+)
 
 WORTH, TIMES = (0.02, 0.03, 0.05, 0.10), (4, 3.2, 2.6, 2.2)
 
@@ -52,13 +58,13 @@ def test_utility_of_two_clients() -> None:
 
 def test_a_warm_restart_moves_everybody_towards_the_mean() -> None:
     """F6."""
-    found = restarted(np.array([10, 0.5, 0.1, 1]), np.array([5, 1, 0, 8]), 60)
+    found = restart_utilities(np.array([10, 0.5, 0.1, 1]), np.array([5, 1, 0, 8]), 60)
     assert found == pytest.approx([8.720259, 2.9, 2.9, 2.011724], abs=1e-6)
 
 
 def test_draws_are_without_replacement_and_in_proportion() -> None:
     rng = np.random.default_rng(3)
-    firsts = np.bincount([drawn(np.array([1.0, 2.0, 5.0]), 1, rng)[0] for _ in range(4000)])
+    firsts = np.bincount([draw_without_replacement(np.array([1.0, 2.0, 5.0]), 1, rng)[0] for _ in range(4000)])
     assert firsts / 4000 == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=0.03)
-    assert drawn(np.array([1.0, 0.0, 0.0]), 3, rng) == [0, 1, 2]
-    assert drawn(np.ones(4), 9, rng) == [0, 1, 2, 3]
+    assert draw_without_replacement(np.array([1.0, 0.0, 0.0]), 3, rng) == [0, 1, 2]
+    assert draw_without_replacement(np.ones(4), 9, rng) == [0, 1, 2, 3]

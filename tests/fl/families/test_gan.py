@@ -64,7 +64,7 @@ def test_training_moves_the_images_towards_the_data() -> None:
     x[:, :, :, 4:] = 0.8
     pair = gan.initial((1, 8, 8), SMALL, rng())
 
-    def gap(p: gan.Pair) -> float:
+    def gap(p: gan.GanPair) -> float:
         made = gan.sample(p.generator, (1, 8, 8), 200, SMALL, rng(5)).mean(0)
         return float((made - (x[0] + 1) / 2).abs().mean())
 

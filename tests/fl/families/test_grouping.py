@@ -5,7 +5,14 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from fedaudit.fl.families.augmentation_plan import altered, fitted, offered, shortage, targets, wanted
+from fedaudit.fl.families.augmentation_plan import (
+    alter_images,
+    select_images,
+    select_offers,
+    shortage,
+    solve_requests,
+    targets,
+)
 from fedaudit.fl.families.grouping import complementary, divergence, similar
 
 
@@ -69,25 +76,25 @@ def test_the_plan_of_the_paper() -> None:  # T-GA-4, V6
     missing = shortage(np.array([5, 3, 1]))
     assert missing.tolist() == [0, 2, 4]
     for solver in ("pinv", "nnls"):
-        assert wanted(mixes, missing, 1.0, solver) == [2, 4]
-        assert wanted(mixes, missing, 0.5, solver) == [1, 2]
+        assert solve_requests(mixes, missing, 1.0, solver) == [2, 4]
+        assert solve_requests(mixes, missing, 0.5, solver) == [1, 2]
 
 
 def test_the_pseudo_inverse_overshoots_and_least_squares_do_not() -> None:  # V6
     mixes, missing = np.array([[0.6, 0.1], [0.3, 0.2], [0.1, 0.7]]), np.array([0, 4.0, 10])
     exact = np.linalg.pinv(mixes) @ missing
     assert exact == pytest.approx([-1.384833, 14.9317], abs=1e-5)
-    assert wanted(mixes, missing, 1.0, "pinv") == [0, 14]
-    assert wanted(mixes, missing, 1.0, "nnls") == [0, 14]  # here 14.44: nearer, the same whole number
+    assert solve_requests(mixes, missing, 1.0, "pinv") == [0, 14]
+    assert solve_requests(mixes, missing, 1.0, "nnls") == [0, 14]  # here 14.44: nearer, the same whole number
     crossed, lack = np.array([[0.5, 0.6], [0.5, 0.1], [0.0, 0.3]]), np.array([0, 10.0, 0])
-    [p, _], [n, _] = wanted(crossed, lack, 1.0, "pinv"), wanted(crossed, lack, 1.0, "nnls")
+    [p, _], [n, _] = solve_requests(crossed, lack, 1.0, "pinv"), solve_requests(crossed, lack, 1.0, "nnls")
     assert p > n > 0
 
 
 def test_clients_get_the_generators_that_differ_most() -> None:
     own, offers = (np.array([0.7, 0.2, 0.1]), np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3]]))
-    assert offered(own, offers, 1) == [1] and offered(own, offers, 2) == [1, 2]
-    assert offered(own, offers, 9) == [0, 1, 2]
+    assert select_offers(own, offers, 1) == [1] and select_offers(own, offers, 2) == [1, 2]
+    assert select_offers(own, offers, 9) == [0, 1, 2]
 
 
 def test_no_class_grows_beyond_its_target_and_shortages_are_made_up_from_own() -> None:  # T-GA-6
@@ -98,11 +105,11 @@ def test_no_class_grows_beyond_its_target_and_shortages_are_made_up_from_own() -
     counts = torch.bincount(y, minlength=4).numpy()
     target = targets(counts.astype(float), 0.6)
     assert target == [0, 4, 3, 5]
-    more, classes = fitted(x, y, made, labels, target, rng)
+    more, classes = select_images(x, y, made, labels, target, rng)
     added = torch.bincount(classes, minlength=4).tolist()
     assert added == [0, 4, 3, 0]  # class 3: nothing of its own, nothing generated
     assert torch.equal(more[:4], made[:4]) and more.shape == (7, 1, 8, 8)
-    more, classes = fitted(x, y, made[:1], labels[:1], [0, 9, 9, 0], rng)
+    more, classes = select_images(x, y, made[:1], labels[:1], [0, 9, 9, 0], rng)
     assert torch.bincount(classes, minlength=4).tolist() == [0, 3, 4, 0]  # at most doubled
 
 
@@ -110,9 +117,9 @@ def test_altered_images_are_near_their_originals_and_not_the_same() -> None:
     rng = torch.Generator().manual_seed(0)
     x = torch.zeros(50, 1, 20, 20)
     x[:, :, 5:15, 5:15] = 1
-    out = altered(x, rng)
+    out = alter_images(x, rng)
     assert out.min() >= 0 and out.max() <= 1 and not torch.equal(out, x)
     assert (out - x).abs().mean() < 0.1 and abs(float(out.mean() - x.mean())) < 0.01
     ramp = torch.linspace(0, 1, 20).expand(200, 1, 20, 20)
-    right = altered(ramp, rng, mirror=True)[..., -1].mean((1, 2))
+    right = alter_images(ramp, rng, mirror=True)[..., -1].mean((1, 2))
     assert 60 < int((right < 0.5).sum()) < 140  # about half of them mirrored

@@ -17,7 +17,7 @@ FOUR = (0.25, 0.5, 0.75, 1.0)
 
 
 def test_the_cnn_has_the_published_weights_at_four_widths() -> None:
-    slices = Widths.of(FemnistCNN((1, 28, 28), 62), FOUR)
+    slices = Widths.from_shares(FemnistCNN((1, 28, 28), 62), FOUR)
     assert [slices.values(i) for i in range(4)] == [286_110, 1_111_038, 2_474_846, 4_377_534]
 
 

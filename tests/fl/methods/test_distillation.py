@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.fl.families.distillation import distillation_loss, mean_of_others, pooled
+from fedaudit.fl.families.distillation import distillation_loss, mean_of_others, pool_tables
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fd import FD
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -51,7 +51,7 @@ def test_a_client_receives_the_mean_of_the_others() -> None:
     a = table([0.8, 0.2], None)
     b = table([0.6, 0.4], [0.1, 0.9])
     c = table([0.2, 0.8], None)
-    total = pooled(2, [a, b, c])
+    total = pool_tables(2, [a, b, c])
     assert torch.allclose(mean_of_others(total, a)["table"], torch.tensor([[0.4, 0.6], [0.1, 0.9]]))
     without_b = mean_of_others(total, b)
     assert without_b["present"].tolist() == [True, False]  # nobody else holds class 1

@@ -12,7 +12,7 @@ from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families import gan
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.methods.faug import FAug, enlarged, scarce
+from fedaudit.fl.methods.faug import FAug, enlarge_classes, scarce
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
@@ -79,7 +79,7 @@ def test_nothing_scarce_and_no_decoys_is_a_federation_without_a_generator(tmp_pa
 def test_the_server_adds_copies_up_to_a_number_and_keeps_what_it_got() -> None:
     x = torch.rand(5, 1, 6, 6, generator=torch.Generator().manual_seed(1))
     y = torch.tensor([2, 0, 2, 2, 2])
-    more, labels = enlarged(x, y, 3, torch.Generator().manual_seed(2))
+    more, labels = enlarge_classes(x, y, 3, torch.Generator().manual_seed(2))
     assert torch.equal(more[:5], x) and labels.tolist() == [2, 0, 2, 2, 2, 0, 0]
     assert not torch.equal(more[5], x[1]) and not torch.equal(more[5], more[6])
     assert 0 < (more[5] - x[1]).abs().mean() < (more[5] - x[0]).abs().mean()

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.speed.condensation import loop, ours
-from fedaudit.fl.families.condensation import Cell, Condensing, Matcher, clip, condense
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher, clip, condense
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
@@ -23,10 +23,10 @@ def feddc(**settings: object) -> FedDCCondense:
     return FedDCCondense(FedDCCondense.Config(**{**SAME, **LIGHT, **settings}))  # type: ignore[arg-type]
 
 
-def cells(sizes: tuple[int, ...] = (1, 5, 40, 9)) -> list[Cell]:
+def cells(sizes: tuple[int, ...] = (1, 5, 40, 9)) -> list[ClassBatch]:
     rng = torch.Generator().manual_seed(1)
     x = [torch.randn(n, 1, 6, 6, generator=rng) + i for i, n in enumerate(sizes)]
-    return [Cell(each, i) for i, each in enumerate(x)]
+    return [ClassBatch(each, i) for i, each in enumerate(x)]
 
 
 def generator(seed: int = 3) -> torch.Generator:
@@ -92,7 +92,7 @@ def _layers(gradients: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, tor
 @pytest.mark.parametrize(("match", "cosines"), [("dc_rows", 4 + 8 + 4), ("layer", 3)])
 def test_a_set_has_no_distance_to_itself_and_none_exceeds_two_a_cosine(match: str, cosines: int) -> None:
     matcher = Matcher(TinyNet(), Condensing(match=match))  # type: ignore[arg-type]
-    same_set = [Cell(c.real[:3], c.label) for c in cells((3, 3, 3, 3))]
+    same_set = [ClassBatch(c.real[:3], c.label) for c in cells((3, 3, 3, 3))]
     images = torch.stack([c.real for c in same_set])
     itself = matcher.distances(same_set, images, generator(), epsilon=0.0)
     assert itself.abs().max() < 1e-5 * cosines
@@ -201,7 +201,7 @@ def test_one_image_of_a_class_is_what_its_condensed_image_shows() -> None:
     """The planted leak: with n = 1 the optimum of gradient matching is the image itself."""
     d = data()
     x = (torch.from_numpy(d.train.x[:4]) - 0.4) / 0.25
-    group = [Cell(x[i : i + 1], int(d.train.y[i])) for i in range(4)]
+    group = [ClassBatch(x[i : i + 1], int(d.train.y[i])) for i in range(4)]
     made = condense(TinyNet(), group, Condensing(iterations=300), generator())[:, 0]
     own = torch.corrcoef(torch.cat([made.flatten(1), x.flatten(1)]))[:4, 4:]
     assert (own.argmax(1) == torch.arange(4)).all() and own.diagonal().min() > 0.6

@@ -12,7 +12,7 @@ from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import is_bounded_by_training, is_only_averaging
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedmix import FedMix, mixed, naively_mixed
+from fedaudit.fl.methods.fedmix import FedMix, compute_input_mixup_loss, compute_taylor_mixup_loss
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import Handle, normalise
@@ -96,7 +96,7 @@ def by_hand(variant: str, mix: float) -> float:
 
 
 def ours(variant: str, mix: float) -> torch.Tensor:
-    blend = mixed if variant == "fedmix" else naively_mixed
+    blend = compute_taylor_mixup_loss if variant == "fedmix" else compute_input_mixup_loss
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
     loss = blend(direct(), x, y, torch.from_numpy(MEAN)[None], torch.from_numpy(LABEL)[None], mix)
     return loss.detach()
@@ -120,13 +120,13 @@ def test_the_gradient_goes_through_the_slope() -> None:
     x, y = torch.rand(3, 1, 6, 6).double(), torch.tensor([0, 2, 3])
     mean, label = torch.rand(1, 1, 6, 6).double(), torch.tensor([[0.5, 0.5, 0.0, 0.0]]).double()
     weight = net.fc.weight
-    [gradient] = torch.autograd.grad(mixed(Handle(net), x, y, mean, label, 0.3), [weight])
+    [gradient] = torch.autograd.grad(compute_taylor_mixup_loss(Handle(net), x, y, mean, label, 0.3), [weight])
     for place in [(0, 0), (3, 20), (7, 35)]:
         values = []
         for step in (1e-6, -1e-6):
             with torch.no_grad():
                 weight[place] += step
-            values.append(float(mixed(Handle(net), x, y, mean, label, 0.3).detach()))
+            values.append(float(compute_taylor_mixup_loss(Handle(net), x, y, mean, label, 0.3).detach()))
             with torch.no_grad():
                 weight[place] -= step
         assert float(gradient[place]) == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-8)

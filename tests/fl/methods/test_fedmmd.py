@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedmmd import FedMMD, mmd_squared
+from fedaudit.fl.methods.fedmmd import FedMMD, compute_squared_mmd
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, close, run, same
@@ -39,20 +39,20 @@ def test_one_step_is_fedavg_whatever_the_weight() -> None:
 def test_the_discrepancy_by_hand() -> None:
     """One point at 0 and one at 2: squared distance 4, and 4 is also the mean over the pairs."""
     kernel = sum(exp(-1 / 2.0**i) for i in range(-2, 3))
-    found = mmd_squared(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+    found = compute_squared_mmd(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
     assert float(found) == pytest.approx(5 + 5 - 2 * kernel, rel=1e-5)
 
 
 def test_the_discrepancy_of_unequal_samples_by_hand() -> None:
     """{0, 0} against {3}: of six ordered pairs four are 9 apart, so b = 6."""
     cross = sum(exp(-9 / (6 * 2.0**i)) for i in range(-2, 3))
-    found = mmd_squared(torch.tensor([[0.0], [0.0]]), torch.tensor([[3.0]]))
+    found = compute_squared_mmd(torch.tensor([[0.0], [0.0]]), torch.tensor([[3.0]]))
     assert float(found) == pytest.approx(5 + 5 - 2 * cross, rel=1e-5)
 
 
 def test_equal_points_have_neither_discrepancy_nor_gradient() -> None:
     b = torch.ones(3, 2, requires_grad=True)
-    value = mmd_squared(torch.ones(3, 2), b)
+    value = compute_squared_mmd(torch.ones(3, 2), b)
     (grad,) = torch.autograd.grad(value, [b])
     assert float(value.detach()) == 0 and not grad.any()
 
@@ -60,7 +60,7 @@ def test_equal_points_have_neither_discrepancy_nor_gradient() -> None:
 def test_the_bandwidth_is_a_constant() -> None:
     """The gradient for one point against one: -2 * 2 * distance * sum of -exp(-1/2^i) / (4 * 2^i)."""
     b = torch.tensor([[2.0]], requires_grad=True)
-    (grad,) = torch.autograd.grad(mmd_squared(torch.tensor([[0.0]]), b), [b])
+    (grad,) = torch.autograd.grad(compute_squared_mmd(torch.tensor([[0.0]]), b), [b])
     slope = -2 * sum(-exp(-1 / 2.0**i) / (4 * 2.0**i) for i in range(-2, 3)) * 2 * 2.0
     assert float(grad) == pytest.approx(slope, rel=1e-4)
 
@@ -75,8 +75,8 @@ def test_a_larger_weight_keeps_features_nearer() -> None:
     def gap(weight: float) -> float:
         world = run(fedmmd(weight=weight, rounds=1, lr=0.02, momentum=0.0), script=[([4], [4])])
         net = Handle(TinyNet())
-        a, b = (net.at(s).features(x).detach() for s in (world.initial, world.model))
-        return float(mmd_squared(a, b))
+        a, b = (net.replace_weights(s).features(x).detach() for s in (world.initial, world.model))
+        return float(compute_squared_mmd(a, b))
 
     assert gap(0.0) > gap(0.1) > gap(1.0)
 

@@ -73,7 +73,7 @@ def test_layers_that_all_freeze_stay_as_they_were_to_the_bit() -> None:
 class Watching(FreezeFL):
     """Client 0 freezes a layer; with `layerwise: false` it sends it, so that a test can see what it is."""
 
-    def decided(self, client: Client, weights: Any) -> int:
+    def decide_frozen_layers(self, client: Client, weights: Any) -> int:
         return 1 if client.index == 0 else 0
 
 
@@ -145,9 +145,9 @@ def test_the_server_draws_as_many_clients_as_it_is_to() -> None:
 @pytest.mark.parametrize("probe", ["continue", "public_code"])
 def test_charges_of_an_epoch_more_or_less(probe: Any) -> None:
     profile = WORKLOAD.profile
-    assert freeze(local_epochs=3, charge="epochs").charged(2, WORKLOAD) == 3 * profile[2]
-    assert freeze(local_epochs=3, charge="probe").charged(2, WORKLOAD) == profile[0] + 2 * profile[2]
-    assert freeze(local_epochs=3, charge="really").charged(2, WORKLOAD) == profile[0] + 3 * profile[2]
+    assert freeze(local_epochs=3, charge="epochs").charge_work(2, WORKLOAD) == 3 * profile[2]
+    assert freeze(local_epochs=3, charge="probe").charge_work(2, WORKLOAD) == profile[0] + 2 * profile[2]
+    assert freeze(local_epochs=3, charge="really").charge_work(2, WORKLOAD) == profile[0] + 3 * profile[2]
     world = run(freeze(beta=1e5, selection=False, probe=probe), time_model=TIMES)
     assert sum(h["frozen_layers"] for h in world.history) > 0
 
@@ -163,7 +163,7 @@ def test_a_client_that_says_an_impossible_number_of_frozen_layers_is_taken_at_th
     after = of_two_layers(utility_weight=0.9).combine(before(), as_delivered(heard), 0)
     assert torch.isfinite(after["utilities"]).all() and (after["utilities"] >= 1e-5).all()
     assert freeze().estimate_cost(0, heard[0].message, 10, WORKLOAD) in {
-        freeze().charged(n, WORKLOAD) for n in range(5)
+        freeze().charge_work(n, WORKLOAD) for n in range(5)
     }
 
 
@@ -172,4 +172,4 @@ def test_a_client_that_says_an_impossible_number_of_frozen_layers_is_taken_at_th
 def test_no_epochs_train_nothing_and_take_no_time_but_the_exchange(probe: Any, charge: Any) -> None:
     idle = freeze(local_epochs=0, selection=False, probe=probe, charge=charge)
     world = run(idle, time_model=TIMES)
-    assert same(world.model, world.initial) and idle.charged(0, WORKLOAD) == 0
+    assert same(world.model, world.initial) and idle.charge_work(0, WORKLOAD) == 0

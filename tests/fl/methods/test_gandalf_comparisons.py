@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.methods.astraea import Astraea, ratios, resized
+from fedaudit.fl.methods.astraea import Astraea, ratios, resize_counts
 from fedaudit.fl.methods.data_sharing import DataSharing, quotas
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.feddpgan import FedDPGAN
@@ -141,13 +141,13 @@ def test_scarce_classes_are_filled_and_plentiful_ones_thinned_to_the_threshold()
     found = ratios(totals, 1.0, 1.0)
     assert found.tolist() == pytest.approx([1, 1, 1, 49.404 / 20, 150.596 / 180], abs=1e-4)
     assert ratios(totals, 9.0, 9.0).tolist() == [1] * 5 and ratios(totals[:3], 1, 1).tolist() == [1] * 3
-    assert resized(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
+    assert resize_counts(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
 
 
 def test_clients_hold_what_the_ratios_ask_for(tmp_path: Path) -> None:
     world = run(astraea(rounds=1, theta_add=0.0, theta_drop=0.0), script=EVERYONE, folder=tmp_path)
     y, held = data().train.y, parts(data())
     counts = np.stack([np.bincount(y[i], minlength=4) for i in held if len(i)])
-    expected = sum(int(resized(row, ratios(counts.sum(0), 0, 0)).sum()) for row in counts)
+    expected = sum(int(resize_counts(row, ratios(counts.sum(0), 0, 0)).sum()) for row in counts)
     assert world.history[-1]["samples_used"] == expected
     assert continues(lambda: astraea(theta_add=0.0, theta_drop=0.0), tmp_path / "again", **WORLD)

@@ -13,7 +13,7 @@ from fedaudit.fl.clients.delivery import Delivery
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.ifca import IFCA, model_of, shuffled
+from fedaudit.fl.methods.ifca import IFCA, model_of, shuffle_entries
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
@@ -103,7 +103,7 @@ def test_a_shared_extractor_is_the_same_in_every_model(tmp_path: Path) -> None:
 
 def test_other_models_start_as_shuffled_copies() -> None:
     value = torch.arange(12.0).reshape(3, 4)
-    other = shuffled(value, torch.Generator().manual_seed(1))
+    other = shuffle_entries(value, torch.Generator().manual_seed(1))
     assert not torch.equal(other, value)
     assert torch.equal(other.flatten().sort().values, value.flatten())
 

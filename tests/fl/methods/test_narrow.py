@@ -13,7 +13,7 @@ from fedaudit.fl.families.widths import masks
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fjord import FjORD
-from fedaudit.fl.methods.heterofl import HeteroFL, scaled
+from fedaudit.fl.methods.heterofl import HeteroFL, scale_outputs
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, data, parts, run, same
 
@@ -91,7 +91,7 @@ def test_rows_of_classes_that_a_client_lacks_are_not_averaged_from_it() -> None:
 def test_the_scaler_divides_hidden_outputs_and_leaves_no_trace() -> None:
     net, x = TinyNet(), torch.rand(2, 1, 6, 6)
     plain = net.conv(x)
-    with scaled(net, 0.5):
+    with scale_outputs(net, 0.5):
         assert torch.equal(net.conv(x), plain / 0.5) and torch.equal(
             net.head(torch.ones(8)), net.head(torch.ones(8))
         )

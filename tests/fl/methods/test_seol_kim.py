@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.fl.families.balanced_selection import allocate, divergence, oversampled
+from fedaudit.fl.families.balanced_selection import allocate, divergence, oversample_counts
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.seol_kim import SeolKim, draw, learning_rate
@@ -65,10 +65,10 @@ def test_rates_of_the_vector(batch: int, printed: float, bounded: float) -> None
 
 def test_oversampling_of_the_vector() -> None:
     n = counts(10, 2, 0, 4)
-    assert oversampled(n, 0.01, 0).tolist() == [10, 4, 0, 4]
-    assert oversampled(n, 0.01, 100).tolist() == [10, 2, 0, 4]
+    assert oversample_counts(n, 0.01, 0).tolist() == [10, 4, 0, 4]
+    assert oversample_counts(n, 0.01, 100).tolist() == [10, 2, 0, 4]
     # the amount form keeps a share of the gap: (4 - 2) / e = 0.74, rounded up
-    assert oversampled(n, 0.01, 100, "amount").tolist() == [10, 3, 0, 4]
+    assert oversample_counts(n, 0.01, 100, "amount").tolist() == [10, 3, 0, 4]
 
 
 # T-SK-1, 2, 5 ------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ def test_clients_without_data_are_not_selected() -> None:
 
 
 def test_oversampling_leaves_a_client_of_one_class_as_it_is() -> None:
-    assert oversampled(counts(0, 9, 0), 0.01, 0).tolist() == [0, 9, 0]
+    assert oversample_counts(counts(0, 9, 0), 0.01, 0).tolist() == [0, 9, 0]
 
 
 @pytest.mark.parametrize("rule", ["target", "amount"])
 def test_oversampling_never_lowers_a_count(rule: Any) -> None:
     for n in volumes(5).values():
         for r in (0, 3, 50):
-            more = oversampled(n, 0.05, r, rule)
+            more = oversample_counts(n, 0.05, r, rule)
             assert (more >= n).all() and ((more > 0) == (n > 0)).all()
             if rule == "target":
                 assert (more[n > 0] >= n.mean() * np.exp(-0.05 * r)).all()

@@ -13,7 +13,7 @@ from fedaudit.fl.model import Net, count, head_names, initialise, state_of
 from fedaudit.fl.models._images import pool_then
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import load, names
-from fedaudit.fl.runtime.settings import checked
+from fedaudit.fl.runtime.settings import check_settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import channels_last
 
@@ -22,7 +22,7 @@ MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fedaudit.fl.models")
 
 def net(name: str, shape: tuple[int, ...], classes: int = 10, **settings: Any) -> Net:
     cls = load("fedaudit.fl.models", name, Net)
-    return initialise(lambda: cls(shape, classes, checked(cls.Config, settings, "model")), Streams(3))
+    return initialise(lambda: cls(shape, classes, check_settings(cls.Config, settings, "model")), Streams(3))
 
 
 def shape_of(name: str) -> tuple[int, ...]:

@@ -190,7 +190,7 @@ def test_the_correction_sees_the_rounds_first_model_and_the_present_one() -> Non
 
 def test_a_parameter_that_is_not_trained_stays() -> None:
     class Frozen(Slope):
-        def is_trained(self, name: str) -> bool:
+        def is_trainable(self, name: str) -> bool:
             return name != "head.bias"
 
     assert weights(on_line(Frozen(config(batch_size=99)))) == pytest.approx([-0.1, 0.0])
@@ -225,7 +225,7 @@ def test_a_handle_at_other_weights_is_the_model_with_those_weights() -> None:
     x = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     handle = Handle(net)
     assert torch.equal(handle(x), net(x)) and handle.head_weight() is net.head.weight
-    there = handle.at(state_of(other))
+    there = handle.replace_weights(state_of(other))
     torch.testing.assert_close(there(x), other(x))
     torch.testing.assert_close(there.features(x), other.features(x))
     torch.testing.assert_close(there.head(other.features(x)), other(x))
