@@ -139,6 +139,6 @@ def test_a_recorder_stores_types_that_an_import_takes(tmp_path: Path) -> None:
         0, "uplink", inbox.client("b"), ["server"], {"client:odd": {"words": np.array(["a"])}}
     )
     (found,) = [a for a in read(tmp_path) if a.kind.open]
-    assert Survey.of(tmp_path).errors and found.payload["pairs"].shape == (2, 3, 2)
+    assert Survey.from_inbox(tmp_path).errors and found.payload["pairs"].shape == (2, 3, 2)
     assert found.payload["long"].dtype == np.float64 and np.array_equal(found.payload["turned"], x.T[::2])
     assert np.array_equal(found.payload["swapped"], x) and found.payload["one"].shape == ()
