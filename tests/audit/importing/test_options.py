@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.cli.bring import _stated
 from fedaudit.audit.phases import import_
+from fedaudit.audit.phases.import_inbox import state_inbox
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.phases.variants import execute_all, list_variants
 from fedaudit.audit.settings.config import Config, load
@@ -153,8 +153,7 @@ def test_the_config_of_a_copy_can_be_loaded(optioned: tuple[RunDir, Config]) -> 
     assert [p.name for p in load(variant(run, "noise").config).protections] == ["dp_gaussian"]
 
 
-def test_an_import_measures_options_unless_its_config_says_otherwise(tmp_path: Path) -> None:
-    subject = EXAMPLE / "subject.yaml"
-    assert _stated(subject, None).variants is None
-    (tmp_path / "audit.yaml").write_text("variants: []\n")
-    assert _stated(subject, tmp_path / "audit.yaml").variants == ()
+def test_an_import_measures_options_unless_its_config_says_otherwise() -> None:
+    inbox, subject = EXAMPLE / "inbox", EXAMPLE / "subject.yaml"
+    assert state_inbox(inbox, subject, {})[0].variants is None
+    assert state_inbox(inbox, subject, {"variants": []})[0].variants == ()
