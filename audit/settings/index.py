@@ -7,12 +7,11 @@ Without the index, or without a place to keep it, all stays the same but the tim
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -61,25 +60,13 @@ def recall(name: str, key: str) -> Any:
 def keep(name: str, key: str, value: Any) -> None:
     """Keep a plain value for later processes; a folder that cannot be written is no error."""
     if (file := _file(name)) is not None:
-        with contextlib.suppress(UserError, OSError), _locked(file):
+        with contextlib.suppress(UserError, OSError), durable.take_turn(file.parent):
             newest = list(_read(name).items())[-MOST + 1 :]
             content = {
                 "state": _state(),
                 "values": dict([(k, v) for k, v in newest if k != key] + [(key, value)]),
             }
             durable.write(file, json.dumps(content).encode())
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Other processes that keep a value meanwhile wait: each of them writes the whole file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 @cache

@@ -50,7 +50,7 @@ def config_schema() -> Schema:
     used = dict.fromkeys(_name_plugins(schema))
     for kind in used:
         definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
-    definitions["Record"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
+    definitions["RecordSettings"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
     for key in ("attacks", "variants"):
         either = schema["properties"][key]
         either["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in either["anyOf"]]

@@ -118,6 +118,18 @@ def lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def take_turn(at: Path) -> Iterator[None]:
+    """Wait until no other process is in here for this folder, which is made where it is missing."""
+    folder(at)
+    handle = os.open(at, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 class Log:
     """An append-only JSON-lines file that can be cut back to where a checkpoint left it."""
 

@@ -148,11 +148,11 @@ class World:
         client = _owner(artifact)
         return {client: 1000 * client + np.flatnonzero(self.clients[client].y == label)}
 
-    def sent(self, artifact: str) -> Arrays:
+    def read_upload(self, artifact: str) -> Arrays:
         (found,) = [a for a in self.artifacts if a.id == artifact]
         return found.payload
 
-    def heard(self, artifact: str) -> frozenset[int]:
+    def find_contributors(self, artifact: str) -> frozenset[int]:
         return frozenset()
 
     def unseen(self, clients: object) -> Unseen:

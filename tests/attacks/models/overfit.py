@@ -111,7 +111,7 @@ class Overfit:
         )
         return {k: self.parts[k][self.data.train.y[self.parts[k]] == label] for k in clients}
 
-    def heard(self, artifact: str) -> frozenset[int]:
+    def find_contributors(self, artifact: str) -> frozenset[int]:
         return frozenset()
 
     def unseen(self, clients: object) -> Unseen:

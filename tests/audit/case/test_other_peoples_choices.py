@@ -54,10 +54,10 @@ def audited(made: Received, tmp_path: Path) -> Received:
     return Path(shutil.copytree(made[0], tmp_path / "received")), made[1]
 
 
-@pytest.mark.parametrize("name", ["check", "verify", "score", "attack"])
+@pytest.mark.parametrize("name", ["check", "verify", "phase score", "phase attack"])
 def test_a_folders_config_reads_no_data_of_its_own_choice(name: str, audited: Received) -> None:
     run, data = audited
-    done = RUNNER.invoke(app, [name, str(run)])
+    done = RUNNER.invoke(app, [*name.split(), str(run)])
     assert done.exit_code == 2 and f"reads npz from '{data}', outside of {run}" in done.stderr, done.output
 
 
@@ -96,13 +96,13 @@ def test_a_received_config_reads_no_policy_or_claims_outside(key: str, value: ob
         _ = config.locate_policy(), config.locate_claims()
 
 
-@pytest.mark.parametrize("command", ["plan", "show", "run", "simulate"])
+@pytest.mark.parametrize("command", ["plan", "show", "run", "phase simulate"])
 def test_a_config_in_a_run_folder_is_not_the_users_own(command: str, tmp_path: Path) -> None:
     """The folder's code is not imported because somebody names the file instead of the folder."""
     (tmp_path / "phases.json").write_text("{}")
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
     (tmp_path / "config.yaml").write_text("federation: {dataset: 'evil:Evil', model: logreg}\nmethod: fedavg\n")
-    done = RUNNER.invoke(app, [command, str(tmp_path / "config.yaml")])
+    done = RUNNER.invoke(app, [*command.split(), str(tmp_path / "config.yaml")])
     assert done.exit_code == 2 and "names code of its own" in done.stderr, done.output
     assert not (tmp_path / "mark").exists()
 
