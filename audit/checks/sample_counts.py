@@ -52,13 +52,13 @@ class SampleCounts(Check):
         alike = {kind for kind in comparison.wrong if comparison.is_alike(kind)}
         return Checked(
             results=[
-                describe(kind, wrong, len(comparison.choose_comparisons[kind]))
+                describe(kind, wrong, len(comparison.compared[kind]))
                 for kind, wrong in sorted(comparison.wrong.items())
                 if kind not in alike
             ],
             declared=[
                 *([DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else []),
-                *(ALIKE.format(len(comparison.choose_comparisons[kind]), kind.words) for kind in sorted(alike)),
+                *(ALIKE.format(len(comparison.compared[kind]), kind.words) for kind in sorted(alike)),
             ],
         )
 
@@ -70,7 +70,7 @@ class CountComparison:
         changed = [getattr(p.config, "kinds", p.kinds) for p in case.protections]
         self.kinds = {k for k in Kind if k.counted}.difference(*changed)
         self.wrong: dict[Kind, dict[int, str]] = {}  # kind -> client -> what it stated, in words
-        self.choose_comparisons: dict[Kind, set[int]] = {}  # kind -> clients
+        self.compared: dict[Kind, set[int]] = {}  # kind -> clients
         self.made: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
         self._case = case
         self._stated: dict[Kind, set[tuple[tuple[str, bytes], ...]]] = {}  # what messages of a kind hold
@@ -90,7 +90,7 @@ class CountComparison:
         if sent.kind == Kind.NUM_EXAMPLES and self._case.card.counts_made:
             self.made[client] = sent
             return
-        self.choose_comparisons.setdefault(sent.kind, set()).add(client)
+        self.compared.setdefault(sent.kind, set()).add(client)
         self._stated.setdefault(sent.kind, set()).add(
             tuple((name, np.asarray(x).tobytes()) for name, x in sorted(sent.payload.items()))
         )
@@ -100,7 +100,7 @@ class CountComparison:
 
     def is_alike(self, kind: Kind) -> bool:
         """Whether every message of three clients or more states the same."""
-        return len(self._stated.get(kind, ())) == 1 and len(self.choose_comparisons[kind]) >= LEAST_ALIKE
+        return len(self._stated.get(kind, ())) == 1 and len(self.compared[kind]) >= LEAST_ALIKE
 
     def play_makers(self) -> set[int]:
         """Trains clients that count what they made once more; gives those of whom that shows nothing."""
@@ -117,7 +117,7 @@ class CountComparison:
                 words = f"{stated:,} in round {sent.round} and trains on {replayed.rows:,} examples"
                 self.wrong.setdefault(Kind.NUM_EXAMPLES, {})[client] = f"client {client} sends {words}"
         if self.made:
-            self.choose_comparisons[Kind.NUM_EXAMPLES] = set(self.made) - unplayed
+            self.compared[Kind.NUM_EXAMPLES] = set(self.made) - unplayed
         return unplayed
 
     def _count_held(self, client: int) -> NDArray[np.int64]:

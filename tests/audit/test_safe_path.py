@@ -53,6 +53,7 @@ COMMANDS = [
         "phase report .",
         "run .",
         "run config.yaml --out new",
+        "demo --out new",
         "harden config.yaml --out new",
         "sweep config.yaml --method fedavg --method fedprox --seeds 1 --out new",
         "phase simulate config.yaml --out new",

@@ -22,6 +22,7 @@ ALLOWED = {
         "fedaudit.fl.threats.threat",
         "fedaudit.fl.runtime.ranges",
         "fedaudit.fl.ledger",
+        "fedaudit.fl.runtime.distributions",
         "fedaudit.fl.runtime.eager",
         "fedaudit.fl.runtime.errors",
         "fedaudit.fl.runtime.plugin",

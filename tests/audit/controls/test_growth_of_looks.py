@@ -86,13 +86,13 @@ class Silent:
     def alone(self, *_: object, **__: object) -> "Silent":
         return self
 
-    def trained(self, *_: object) -> SimpleNamespace:
+    def train(self, *_: object) -> SimpleNamespace:
         return SimpleNamespace(message={})
 
-    def replayed(self, *_: object) -> None:
+    def replay(self, *_: object) -> None:
         return None
 
-    def sent(self, *_: object) -> None:
+    def send(self, *_: object) -> None:
         return None
 
 

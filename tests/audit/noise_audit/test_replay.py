@@ -281,7 +281,7 @@ def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.Monkey
 
 def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9: cohorts of one, of half and of all clients are forced."""
-    monkeypatch.setattr(probes.Messages, "cohort", lambda self, round, answering: answering)
+    monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
     system = {**own("CountsArrivals"), "federation": {"availability": {"name": "bernoulli", "p": 0.9}}}
     alone = check(OTHERS, **system)
     monkeypatch.undo()

@@ -70,7 +70,7 @@ def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
             os.kill(os.getpid(), signal.SIGKILL)
         return whole(*of)
 
-    monkeypatch.setattr(attack, "one", one)
+    monkeypatch.setattr(attack, "attack_once", one)
     with pytest.raises(UserError, match="attack class_list: its process was ended by SIGKILL"):
         attack.run(run, config(2), lambda *_: None)
     monkeypatch.undo()

@@ -250,7 +250,7 @@ FAULTS = [
     _of("ifca", "the largest loss is chosen", "torch.stack(losses).argmin()", "torch.stack(losses).argmax()"),
     _of("ifca", "everybody's model in every mean", "means[chosen].add(", "means[0].add("),
     _of("power_of_choice", "the smallest losses train", "(-losses[k], k)", "(losses[k], k)"),
-    _of("power_of_choice", "weighted by examples", '] = "uniform"', '] = "samples"'),
+    _of("power_of_choice", "weighted by examples", 'default="uniform"', 'default="samples"'),
     _of(
         "seol_kim",
         "the bounded rate in place of the printed",
