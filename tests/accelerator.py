@@ -52,6 +52,8 @@ def accelerator() -> Iterator[None]:
 
 OWN = os.environ.get("FEDAUDIT_ACCELERATOR") == "1"
 # torch's engine counts devices once and starts threads for them, beside which nobody may fork
+if OWN and not REAL:  # before anything computes on the processor: the engine counts when it first runs
+    _setup_privateuseone_for_python_backend("gpu")
 apart = pytest.mark.skipif(not OWN, reason="runs in a process of its own, which the last test of the file starts")
 
 
