@@ -140,11 +140,14 @@ def run(
         UserError: With what was found, what was expected and what to do next.
     """
     made, name = read_config(config)
+    return _audit(RunDir.create(Path(out) if out is not None else Path("runs") / name), made, workers)
+
+
+def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:
     if workers is not None:
-        made = with_workers(made, str(workers))
-    folder = RunDir.create(Path(out) if out is not None else Path("runs") / name)
+        config = with_workers(config, str(workers))
     with progress() as report_progress:
-        execute_all(folder, made, [p.name for p in phases(made)], report_progress)
+        execute_all(folder, config, [p.name for p in phases(config)], report_progress)
     return Audit(folder.path)
 
 
@@ -173,12 +176,7 @@ class RecordedFederation:
     def run(self, *, workers: int | str | None = None) -> Audit:
         """Audit it. One that was stopped goes on where it was. Raises UserError."""
         run_dir = RunDir.open(self.folder)
-        config = run_dir.load_config(trust_plugins=self._trust)
-        if workers is not None:
-            config = with_workers(config, str(workers))
-        with progress() as report_progress:
-            execute_all(run_dir, config, [p.name for p in phases(config)], report_progress)
-        return Audit(self.folder)
+        return _audit(run_dir, run_dir.load_config(trust_plugins=self._trust), workers)
 
     def _repr_html_(self) -> str:
         return self.checks._repr_html_()

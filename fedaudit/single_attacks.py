@@ -296,7 +296,7 @@ def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int,
     if members is None:
         return {}
     if not isinstance(members, Mapping):
-        members = {f"client-{k}": members for k in range(1)}
+        members = {"client-0": members}
     held = {_read_client(name): make_examples(f"members[{name!r}]", given) for name, given in members.items()}
     if len({part.x.shape[1:] for part in held.values()}) > 1:
         raise UserError("members of different clients have different shapes", hint="give them alike")

@@ -36,6 +36,7 @@ from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Sever
 FACTORS = (1, 4, 16)  # strengths that are tried, as multiples of what is proposed
 TOGETHER = 3  # protections in a candidate, at most
 MOST = 12  # candidates
+LONGEST = 36  # characters of a name, before its factor
 VERIFIED = 2  # candidates that are run again whole, at most
 SCREENED = ("import", "simulate", "attack", "account", "score")
 HARDENED = "hardened.yaml"
@@ -139,17 +140,23 @@ def list_candidates(run: RunDir, config: Config) -> list[tuple[str, tuple[Plugin
     proposals = list_proposals(run, config)
     sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
     sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
-    found = list[tuple[str, tuple[PluginSpec, ...]]]()
-    for chosen in sets:
+    found = list[tuple[int, str, tuple[PluginSpec, ...]]]()
+    for number, chosen in enumerate(sets):
         for factor in FACTORS:
-            specs = [strengthen(spec, factor) for p in chosen for spec in p.specs]
-            unlike = {spec.name: spec for spec in specs}  # two may withhold the same
-            name = "-".join(p.name.replace("_", "-") for p in chosen)[:36] + (f"-x{factor}" if factor > 1 else "")
-            entry = name, (*unlike.values(), *list_own(config))
-            if all(entry[1] != other for _, other in found) and not _clashes(config, run, entry[1]):
-                found.append(entry)
-    alone = [e for e in found if e[0].count("-x") == 0]
-    return (alone + [e for e in found if e not in alone])[:MOST]
+            unlike = {s.name: strengthen(s, factor) for p in chosen for s in p.specs}  # two may withhold the same
+            specs = (*unlike.values(), *list_own(config))
+            if all(specs != other for _, _, other in found) and not _clashes(config, run, specs):
+                found.append((factor, name_candidate([p.name for p in chosen], number, factor), specs))
+    found.sort(key=lambda entry: entry[0] > 1)  # first everything as it is proposed
+    return [(name, specs) for _, name, specs in found[:MOST]]
+
+
+def name_candidate(protections: Sequence[str], number: int, factor: int) -> str:
+    """A folder's name for a set of protections; its number stands in where their names are too long for one."""
+    name = "-".join(protections).replace("_", "-")
+    if len(name) > LONGEST:
+        name = f"{len(protections)}-protections-{number}"
+    return name + (f"-x{factor}" if factor > 1 else "")
 
 
 def strengthen(spec: PluginSpec, factor: int) -> PluginSpec:

@@ -15,6 +15,7 @@ from fedaudit.audit.phases.harden import (
     harden,
     list_above,
     list_stages,
+    name_candidate,
     strengthen,
 )
 from fedaudit.audit.phases.load import load_config, make_config
@@ -120,6 +121,18 @@ def test_a_strength_is_a_setting_of_its_protection(name: str) -> None:
         assert stronger == PluginSpec(name=name)
     else:
         assert stronger.settings[cls.strength] == 4 * getattr(cls.Config, cls.strength)
+
+
+def test_sets_with_long_names_have_folders_of_their_own() -> None:
+    pair = ["prototype_threshold", "discrete_laplace"]
+    names = [
+        name_candidate(pair, 0, 1),
+        name_candidate([*pair, "secure_aggregation"], 1, 1),
+        name_candidate([*pair, "dp_gaussian"], 2, 1),
+        name_candidate([*pair, "dp_gaussian"], 2, 16),
+    ]
+    assert names[0] == "prototype-threshold-discrete-laplace"
+    assert len(set(names)) == 4 and max(map(len, names)) <= 40
 
 
 @pytest.mark.parametrize(("number", "sizes"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (9, [1, 2, 4, 8, 9])])
