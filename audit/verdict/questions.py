@@ -125,7 +125,7 @@ def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answe
     """The same questions with their states; one of whose rounds only some were read becomes two."""
     direct = [part for q in questions for part in _answer(q, scene, answers)]
     answered = derive_answers(direct, scene.traffic)
-    return [q if q.is_answered else mention_declared(q, answers.limits) for q in answered]
+    return [q if q.is_answered else mention_declared(q, answers.limits, scene.people) for q in answered]
 
 
 def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
