@@ -17,7 +17,7 @@ from fedaudit.audit.phases.plan import confirm_verdict, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, with_workers
+from fedaudit.audit.settings.config import Config, require_simulated, with_workers
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
@@ -242,7 +242,7 @@ def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config,
         return load_config(path), path.stem
     config = given if isinstance(given, Config) else make_config(given)
     text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    return config, f"{config.method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return config, f"{require_simulated(config).method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _describe_finding(f: Finding) -> Row:

@@ -132,9 +132,9 @@ def show_shelf(shelf: str) -> str:
 
 def show_config() -> str:
     """Every key of a config, group by group."""
-    from fedaudit.audit.settings.config import Config
+    from fedaudit.audit.settings.config import RecordedConfig, SimulatedConfig
 
-    schema = Config.model_json_schema()
+    simulated, recorded = SimulatedConfig.model_json_schema(), RecordedConfig.model_json_schema()
     lines = [
         "# Config",
         "",
@@ -144,9 +144,14 @@ def show_config() -> str:
         "`{name: fedprox, mu: 0.1}`. Settings of plugins stand on the pages of their kind.",
         "",
     ]
-    groups = {"The whole file": schema} | {
-        f"{key}": group for key, group in _find_groups(schema).items() if group.get("properties")
+    own = set(recorded["properties"]) - set(simulated["properties"]) | {"case"}
+    groups = {
+        "The whole file": simulated,
+        "Of a recorded federation": recorded
+        | {"properties": {key: words for key, words in recorded["properties"].items() if key in own}},
     }
+    every = _find_groups(simulated) | _find_groups(recorded)
+    groups |= {f"{key}": group for key, group in every.items() if group.get("properties")}
     for name, group in groups.items():
         about = _plain(str(group.get("description", "")).partition("\n\n")[0])
         lines += [f"## {name if ' ' in name else f'`{name}`'}", "", about, ""]

@@ -11,7 +11,7 @@ from typing import Any
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -26,7 +26,8 @@ def missing(
     lines = list(manifest(run.artifacts))
     yield from _check_rounds(run, case, lines, history)
     yield from _check_bytes(run, lines, history)
-    yield from _check_senders(run, config, lines)
+    if isinstance(config, SimulatedConfig):
+        yield from _check_senders(run, config, lines)
     yield from _check_files(run, lines)
     yield from _check_evidence(run, attacks)
 
@@ -66,7 +67,7 @@ def _check_bytes(
                 return
 
 
-def _check_senders(run: RunDir, config: Config, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_senders(run: RunDir, config: SimulatedConfig, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of every kind that clients sent, as many senders were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str], set[str]] = defaultdict(set)
     for line in lines:

@@ -5,19 +5,20 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 
 
 def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
-    if config.case == "recorded":
+    if isinstance(config, RecordedConfig):
         return open_recorded_case(run, config)
+    assert isinstance(config, SimulatedConfig)
     trained_on = run.trained_on()
     key = ("case", run.artifacts, config.model_dump_json(), tuple((trained_on or {}).items()))
     return share_result(key, lambda: SimulatedCase(config, run.artifacts, trained_on))
 
 
-def open_recorded_case(run: RunDir, config: Config) -> RecordedCase:
+def open_recorded_case(run: RunDir, config: RecordedConfig) -> RecordedCase:
     """What somebody recorded, in this folder."""
     truth, base = (run.inside(path.absolute()) for path in (run.truth, run.base))
     return RecordedCase(

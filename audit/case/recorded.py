@@ -16,7 +16,7 @@ from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.simulated import maker, plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
@@ -39,7 +39,7 @@ class RecordedCase:
     """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
     `base` that of weights which nobody sent."""
 
-    config: Config
+    config: RecordedConfig
     artifacts: Path
     truth: Path | None = None
     base: Path | None = None
@@ -50,7 +50,6 @@ class RecordedCase:
 
     @property
     def subject(self) -> RecordedSubject:
-        assert self.config.subject is not None
         return self.config.subject
 
     @property

@@ -18,7 +18,7 @@ from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings import catalog, index
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
@@ -50,7 +50,7 @@ class SimulatedCase:
     that a run left of its data and population: a case of others is refused.
     """
 
-    config: Config
+    config: SimulatedConfig
     artifacts: Path | None = None
     trained_on: Mapping[str, str] | None = None
 

@@ -51,7 +51,7 @@ def run_phases(
     from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.phases.plan import phases
     from fedaudit.audit.phases.variants import execute_all
-    from fedaudit.audit.settings.config import with_workers
+    from fedaudit.audit.settings.config import require_simulated, with_workers
     from fedaudit.audit.settings.received import parse_data
 
     own = RunDir.open(path) if path.is_dir() else None
@@ -67,7 +67,7 @@ def run_phases(
         from fedaudit.fl.runtime import torchrun
 
         if torchrun.rank():
-            simulate.lend(config)
+            simulate.lend(require_simulated(config))
             raise typer.Exit
     at = own.path if own else out or Path("runs") / path.stem
     if not many and not (at / "phases.json").exists():  # what was begun was allowed

@@ -13,7 +13,7 @@ from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import warn_of_shortage
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.verdict.limits import name_questions
@@ -26,10 +26,7 @@ from fedaudit.reports.questions import Question, State
 
 def preflight(config: Config) -> Iterator[str]:
     """The plan, line by line; raises UserError for what `run` would refuse."""
-    if config.case == "recorded":
-        raise UserError(
-            "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
-        )
+    config = require_simulated(config)
     case = SimulatedCase(config)
     with locate_errors(config.file):
         resolve(config)
@@ -102,7 +99,7 @@ def refuse_endless(config: Config, hours: float) -> None:
     Counts what `plan` says of training, further runs included, over the cores at hand. A GPU is faster by what
     one batch on a processor does not tell, so nothing is refused there.
     """
-    if config.case == "recorded" or (config.device != "cpu" and torch.cuda.is_available()):
+    if not isinstance(config, SimulatedConfig) or (config.device != "cpu" and torch.cuda.is_available()):
         return
     with locate_errors(config.file), torch.random.fork_rng(devices=[]):
         resolve(config)
@@ -116,8 +113,9 @@ def refuse_endless(config: Config, hours: float) -> None:
 
 def count_further_runs(config: Config) -> int:
     """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
-    matrix = plan_matrix(config) if config.matrix else []
-    return len(matrix) + len(plan_dropout(config) if config.absence else ()) + count_options(config)
+    simulated = require_simulated(config)
+    matrix = plan_matrix(simulated) if simulated.matrix else []
+    return len(matrix) + len(plan_dropout(simulated) if simulated.absence else ()) + count_options(config)
 
 
 def count_options(config: Config) -> int:

@@ -16,7 +16,7 @@ import torch
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, require_recorded
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST, Recorder, lines, read_message
@@ -43,7 +43,7 @@ def copy_with_protections(run: RunDir, copy: RunDir, config: Config) -> None:
         return
     durable.remove(note)  # until all is there
     durable.remove(copy.artifacts / MANIFEST)
-    _pass_through(RecordedCase(config, run.artifacts), copy.artifacts)
+    _pass_through(RecordedCase(require_recorded(config), run.artifacts), copy.artifacts)
     for path in (run.truth, run.base, run.imported):
         if path.is_file():
             copy.write(copy.path / path.name, path.read_bytes())

@@ -22,7 +22,7 @@ from fedaudit.audit.noise_audit.report import audit_noise, record_no_test, recor
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.settings import index, known
 from fedaudit.audit.settings.code import named_code
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
@@ -91,7 +91,7 @@ def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence
 
 def _name_inputs(run: RunDir, config: Config) -> str:
     """A digest of all that `compute_accounts` reads; empty where code of others has a part in it."""
-    if named_code(config) or config.case != "simulated":
+    if named_code(config) or not isinstance(config, SimulatedConfig):
         return ""
     files = (run.artifacts / MANIFEST, run.ledger, run.metrics)
     read = [sha256(file) if file.is_file() else "" for file in files]

@@ -18,7 +18,7 @@ from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec
@@ -114,7 +114,7 @@ def choose_anew(
 
 def plan_traffic(config: Config, case: KnownFederation, protected: bool = True) -> ObservedTraffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
-    clock = config.case == "simulated" and config.federation.time_model != "none"
+    clock = isinstance(config, SimulatedConfig) and config.federation.time_model != "none"
     traffic = predict_traffic(case.card, case.protections if protected else (), clock)
     withheld = {k for p in case.protections for k in p.withholds()} if protected else set()
     return traffic._replace(
@@ -126,8 +126,9 @@ def plan_scene(config: Config, case: Case) -> Scene:
     """What a federation will send, to whom and in which rounds, by what is known before the run."""
     traffic = plan_traffic(config, case)
     sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
-    kept = frozenset(r for r in sent if _is_kept(config.record, r, len(sent)))
-    kinds = config.record.kinds
+    record = config.record if isinstance(config, SimulatedConfig) else RecordSettings()
+    kept = frozenset(r for r in sent if _is_kept(record, r, len(sent)))
+    kinds = record.kinds
     return Scene(
         traffic=traffic,
         rounds={

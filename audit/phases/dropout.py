@@ -10,7 +10,7 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.cells import cells_of, run_cells
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.dropout import measure_dropout, plan_dropout
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
@@ -20,7 +20,7 @@ FILE = "absence.json"
 PHASES = ("simulate",)
 
 
-def run(run: RunDir, config: Config, progress: Progress) -> None:
+def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     """Runs what is left, and measures all of it; removes the file where the config has no `absence`."""
     if config.absence is None:
         durable.remove(run.evidence / FILE)
@@ -28,7 +28,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
 
 
-def measure(run: RunDir, config: Config, progress: Progress) -> Absence:
+def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Absence:
     """Every curve; raises UserError where no run came to its end."""
     with sharing():
         wanted = plan_dropout(config)

@@ -25,7 +25,7 @@ from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import config_of, copy_messages, execute_all
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.config import Config, SimulatedConfig, Variant
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
@@ -240,7 +240,7 @@ def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collectio
 def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, progress: Progress) -> Candidate:
     """The whole audit of a candidate, with another seed where there can be one."""
     changed = config_of(run, config, Variant(name=candidate.name, protections=candidate.protections))
-    if config.case == "simulated":
+    if isinstance(config, SimulatedConfig):
         changed = overridden(changed, {"seed": config.seed + 1}, where="harden")
     folder = RunDir.create(run.inside(f"verified/{candidate.name}"))
     cell = RunCell(
@@ -272,7 +272,7 @@ def _end(
         sufficient=sufficient,
         unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
         bar=bar,
-        seed=config.seed + 1 if config.case == "simulated" else None,
+        seed=config.seed + 1 if isinstance(config, SimulatedConfig) else None,
         config=written,
     )
 
@@ -289,6 +289,6 @@ def _clashes(config: Config, run: RunDir, specs: Sequence[PluginSpec]) -> bool:
     try:
         changed = config_of(run, config, Variant(name="x", protections=tuple(specs)))
         case = open_case(run, changed)
-        return any(p.refuses(case.card.uplink) for p in case.protections) and config.case == "simulated"
+        return any(p.refuses(case.card.uplink) for p in case.protections) and case.simulated
     except UserError:
         return True

@@ -24,7 +24,7 @@ from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.importing.protections import check_protections, every_upload
 from fedaudit.audit.importing.replay import check_replays
 from fedaudit.audit.importing.statements import check_statements, rounds
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, require_recorded
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
@@ -47,7 +47,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             f"no inbox was taken in to {run.path}",
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
-    case, taken = open_recorded_case(run, config), run.read_json(run.path / TAKEN)
+    case, taken = open_recorded_case(run, require_recorded(config)), run.read_json(run.path / TAKEN)
     if config.protections:
         _state_copy(run, case, "copied" in taken)
         return

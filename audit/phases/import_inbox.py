@@ -20,7 +20,7 @@ from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.code import bring_code, named_code
-from fedaudit.audit.settings.config import Config, remember_file
+from fedaudit.audit.settings.config import Config, RecordedConfig, remember_file, require_recorded
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
@@ -53,7 +53,7 @@ def bring(
     """
     with _stage(run.path) as staged:
         _copy_code(staged.path, config, beside, trust)
-        _take_in(staged, config, inbox, truth, own_ledger, limits, base)
+        _take_in(staged, require_recorded(config), inbox, truth, own_ledger, limits, base)
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = ImportRecord.model_validate(staged.read_json(staged.imported))
         if subject:
@@ -144,7 +144,7 @@ def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
 
 def _take_in(
     run: RunDir,
-    config: Config,
+    config: RecordedConfig,
     inbox: Path,
     truth: Path | None,
     own_ledger: Path | None,
@@ -152,7 +152,6 @@ def _take_in(
     base: Path | None,
 ) -> None:
     """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
-    assert config.subject is not None
     build = RecordedCase(config, run.artifacts).network
     network = {} if build is None else {n: tuple(v.shape) for n, v in build().state_dict().items()}
     if base is not None:

@@ -15,7 +15,7 @@ from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.reports.robustness import Robustness
 
@@ -24,7 +24,7 @@ FILE = "matrix.json"
 PHASES = ("simulate",)
 
 
-def run(run: RunDir, config: Config, progress: Progress) -> None:
+def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     """Runs what is left of the matrix, and measures all of it."""
     progress("matrix", 0, 1)
     if config.matrix is None:
@@ -35,7 +35,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("matrix", 1, 1)
 
 
-def measure(run: RunDir, config: Config, progress: Progress) -> Robustness:
+def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Robustness:
     """The whole matrix of a run; raises UserError where none of its runs came to an end."""
     todo, ended, failures = plan_matrix(config), dict[MatrixPlace, FinishedRun](), list[Failure]()
     ran = dict[str, MatrixPlace]()

@@ -23,7 +23,7 @@ from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.config import Config, SimulatedConfig, Variant
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.findings import Attacked
@@ -98,7 +98,7 @@ def _propose(
 
 def list_own(config: Config) -> tuple[PluginSpec, ...]:
     """What a variant keeps of the audit's own; recorded messages have been through theirs."""
-    return config.protections if config.case == "simulated" else ()
+    return config.protections if isinstance(config, SimulatedConfig) else ()
 
 
 def _list_leaks(run: RunDir, config: Config, case: KnownFederation) -> list[Leak]:

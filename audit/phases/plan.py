@@ -15,7 +15,7 @@ from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.record import SEAL, TOKEN
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.case.schemas import PhaseEntry as Entry
-from fedaudit.audit.settings.config import SIMULATED, Config
+from fedaudit.audit.settings.config import SIMULATED, Config, RecordedConfig
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -54,7 +54,7 @@ _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matri
 
 def phases(config: Config) -> tuple[Phase, ...]:
     """Those of its case, in their order."""
-    return of_case(config.case)
+    return _OF_RECORDED if isinstance(config, RecordedConfig) else PHASES
 
 
 def of_case(case: str) -> tuple[Phase, ...]:

@@ -11,7 +11,7 @@ from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import AttackChoice, plan_scene
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
@@ -137,7 +137,7 @@ def _list_checks(case: KnownFederation) -> frozenset[Kind]:
 
 
 def _list_of_rules(config: Config, demands: Demands) -> list[Question]:
-    if config.case == "recorded":
+    if not isinstance(config, SimulatedConfig):
         return []
     aims = [a for a in _find_aims(config).values() if not a.is_against_people]
     rules = list(dict.fromkeys(p.rule.name for p in plan_matrix(config))) if config.matrix else []
@@ -148,7 +148,7 @@ def _list_of_rules(config: Config, demands: Demands) -> list[Question]:
 
 def _find_aims(config: Config) -> dict[str, Aim]:
     """Aims of the attackers that a config declares, by label."""
-    if config.case == "recorded":
+    if not isinstance(config, SimulatedConfig):
         return {}
     declared = {s.label: s.name for s in (config.matrix.adversaries if config.matrix else ())}
     if config.adversary is not None:

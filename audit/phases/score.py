@@ -34,7 +34,7 @@ from fedaudit.audit.robustness.dropout import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
-from fedaudit.audit.settings.config import Config, Show
+from fedaudit.audit.settings.config import Config, RecordedConfig, Show, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
@@ -145,7 +145,7 @@ def choose_show(case: Case, config: Config) -> Show:
 
 def find_names(run: RunDir, config: Config) -> dict[str, str]:
     """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
-    if config.subject is None:
+    if not isinstance(config, RecordedConfig):
         return {}
     names = {node: party.replace("/", " ") for party, node in _read_import(run).nodes.items()}
     return names | {own: names[node] for node, own in config.subject.identities.items() if node in names}
@@ -169,14 +169,14 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         *flaws(record),
         *map(NoiseSubject, audits),
     ]
-    if matrix := matrix_phase.load(run):
+    if isinstance(config, SimulatedConfig) and (matrix := matrix_phase.load(run)):
         grade(matrix, policy)
         subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
     if claimed := load_claims(run):
         subjects.append(Contradicted(claimed))
     if absence := dropout_phase.load(run):
         subjects += make_dropout_subjects(absence)
-    imported = _read_import(run) if config.case == "recorded" else None
+    imported = _read_import(run) if isinstance(config, RecordedConfig) else None
     subjects += doubts(imported) if imported else []
     findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
     findings[: len(attacked)] = [
@@ -268,7 +268,7 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
 
 def _name_report(config: Config) -> str:
     """Its title; of a recorded federation without one, what its operator calls the federation."""
-    if config.subject is not None and config.title == Config.model_fields["title"].default:
+    if isinstance(config, RecordedConfig) and config.title == Config.model_fields["title"].default:
         return config.subject.title
     return config.title
 

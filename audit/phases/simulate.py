@@ -8,7 +8,7 @@ from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import refuse_impossible
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import Site, build_site
@@ -26,7 +26,7 @@ from fedaudit.fl.wire.wire import Wire
 Progress = Callable[[str, int, int], None]
 
 
-def run(run: RunDir, config: Config, progress: Progress) -> None:
+def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     """Leaves artifacts/, ledger.jsonl, metrics.jsonl, data.json and checkpoint/ in the run folder."""
     if is_finished(run.checkpoint):
         return
@@ -51,12 +51,12 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         log.close()
 
 
-def lend(config: Config) -> None:
+def lend(config: SimulatedConfig) -> None:
     """This rank's processes to the rank of a torchrun job that runs the simulation."""
     torchrun.lend(_site(config, SimulatedCase(config))[1])
 
 
-def _site(config: Config, case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
+def _site(config: SimulatedConfig, case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
     """Who holds what, and what makes a worker's side of it."""
     population = case.population
     holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
@@ -64,7 +64,7 @@ def _site(config: Config, case: SimulatedCase) -> tuple[Holdings, Callable[[], S
     return holdings, make
 
 
-def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
+def _pool(config: SimulatedConfig, site: Callable[[], Site]) -> worker_kinds.Workers:
     device = choose_device(config.device)
     if config.workers == "torchrun":
         if device != "cpu":
@@ -75,7 +75,7 @@ def _pool(config: Config, site: Callable[[], Site]) -> worker_kinds.Workers:
     return worker_kinds.start(worker_kinds.processes(config.workers, device), site)
 
 
-def _choice(config: Config, case: SimulatedCase) -> Choice:
+def _choice(config: SimulatedConfig, case: SimulatedCase) -> Choice:
     """Which messages the recorder keeps."""
     record, rounds = config.record, config.record.rounds
     if rounds == "all":

@@ -18,7 +18,7 @@ from fedaudit.audit.phases.choice import choose_anew
 from fedaudit.audit.phases.options import propose_variants
 from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.settings.config import Config, Variant
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig, Variant
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
@@ -39,7 +39,7 @@ def config_of(run: RunDir, config: Config, variant: Variant) -> Config:
         "protections": plain["protections"],
         "variants": [],
     }
-    if config.case == "simulated":
+    if isinstance(config, SimulatedConfig):
         changes |= {"method": plain["method"], "matrix": None, "absence": None}
     changed = overridden(config, changes, where=where)
     specs = choose_anew(changed, open_case(run, changed), variant.attacks)
@@ -77,7 +77,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
 def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list[Failure]:
     """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
     failures = []
-    for cell in cells if config.case == "recorded" else ():
+    for cell in cells if isinstance(config, RecordedConfig) else ():
         try:
             folder = RunDir.create(cell.folder)
             folder.adopt(cell.config, phases(cell.config)[0].keys)

@@ -14,7 +14,7 @@ from fedaudit.attacks import stats
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import keep_settings
 from fedaudit.audit.settings.absence import LeavingSettings
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
@@ -53,7 +53,7 @@ class DropoutRun:
         return f"{self.method}/{case}/seed-{self.seed}"
 
 
-def list_methods(config: Config) -> dict[str, AttackSpec]:
+def list_methods(config: SimulatedConfig) -> dict[str, AttackSpec]:
     """Those of the config by label, and fedavg with its own settings where it is not among them."""
     assert config.absence is not None
     own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
@@ -62,7 +62,7 @@ def list_methods(config: Config) -> dict[str, AttackSpec]:
     return {REFERENCE: found.pop(REFERENCE, AttackSpec(name=REFERENCE)), **found}
 
 
-def list_cases(config: Config) -> dict[str, list[tuple[float, dict[str, Any]]]]:
+def list_cases(config: SimulatedConfig) -> dict[str, list[tuple[float, dict[str, Any]]]]:
     """Axis -> (x, what of a run it sets); everybody answers at the end of each axis that has such a run."""
     absence = config.absence
     assert absence is not None
@@ -73,7 +73,7 @@ def list_cases(config: Config) -> dict[str, list[tuple[float, dict[str, Any]]]]:
     }
 
 
-def plan_dropout(config: Config) -> dict[DropoutRun, dict[str, Any]]:
+def plan_dropout(config: SimulatedConfig) -> dict[DropoutRun, dict[str, Any]]:
     """Every run, everybody's answers first; raises UserError where a class's holders cannot leave."""
     absence = config.absence
     assert absence is not None
@@ -112,7 +112,7 @@ def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[
     }
 
 
-def _find_holders(config: Config, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
+def _find_holders(config: SimulatedConfig, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
     """Clients with an example of the class, of this seed."""
     case = SimulatedCase(overridden(config, {"seed": seed, "absence": None}, where=f"absence, seed {seed}"))
     if leaving.label >= len(case.data.classes):
@@ -135,7 +135,7 @@ def _find_holders(config: Config, leaving: LeavingSettings, seed: int) -> tuple[
 
 
 def measure_dropout(
-    config: Config, histories: Mapping[DropoutRun, History], not_run: Sequence[NotRun]
+    config: SimulatedConfig, histories: Mapping[DropoutRun, History], not_run: Sequence[NotRun]
 ) -> Absence:
     """Curves, comparisons and returns of what came to an end; a run counts where every seed did."""
     assert config.absence is not None
@@ -223,7 +223,7 @@ def _is_complete(method: str, histories: Mapping[DropoutRun, History], seeds: Se
 
 
 def _measure_leaving(
-    config: Config, method: str, histories: Mapping[DropoutRun, History], seeds: Sequence[int]
+    config: SimulatedConfig, method: str, histories: Mapping[DropoutRun, History], seeds: Sequence[int]
 ) -> Return:
     assert config.absence is not None and config.absence.leaving is not None
     leaving = config.absence.leaving

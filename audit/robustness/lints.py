@@ -10,7 +10,7 @@ from typing import Any
 
 from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -32,7 +32,7 @@ class MatrixFlaw:
 class MatrixRecord:
     """What the lints read."""
 
-    config: Config
+    config: SimulatedConfig
     matrix: Robustness
 
     @property
@@ -166,7 +166,7 @@ class Pitfall(Subject):
         }
 
 
-def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
+def pitfalls(config: SimulatedConfig, matrix: Robustness) -> list[Subject]:
     """Every lint that found its flaw, in the order of the numbers."""
     record = MatrixRecord(config, matrix)
     return [Pitfall(name, flaw) for name, lint in LINTS.items() if (flaw := lint(record)) is not None]

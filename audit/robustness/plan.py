@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import MOST_ROUNDS, Config
+from fedaudit.audit.settings.config import MOST_ROUNDS, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.fl.aggregators._assumed import count_attackers
@@ -79,7 +79,7 @@ class MatrixPlace:
         return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
-def plan_matrix(config: Config) -> list[MatrixPlace]:
+def plan_matrix(config: SimulatedConfig) -> list[MatrixPlace]:
     """Every run of the config's matrix, clean ones first; raises UserError where a plugin cannot be loaded."""
     matrix = config.matrix
     assert matrix is not None
@@ -104,7 +104,7 @@ def plan_matrix(config: Config) -> list[MatrixPlace]:
     return sorted(found.values(), key=lambda p: bool(p.adversary))
 
 
-def _cross_settings(config: Config, matrix: Matrix) -> dict[str, dict[str, Any]]:
+def _cross_settings(config: SimulatedConfig, matrix: Matrix) -> dict[str, dict[str, Any]]:
     """Methods by partitions by availability by protections."""
     own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
     federation = config.federation

@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import label_of, plan_matrix
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.aggregation.aggregator import Aggregator, RowRule
 from fedaudit.fl.clients.failures import RandomFaults, turn
@@ -53,7 +53,7 @@ def estimate_shortage(rule: RowRule, heard: Sequence[int]) -> float:
     return short / max(1, int(times.sum()))
 
 
-def warn_of_shortage(config: Config, case: SimulatedCase) -> Iterator[str]:
+def warn_of_shortage(config: SimulatedConfig, case: SimulatedCase) -> Iterator[str]:
     """A sentence for each rule of the config that will lack clients; raises UserError where it always will."""
     rules = {k: v for k, v in _list_rules(config, case).items() if isinstance(v, RowRule) and _count(v) > 1}
     if not rules:
@@ -79,7 +79,7 @@ def _count(rule: RowRule) -> int:
     return next((n for n in range(1, 1000) if rule.needs(n) <= n), 1000)
 
 
-def _list_rules(config: Config, case: SimulatedCase) -> dict[str, Aggregator]:
+def _list_rules(config: SimulatedConfig, case: SimulatedCase) -> dict[str, Aggregator]:
     """The rules of the audit's own run and of its matrix, by name."""
     rules = {config.aggregator.name: case.aggregator}
     if config.matrix is not None:

@@ -29,7 +29,7 @@ from fedaudit.audit.robustness.plan import (
     plan_matrix,
 )
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.taxonomy import sort_of, taxa
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -303,7 +303,9 @@ def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
     return min(broken, default=None)
 
 
-def plan_bisection(config: Config, cells: Sequence[MatrixCell], ran: Mapping[str, object]) -> list[MatrixPlace]:
+def plan_bisection(
+    config: SimulatedConfig, cells: Sequence[MatrixCell], ran: Mapping[str, object]
+) -> list[MatrixPlace]:
     """Runs still to make, by folder none that ran; nothing where every rule's least number is known."""
     matrix, found = config.matrix, dict[str, MatrixPlace]()
     assert matrix is not None

@@ -6,13 +6,13 @@ against the plugin's own Config by audit/settings/resolve.py; names are checked 
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import (
     Field,
+    ModelWrapValidatorHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    WrapSerializer,
     field_serializer,
     field_validator,
     model_serializer,
@@ -35,6 +35,7 @@ from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
+BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
 
 class Variant(Group):
@@ -50,20 +51,6 @@ class Variant(Group):
         description="names of the audit's attacks to repeat, and no others; null: those that can read something "
         "of what the variant sends, chosen anew",
     )
-
-
-# What is simulated, and all keys of a simulation; a recorded case has `subject` in their place
-SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
-SIMULATION = (
-    *(key for key in SIMULATED if key != "protections"),
-    *("record", "matrix", "absence", "evaluate_every", "checkpoint_every"),
-)
-RECORDED = ("case", "subject")
-ABSENT: Any = None  # what the keys of the other case hold
-
-
-def _where_there(value: Any, plain: SerializerFunctionWrapHandler) -> Any:
-    return None if value is None else plain(value)
 
 
 Show = Literal["redacted", "reconstructions", "full"]
@@ -104,8 +91,7 @@ class Received(NamedTuple):
 
 
 class Config(Group):
-    """A whole audit, of a simulated case or of a recorded one: `federation` and `method` are there in the
-    first and not in the second, and `subject` the other way round."""
+    """A whole audit: of a SimulatedConfig or of a RecordedConfig, as `case` says; here is what both have."""
 
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     system: SystemSettings = Field(
@@ -116,33 +102,11 @@ class Config(Group):
     workers: Literal["auto", "torchrun"] | Annotated[int, Field(ge=0, le=1024)] = Field(
         default="auto", description="worker processes; 0: all in this process; torchrun: those of its ranks"
     )
-    case: Literal["simulated", "recorded"] = Field(
-        default="simulated", description="whether fedaudit runs the federation, or somebody recorded it"
-    )
-    subject: RecordedSubject | None = Field(
-        default=None, description="of a recorded case: what its operator states"
-    )
-    federation: Annotated[FederationSettings, WrapSerializer(_where_there)] = Field(
-        default=ABSENT, description="at least {dataset: NAME}"
-    )
-    method: Annotated[PluginSpec, WrapSerializer(_where_there)] = Field(
-        default=ABSENT, description="at least a NAME, see `fedaudit tools list methods`"
-    )
-    aggregator: PluginSpec = Field(
-        default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
-    )
-    prototype_aggregator: PluginSpec = Field(
-        default=PluginSpec(name="mean"), description="how the server makes one prototype of a class of many"
-    )
-    adversary: PluginSpec | None = Field(
-        default=None, description="what compromised clients do, and how many or which they are; null: nobody"
-    )
     protections: tuple[PluginSpec, ...] = Field(
         default=(),
         max_length=50,
         description="a list of plugins; in a variant of a recorded case, what its messages are passed through",
     )
-    record: RecordSettings = Field(default=RecordSettings(), description="which messages are kept")
     attacks: Annotated[tuple[AttackSpec, ...], Field(max_length=500)] | None = Field(
         default=None, description="a list of plugins; auto: every attack that applies, within the budget"
     )
@@ -151,12 +115,6 @@ class Config(Group):
         default=(),
         description="the same run with other protections, each attacked; auto: protections against what was "
         "demonstrated, at most three",
-    )
-    matrix: Matrix | None = Field(
-        default=None, description="attacks on the model by rules of the server, each pair run; null: none"
-    )
-    absence: DropoutSettings | None = Field(
-        default=None, description="clients that do not answer, each case run; null: none"
     )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
@@ -176,8 +134,6 @@ class Config(Group):
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
-    evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
-    checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
 
     _file: Path | None = PrivateAttr(default=None)
     _received: Received | None = PrivateAttr(default=None)
@@ -196,16 +152,39 @@ class Config(Group):
         """Files of claims; raises UserError as `locate_policy`."""
         return [Path(self._received.locate(Path(p).stem, p) if self._received else p) for p in self.claims]
 
-    def locate_data(self) -> PluginSpec:
-        """The data set as it may be opened: a config that others wrote downloads nothing, and reads its folder or
-        what the reader gave; raises UserError as `locate_policy`."""
-        spec: PluginSpec = self.federation.dataset
-        if self._received is None:
-            return spec
-        settings = {key: value for key, value in spec.settings.items() if key != "download"}
-        if settings.get("path") is not None or spec.name in self._received.data:
-            settings["path"] = self._received.locate(spec.name, str(settings.get("path")))
-        return PluginSpec(name=spec.name, settings=settings)
+    @classmethod
+    def choose_variant(cls, data: Mapping[str, Any]) -> "type[Config]":
+        """The class of a config with these keys; raises UserError where one is missing, or of the other class."""
+        if cls is not Config:
+            return cls
+        recorded = data.get("case", "simulated") == "recorded"
+        chosen, other = (RecordedConfig, SimulatedConfig) if recorded else (SimulatedConfig, RecordedConfig)
+        words = {True: "recorded", False: "simulated"}
+        for key in data:
+            if key in other.model_fields and key not in chosen.model_fields and data[key] is not None:
+                raise UserError(
+                    f"{key} belongs to a {words[not recorded]} case, and this one is {words[recorded]}",
+                    hint=f"leave it out, or set case: {words[not recorded]}",
+                    key=key,
+                )
+        for key, field in chosen.model_fields.items():
+            if field.is_required() and data.get(key) is None:
+                raise UserError(f"{key} is missing", hint=f"{key}: {field.description}", key=key)
+        return chosen
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _validate_as_its_case(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if cls is not Config or not isinstance(data, Mapping):
+            return validate(data)
+        return cast(Self, cls.choose_variant(data).model_validate(data))
+
+    @model_serializer(mode="wrap")
+    def _put_the_subject_first(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is audited stands before how, for people who read it."""
+        values: dict[str, Any] = plain(self)
+        own = [key for key in type(self).model_fields if key not in Config.model_fields]
+        return {key: values[key] for key in (*BEGINNING, *own, *values) if key in values}
 
     @field_validator("workers", mode="before")
     @classmethod
@@ -237,30 +216,7 @@ class Config(Group):
         return "auto" if value is None else plain(value)
 
     @model_validator(mode="after")
-    def _of_one_case(self) -> "Config":
-        recorded = self.case == "recorded"
-        for key in ("subject",) if recorded else ("federation", "method"):
-            if getattr(self, key) is None:
-                words = type(self).model_fields[key].description
-                raise UserError(f"{key} is missing", hint=f"{key}: {words}", key=key)
-        for key in SIMULATION if recorded else ("subject",):
-            if key in self.model_fields_set and getattr(self, key) is not None:
-                other = "simulated" if recorded else "recorded"
-                raise UserError(
-                    f"{key} belongs to a {other} case, and this one is {self.case}",
-                    hint=f"leave it out, or set case: {other}",
-                    key=key,
-                )
-        return self
-
-    @model_serializer(mode="wrap")
-    def _of_its_case(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys of the other case."""
-        others = SIMULATION if self.case == "recorded" else RECORDED
-        return {k: v for k, v in plain(self).items() if k not in others}
-
-    @model_validator(mode="after")
-    def _attacks_differ(self) -> "Config":
+    def _check_attacks(self) -> Self:
         names = [a.name for a in self.attacks or ()]
         seen: set[str] = set()
         for i, attack in enumerate(self.attacks or ()):
@@ -275,16 +231,10 @@ class Config(Group):
         return self
 
     @model_validator(mode="after")
-    def _variants_differ_and_repeat_attacks(self) -> "Config":
+    def _check_variants(self) -> Self:
         variants = self.variants or ()
         known, names = self._repeatable(), [v.name for v in variants]
         for i, variant in enumerate(variants):
-            if variant.method and self.case == "recorded":
-                raise UserError(
-                    f"variants[{i}].method changes how clients train, and this federation was recorded",
-                    hint="name protections: recorded messages are passed through them",
-                    key=f"variants[{i}].method",
-                )
             if names.index(variant.name) < i:
                 raise UserError(
                     f"variants must have different names, got {variant.name!r} twice",
@@ -304,8 +254,47 @@ class Config(Group):
         """Attacks that a variant may name; with `auto`, any that exists."""
         return catalog.names("attacks") if self.attacks is None else [a.label for a in self.attacks]
 
+
+class SimulatedConfig(Config):
+    """An audit of a federation that fedaudit runs."""
+
+    case: Literal["simulated"] = Field(
+        default="simulated", exclude=True, description="fedaudit runs the federation"
+    )
+    federation: FederationSettings = Field(description="at least {dataset: NAME}")
+    method: PluginSpec = Field(description="at least a NAME, see `fedaudit tools list methods`")
+    aggregator: PluginSpec = Field(
+        default=PluginSpec(name="mean"), description="how the server makes one model of a round's models"
+    )
+    prototype_aggregator: PluginSpec = Field(
+        default=PluginSpec(name="mean"), description="how the server makes one prototype of a class of many"
+    )
+    adversary: PluginSpec | None = Field(
+        default=None, description="what compromised clients do, and how many or which they are; null: nobody"
+    )
+    record: RecordSettings = Field(default=RecordSettings(), description="which messages are kept")
+    matrix: Matrix | None = Field(
+        default=None, description="attacks on the model by rules of the server, each pair run; null: none"
+    )
+    absence: DropoutSettings | None = Field(
+        default=None, description="clients that do not answer, each case run; null: none"
+    )
+    evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
+    checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
+
+    def locate_data(self) -> PluginSpec:
+        """The data set as it may be opened: a config that others wrote downloads nothing, and reads its folder or
+        what the reader gave; raises UserError as `locate_policy`."""
+        spec: PluginSpec = self.federation.dataset
+        if self._received is None:
+            return spec
+        settings = {key: value for key, value in spec.settings.items() if key != "download"}
+        if settings.get("path") is not None or spec.name in self._received.data:
+            settings["path"] = self._received.locate(spec.name, str(settings.get("path")))
+        return PluginSpec(name=spec.name, settings=settings)
+
     @model_validator(mode="after")
-    def _matrix_fits(self) -> "Config":
+    def _check_matrix(self) -> Self:
         if self.matrix is None:
             return self
         if (most := max(self.matrix.malicious)) > self.federation.clients:
@@ -325,9 +314,7 @@ class Config(Group):
         return self
 
     @model_validator(mode="after")
-    def _recorded_clients_exist(self) -> "Config":
-        if self.federation is None:
-            return self
+    def _check_recorded_clients(self) -> Self:
         chosen, total = self.record.clients, self.federation.clients
         if isinstance(chosen, tuple) and any(k >= total for k in chosen):
             raise UserError(
@@ -336,6 +323,28 @@ class Config(Group):
                 key="record.clients",
             )
         return self
+
+
+class RecordedConfig(Config):
+    """An audit of what somebody recorded of a federation that ran elsewhere."""
+
+    case: Literal["recorded"] = Field(description="somebody recorded the federation")
+    subject: RecordedSubject = Field(description="what its operator states")
+
+    @model_validator(mode="after")
+    def _check_that_clients_trained_already(self) -> Self:
+        for i, variant in enumerate(self.variants or ()):
+            if variant.method:
+                raise UserError(
+                    f"variants[{i}].method changes how clients train, and this federation was recorded",
+                    hint="name protections: recorded messages are passed through them",
+                    key=f"variants[{i}].method",
+                )
+        return self
+
+
+# What is simulated; other keys say what is kept, attacked and reported of it
+SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
 
 
 class NamedPlugin(NamedTuple):
@@ -348,9 +357,9 @@ class NamedPlugin(NamedTuple):
 
 def plugins(config: Config) -> Iterator[NamedPlugin]:
     """Every plugin a config names."""
-    if config.subject is not None:
+    if isinstance(config, RecordedConfig):
         yield from _of_subject(config.subject)
-    else:
+    if isinstance(config, SimulatedConfig):
         yield from _of_simulation(config)
     for i, spec in enumerate(config.protections):
         yield NamedPlugin("protections", f"protections[{i}]", spec)
@@ -375,7 +384,7 @@ def _of_subject(subject: RecordedSubject) -> Iterator[NamedPlugin]:
         yield NamedPlugin("protections", f"subject.protections[{i}]", spec)
 
 
-def _of_simulation(config: Config) -> Iterator[NamedPlugin]:
+def _of_simulation(config: SimulatedConfig) -> Iterator[NamedPlugin]:
     federation = config.federation
     yield NamedPlugin("datasets", "federation.dataset", federation.dataset)
     yield NamedPlugin("partitions", "federation.partition", federation.partition)
@@ -402,6 +411,22 @@ def _of_simulation(config: Config) -> Iterator[NamedPlugin]:
         yield NamedPlugin("methods", f"absence.methods[{i}]", PluginSpec(name=spec.name, settings=spec.settings))
 
 
+def require_simulated(config: Config) -> SimulatedConfig:
+    """The same config; raises UserError for that of a recorded case."""
+    if isinstance(config, SimulatedConfig):
+        return config
+    raise UserError(
+        "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
+    )
+
+
+def require_recorded(config: Config) -> RecordedConfig:
+    """The same config; raises UserError for that of a simulated case."""
+    if isinstance(config, RecordedConfig):
+        return config
+    raise UserError("a simulated case has no inbox", hint="`fedaudit run CONFIG` runs it")
+
+
 def load(path: Path) -> Config:
     """Read and check a config file; raises UserError with the file's name, the line and the key's path."""
     return check_plugins(remember_file(path, validate(Config, read_yaml(path), path)))
@@ -413,7 +438,7 @@ def check_plugins(config: Config) -> Config:
         for kind, where, spec in plugins(config):
             if not spec.foreign:
                 plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
-        rounds = config.method.settings.get("rounds", 1) if config.subject is None else 1
+        rounds = config.method.settings.get("rounds", 1) if isinstance(config, SimulatedConfig) else 1
         if type(rounds) is int and rounds > MOST_ROUNDS:
             raise UserError(
                 f"method.rounds must be <= {MOST_ROUNDS}, got {rounds}",

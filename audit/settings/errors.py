@@ -1,6 +1,6 @@
 """Where a config is wrong: the file's name and the line, before the sentence of fl/runtime/settings.py."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,8 @@ def validate(model: type[M], data: Any, where: Path | str) -> M:
         for old, new in RENAMED.items():
             if old in data:
                 raise UserError(f"{old} is called {new[0]}", hint=new[1], key=old)
-        return check_settings(model, data)
+        choose: Callable[[Any], type[M]] | None = getattr(model, "choose_variant", None)
+        return check_settings(choose(data) if choose else model, data)
 
 
 @contextmanager

@@ -7,14 +7,20 @@ replace; a plugin of another name brings none of the old one's settings.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from fedaudit.audit.settings.config import Config, inherit_origin
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import resolve
 
+C = TypeVar("C", bound=Config)
 
+
+@overload
+def overridden(base: C, *layers: Mapping[str, Any], where: str) -> C: ...
+@overload
+def overridden(base: Mapping[str, Any], *layers: Mapping[str, Any], where: str) -> Config: ...
 def overridden(base: Config | Mapping[str, Any], *layers: Mapping[str, Any], where: str) -> Config:
     """`base` with each layer of overrides laid over what is below it.
 

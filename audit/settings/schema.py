@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import RecordedConfig, SimulatedConfig
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import adapter
 
@@ -44,26 +44,31 @@ FOREIGN = {"type": "string", "pattern": ":", "description": "module:Class, of yo
 
 def config_schema() -> Schema:
     """Of a config, as YAML is written: every key with its words, default and bounds."""
-    schema: Schema = Config.model_json_schema()
+    schema: Schema = TypeAdapter(SimulatedConfig | RecordedConfig).json_schema()
     definitions = schema["$defs"]
     specs = {name: definitions.pop(name) for name in ("PluginSpec", "AttackSpec") if name in definitions}
     used = dict.fromkeys(_name_plugins(schema))
     for kind in used:
         definitions[kind] = _plugins(kind, definitions, specs.get("AttackSpec", {}).get("properties", {}))
     definitions["RecordSettings"]["properties"]["kinds"]["anyOf"][0]["items"] = {"enum": [k.value for k in Kind]}
-    for key in ("attacks", "variants"):
-        either = schema["properties"][key]
-        either["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in either["anyOf"]]
-    schema["properties"]["attacks"]["default"] = "auto"
-    formats = definitions["ReportSettings"]["properties"]["formats"]
-    for node, kind in ((formats, "renderers"), (schema["properties"]["sections"], "sections")):
-        node["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
-    group = {
-        key: schema["properties"]["report"].pop(key)
-        for key in ("$ref", "allOf") & schema["properties"]["report"].keys()
-    }
-    schema["properties"]["report"]["anyOf"] = [group, {k: v for k, v in formats.items() if k != "default"}]
+    for case in (SimulatedConfig, RecordedConfig):
+        _write_as_yaml(definitions[case.__name__]["properties"], definitions)
+    recorded = {"properties": {"case": {"const": "recorded"}}, "required": ["case"]}
+    first, second = schema.pop("anyOf")
+    schema |= {"type": "object", "if": recorded, "then": second, "else": first}  # errors are then of one of them
     return _finish(schema, "config")
+
+
+def _write_as_yaml(keys: Schema, definitions: Schema) -> None:
+    """Keys of a config in the forms that YAML may have besides those of Python."""
+    for key in ("attacks", "variants"):
+        keys[key]["anyOf"] = [{"const": "auto"} if b == {"type": "null"} else b for b in keys[key]["anyOf"]]
+    keys["attacks"]["default"] = "auto"
+    formats = definitions["ReportSettings"]["properties"]["formats"]
+    for node, kind in ((formats, "renderers"), (keys["sections"], "sections")):
+        node["items"] = {"anyOf": [{"enum": catalog.names(kind)}, FOREIGN]}
+    group = {key: keys["report"].pop(key) for key in ("$ref", "allOf") & keys["report"].keys()}
+    keys["report"]["anyOf"] = [group, {k: v for k, v in formats.items() if k != "default"}]
 
 
 def result_schema(result: type[BaseModel]) -> Schema:

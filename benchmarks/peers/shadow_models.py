@@ -96,12 +96,12 @@ def quality(logits: NDArray[Any], inside: NDArray[np.bool_], y: NDArray[np.int64
 
 def _case(dataset: str, model: str, workers: int) -> Any:
     from fedaudit.audit.case.simulated import SimulatedCase
-    from fedaudit.audit.settings.config import Config
+    from fedaudit.audit.settings.config import SimulatedConfig
     from fedaudit.audit.settings.spec import PluginSpec
 
     settings = {"lr": RATE, "momentum": MOMENTUM, "batch_size": BATCH}
     return SimulatedCase(
-        Config.model_validate(
+        SimulatedConfig.model_validate(
             {
                 "federation": {"dataset": dataset, "model": model},
                 "method": PluginSpec(name="fedavg", settings=settings),

@@ -23,7 +23,7 @@ from fedaudit.audit.observer import generators
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import workers
 
 TOLERANCE = 4.0  # times more or less
@@ -57,11 +57,11 @@ class Time(NamedTuple):
         return self.status == "ran" and not 1 / TOLERANCE <= ratio <= TOLERANCE
 
 
-def configured(name: str, attacks: Sequence[str] | None, updates: int) -> Config:
+def configured(name: str, attacks: Sequence[str] | None, updates: int) -> SimulatedConfig:
     """The audit of one of FEDERATIONS; None plans all attacks that apply."""
     more = FEDERATIONS[name]
     method = {"name": name, **TRAINING, **more.get("method", {})}
-    return Config.model_validate(
+    return SimulatedConfig.model_validate(
         {
             "device": "cpu",
             "workers": 0,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.ledger import read
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -173,7 +173,7 @@ def test_workers_and_this_process_give_the_same_numbers() -> None:
 
 def world(method: str, protections: list[Any]) -> SimulatedCase:
     federation = {"dataset": "digits", "clients": 3, "model": "small_cnn"}
-    return SimulatedCase(Config(federation=federation, method=method, protections=protections))  # type: ignore[arg-type]
+    return SimulatedCase(SimulatedConfig(federation=federation, method=method, protections=protections))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["rebafl", "bsm_fedavg", "scaffold", "fedlc", "fedrs"])
