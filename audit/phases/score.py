@@ -169,7 +169,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         *flaws(record),
         *map(NoiseSubject, audits),
     ]
-    if isinstance(config, SimulatedConfig) and (matrix := matrix_phase.load(run)):
+    if matrix := matrix_phase.load(run):
         grade(matrix, policy)
         subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
     if claimed := load_claims(run):
