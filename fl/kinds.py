@@ -245,6 +245,20 @@ class Kind(StrEnum):
         raw=True,
     )
 
+    # Split learning: of every batch, both ways
+    SMASHED = Row(  # without labels where the client keeps them
+        "smashed",
+        "what the first layers of the model make of each example of a batch, and its labels",
+        Tells.EXAMPLE,
+        {"activations": "[b, ...]", "labels": "[b]"},
+    )
+    SMASHED_GRADIENT = Row(
+        "smashed_gradient",
+        "the gradient of the loss by what the first layers made of each example of a batch",
+        Tells.EXAMPLE,
+        {"gradient": "[b, ...]"},
+    )
+
     LOCAL_LOSS = Row(  # of a GAN: [critic, generator]
         "local_loss", "one client's loss on its own data", Tells.CLIENT, {"loss": "[] or [2]"}, about=True
     )
@@ -321,7 +335,8 @@ UPDATES = (*MODELS, Kind.MODEL_DELTA)  # what one client's local training made o
 def explain_misfit(kind: Kind, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """How arrays of a message are not those of its kind, as the end of a sentence; empty where they are.
 
-    Counts dimensions, and compares those that bear the same letter in several arrays. The number of classes and
+    Counts dimensions, of which `...` stands for any number, and compares those that bear the same letter in
+    several arrays. The number of classes and
     the network's own shapes are not known here.
     """
     declared = {name: shape for name, shape in kind.arrays.items() if shape.startswith("[")}
@@ -331,6 +346,10 @@ def explain_misfit(kind: Kind, shapes: Mapping[str, tuple[int, ...]]) -> str:
     sizes: dict[str, int] = {}
     for name in declared.keys() & shapes.keys():
         options = [option.strip("[]").replace(",", " ").split() for option in declared[name].split(" or ")]
+        options = [
+            o[:-1] + [f"{name}.{i}" for i in range(len(shapes[name]) - len(o) + 1)] if o[-1:] == ["..."] else o
+            for o in options
+        ]  # of any number of dimensions more
         letters = next((o for o in options if len(o) == len(shapes[name])), None)
         fits = letters is not None and all(
             size == (int(letter) if letter.isdecimal() else sizes.setdefault(letter, size))

@@ -29,6 +29,7 @@ _FIT = frozenset({Kind.LOCAL_LOSS, Kind.CLUSTER_ID})
 _CLASSES = frozenset({Kind.NUM_STEPS, Kind.NOISED_LABEL_DIST, Kind.CLASS_VOLUME, Kind.CONDENSED_LABELS})
 _PLANS = frozenset({Kind.GROUP_MAP, Kind.ALLOCATION, Kind.OVERSAMPLE_DECAY})
 _GENERATORS = frozenset({Kind.GAN_G, Kind.GAN_D})
+_BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
 _SETS = frozenset({Kind.CONDENSED_IMAGES, Kind.MASHED_BATCH})
 _CHANGES = frozenset({*UPDATES, Kind.NORMALIZED_DELTA, Kind.GRADIENT, Kind.CONTROL_DELTA})
 _MEANS = frozenset(
@@ -52,6 +53,12 @@ FAMILIES = (  # the first that holds
         (Aim.EXFILTRATION,),
     ),
     Family("a generator or its critic", _GENERATORS.__contains__, (*_ANY, Aim.REGURGITATION)),
+    Family(
+        "what a layer of the network makes of each example",
+        _BATCHES.__contains__,
+        (Aim.EXFILTRATION, Aim.ATTRIBUTE, Aim.INVERSION),
+        (Aim.MEMBERSHIP,),
+    ),
     Family("synthetic or mixed examples", _SETS.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
     Family("what training changed", _CHANGES.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
     Family("means over a class", _MEANS.__contains__, (*_ANY, Aim.INVERSION), (Aim.RECONSTRUCTION, Aim.LINKAGE)),

@@ -4,6 +4,7 @@ Each worker has one site; fl/runtime/workers.py calls its methods by name.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,6 +79,10 @@ class Site:
     def widths(self, shares: tuple[float, ...]) -> Widths:
         """Narrow networks in the one that clients train."""
         return Widths.from_shares(self.trained, shares)
+
+    def inspect(self, name: str) -> Any:
+        """What a function of the method says of the network that clients train."""
+        return getattr(self.method, name)(self.trained)
 
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""

@@ -9,6 +9,9 @@ rejected as not finite, never crossed the wire. What is made of what goes by fam
     samples      made of samples
     about        how many examples there are, of which classes, how well they fit (Kind.about): made of the same
 
+    batches      what a layer made of one client's examples, and the server's gradient by it: made of models, and
+                 of the client it goes to; who else is in the server's model, its method says (note_pooling)
+
 so a client that once sent two samples, or a label count, is not behind the model that others train. A mediator
 keeps what is handed on through it, so a client whose work it saw has been heard.
 
@@ -24,12 +27,14 @@ from fedaudit.fl.runtime.tree import Tree
 
 Clients = frozenset[int]
 _NOBODY: Clients = frozenset()
-_MODELS, _GENERATORS, _SAMPLES, _ABOUT = "models", "generators", "samples", "about"
+_MODELS, _GENERATORS, _SAMPLES, _ABOUT, _BATCHES = "models", "generators", "samples", "about", "batches"
 _OTHERS = {
     Kind.GAN_G: _GENERATORS,
     Kind.GAN_D: _GENERATORS,
     Kind.SEED_SAMPLES: _SAMPLES,
     Kind.MASHED_BATCH: _SAMPLES,
+    Kind.SMASHED: _BATCHES,
+    Kind.SMASHED_GRADIENT: _BATCHES,
 }
 
 
@@ -58,6 +63,11 @@ class Provenance:
     ) -> dict[Kind, Clients]:
         """The clients behind each kind of content of one message."""
         found = {kind: self._trace_senders(round, sender, _name_family(kind)) for kind in kinds}
+        if sender.role != Role.CLIENT:
+            own = [p.index for p in map(Party.parse, receivers) if p.index is not None]
+            found |= {
+                kind: self._heard[_MODELS] | frozenset(own) for kind in found if _name_family(kind) == _BATCHES
+            }
         relayed = channel == Channel.RELAY
         for kind, clients in found.items():
             family = _name_family(kind)

@@ -54,7 +54,8 @@ def federation(method: str) -> tuple[Case, Config]:
                 "clients": 4,
                 "partition": {"name": "dirichlet", "alpha": 1.0},
                 "availability": "full",
-                "model": {"name": "mlp", "hidden": [8]},
+                # of two layers, U-shaped split learning would leave the server none
+                "model": {"name": "mlp", "hidden": [8, 8] if method == "split_u_shape" else [8]},
                 "holdout": {"auxiliary": 0.3, "reference": 0.4, "server": 0.1},
             },
             "method": {"name": method, **light(method, rounds=2)},

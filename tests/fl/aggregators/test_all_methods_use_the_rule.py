@@ -26,7 +26,7 @@ FL = Path(__file__).parents[3] / "fl"
 # What they average beside models: what an answer started from, control variates, losses, stored models
 BESIDE = {"fedbuff", "scaffold", "feddpgan", "feddyn"}
 # No server that averages models: no model is sent, or each answer is mixed in as it comes
-WITHOUT = {"fd", "datacenter", "fedasync"}
+WITHOUT = {"fd", "datacenter", "fedasync", "split_learning", "split_u_shape"}
 NAMES = [n for n in plugin.names("fedaudit.fl.methods") if n not in WITHOUT]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tests.fl.equivalence import second_rounds as rounds
+from tests.fl.equivalence import second_splits as splits
 from tests.fl.equivalence import second_visits as visits
 from tests.fl.equivalence.second import Pair
 
@@ -17,4 +18,8 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "fedbuff": visits.fedbuff,
     "astraea": visits.astraea,
     "faug": visits.faug,
+    "split_learning": splits.split_learning,
+    "split_learning, a new optimiser for every batch": splits.split_learning_anew,
+    "split_u_shape": splits.split_u_shape,
+    "splitfed_v2": splits.splitfed_v2,
 }

@@ -1,0 +1,489 @@
+"""Split learning: clients run the first layers, the server the others, and a batch crosses the wire twice.
+
+Vepakomma, Gupta, Swedish, Raskar. arXiv:1812.00564. With f_a the client's part and s_b the server's,
+
+    z = f_a(x)  --smashed (z, y)-->  L = CE(s_b(z), y),  b <- b - eta dL/db
+    a <- a - eta (dz/da)^T dL/dz  <--smashed_gradient dL/dz--
+
+A client that keeps the last layers as well (the U-shape, ibid. fig. 2) keeps its labels: the server answers with
+what its own part makes of z, the client sends the gradient of its loss by that, and gets dL/dz. One exchange is
+E ceil(n / B) messages each way in a visit, two in the U-shape.
+
+Batches, their order and the optimiser are those of local training elsewhere (fl/training/local.py), the optimiser
+of each party for itself: `grad_clip` bounds the gradient of each part. A client keeps its place, its batch and
+its optimiser while it waits; the server keeps its part. Who cannot be heard in a round is not asked: a visit that
+broke off would leave half of itself in the server's part. One whose message is not finite is undone at the
+server.
+
+`nopeek` adds the distance correlation of examples and activations to the client's loss (Vepakomma, Singh, Gupta,
+Raskar. NoPeek. ICDMW 2020, arXiv:2008.09161, eq. 2); it makes activations tell less and promises nothing.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedaudit.fl.clients.client import Client, Reply, count_of
+from fedaudit.fl.clients.time_model import Workload
+from fedaudit.fl.families.cutting import Cut, cut_network
+from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig, RoundMethod
+from fedaudit.fl.model import Net, State
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.training.local import Handle, Params, TrainingHooks, bind, crop_flip, snapshot, stepper
+from fedaudit.fl.wire.protection import Message, Payload
+
+BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
+_MOMENTS = "moments/"  # of an optimiser, beside the weights that it steps
+
+
+@dataclass
+class Visit:
+    """A client's training of one round, batch by batch, as the server sees it."""
+
+    client: int
+    given: Message  # what the client began with
+    server: State  # the server's part, and its optimiser's moments
+    memory: Tree = field(default_factory=dict)  # the client's own
+    arriving: Message = field(default_factory=dict)  # what the client is sent next
+    reply: Reply | None = None  # what it ended with
+    is_rejected: bool = False
+    held: Tensor | None = None  # the batch that the server has passed on, until its gradient comes
+    losses: list[float] = field(default_factory=list)
+    down: Message = field(default_factory=dict)  # sizes of what crossed, where a clock runs
+    up: Message = field(default_factory=dict)
+
+    @property
+    def weights(self) -> State:
+        """The server's part without moments."""
+        return {k: v for k, v in self.server.items() if not k.startswith(_MOMENTS)}
+
+
+class Splitting(RoundMethod):
+    """A subclass says in `run_visits` in which order clients visit, with which parts, and what follows."""
+
+    collects = False
+    keeps_head = False
+    trained_kind = Kind.LOCAL_MODEL  # as which a client's part leaves it after a visit
+
+    @settings
+    class Config(LocalConfig):
+        cut: AtLeastOne = Field(
+            default=1,
+            description="layers with weights that clients hold, from the input on; the others are the server's",
+        )
+        server_optimiser: Literal["visit", "batch"] = Field(
+            default="visit",
+            description="how long the server's optimiser keeps its moments: a client's visit, or a batch, as in "
+            "the code of SplitFed's authors",
+        )
+        nopeek: Amount = Field(
+            default=0.0,
+            description="weight of the distance correlation of examples and activations in the client's loss; 0 "
+            "is none",
+        )
+
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
+        adversary = federation.compromise.adversary
+        if adversary is not None and type(adversary).loss is not Adversary.loss:
+            raise UserError(
+                f"{adversary.card.title} changes the loss that a client trains on, and in {self.card.title} the "
+                "server computes it",
+                hint="choose an adversary that changes its data or what it sends, such as label_flip",
+                key="adversary",
+            )
+        # The server knows the architecture, and with it whose each weight is
+        [self.client_names] = federation.workers.map("inspect", ["list_client_names"])
+
+    # Server ------------------------------------------------------------------------------
+
+    def pick_client_part(self, model: State) -> State:
+        return {k: v for k, v in model.items() if k in self.client_names}
+
+    def pick_server_part(self, model: State) -> State:
+        return {k: v for k, v in model.items() if k not in self.client_names}
+
+    def carry(self, t: int, visits: Sequence[Visit], federation: Federation, tally: Tally) -> list[Visit]:
+        """Carry visits out side by side, batch by batch; returns those that came to their end, in their order."""
+        working = list(visits)
+        while working:
+            jobs = [("exchange", (v.client, v.memory, v.given | v.arriving)) for v in working]
+            for visit, reply in zip(working, federation.workers.map("work", jobs), strict=True):
+                self._take_up(t, visit, reply, federation)
+            working = [v for v in working if v.reply is None and not v.is_rejected]
+            self._answer(t, working, federation)
+        tally.rejected += sum(v.is_rejected for v in visits)
+        return [v for v in visits if not v.is_rejected]
+
+    def _take_up(self, t: int, visit: Visit, reply: Reply, federation: Federation) -> None:
+        """Send what a client answered with; what it ended with is kept until the visits are over."""
+        visit.memory = reply.memory or {}
+        if "loss" in reply.stats:
+            visit.losses.append(reply.stats["loss"])
+        if not BATCHES & reply.message.keys():
+            visit.reply = reply
+            return
+        sent = federation.wire.uplink(t, reply.message, visit.client, {})
+        visit.is_rejected, visit.arriving = sent is None, sent or {}
+        if federation.clock.model is not None:
+            _measure(visit.up, visit.arriving)
+
+    def _answer(self, t: int, visits: Sequence[Visit], federation: Federation) -> None:
+        """Have the server work on what arrived of each client, and send what comes of it."""
+        jobs = []
+        for v in visits:
+            sent = v.arriving.get(Kind.SMASHED)
+            if sent is None:  # the gradient of what it has passed on
+                assert v.held is not None
+                jobs.append(("serve_back", t, v.server, v.held, v.arriving[Kind.SMASHED_GRADIENT]["gradient"]))
+            elif "labels" in sent:
+                jobs.append(("serve", t, v.server, sent["activations"], sent["labels"]))
+            else:
+                v.held = sent["activations"]
+                jobs.append(("pass_on", t, v.server, v.held, v.held[:0]))
+        for visit, reply in zip(visits, federation.workers.map("received", jobs), strict=True):
+            message = dict(reply.message)
+            visit.server = message.pop(Kind.GLOBAL_MODEL, visit.server)
+            if "loss" in reply.stats:
+                visit.losses.append(reply.stats["loss"])
+            visit.arriving = federation.wire.downlink(t, message, visit.client)
+            if federation.clock.model is not None:
+                _measure(visit.down, visit.arriving)
+
+    def close(self, t: int, visit: Visit, received: Message, federation: Federation, tally: Tally) -> None:
+        """Note a visit that came to its end: what it measured, and how long it took."""
+        assert visit.reply is not None
+        k, n = visit.client, visit.reply.examples
+        stats = {"train_loss": sum(visit.losses) / max(1, len(visit.losses)), **visit.reply.stats}
+        tally.heard.add(k)
+        tally.add(received, n, stats)
+        down, up = visit.given | visit.down, received | visit.up
+
+        def cost(workload: Workload) -> float:
+            return self.estimate_cost(k, received, n, workload)
+
+        tally.times[k] = federation.clock.measure(t, k, down, up, n, cost)
+        if federation.clock.model is not None:
+            federation.wire.records.observe(t, k, tally.times[k], down, up)
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        selected, answering = federation.participate(t, self.choose_candidates(state, t, federation))
+        federation.tally = tally = Tally(selected=len(selected))
+        tally.waited, notes = federation.attendance.ask_all(t, answering)
+        tally.notes |= notes
+        heard = [k for k in answering if federation.attendance.is_heard(t, k)]
+        tally.lost = len(answering) - len(heard)
+        return self.run_visits(t, heard, selected, state, federation, tally)
+
+    @abstractmethod
+    def run_visits(
+        self,
+        t: int,
+        clients: Sequence[int],
+        selected: Sequence[int],
+        state: Tree,
+        federation: Federation,
+        tally: Tally,
+    ) -> Tree:
+        """One round over the clients that will be heard: the new server state."""
+
+    # The server's work, in a worker ----------------------------------------------------------
+
+    def serve(self, server: Client) -> Reply:
+        """The server's step on a batch whose labels it has."""
+        part, params, moments = self._bind_server(server)
+        z = server.x.requires_grad_()
+        loss = self.loss(cast(Handle, part), z, server.y, {})
+        gradient, *grads = torch.autograd.grad(loss, [z, *params.values()], allow_unused=True)
+        assert gradient is not None
+        return self._step_server(server, params, grads, moments, gradient, float(loss.detach()))
+
+    def pass_on(self, server: Client) -> Reply:
+        """What the server's part makes of a batch whose labels the client keeps."""
+        part, _, _ = self._bind_server(server)
+        with torch.no_grad(), _keeping_statistics(server.net):  # they move when the batch comes back
+            made = part(server.x)
+        return Reply(message={Kind.SMASHED: {"activations": made.cpu()}}, examples=0)
+
+    def serve_back(self, server: Client) -> Reply:
+        """The server's step on a batch, by the gradient [b, ...] of what it had made of it: it has no labels."""
+        part, params, moments = self._bind_server(server)
+        z = server.x.requires_grad_()
+        gradient, *grads = torch.autograd.grad(
+            part(z), [z, *params.values()], grad_outputs=server.y, allow_unused=True
+        )
+        assert gradient is not None
+        return self._step_server(server, params, grads, moments, gradient)
+
+    def _bind_server(self, server: Client) -> tuple[nn.Module, Params, State]:
+        """The server's part with its weights, those weights, and the moments of its optimiser."""
+        moments = {k: v for k, v in server.start.items() if k.startswith(_MOMENTS)}
+        bind(server.net, {k: v for k, v in server.start.items() if k not in moments})
+        server.net.train()
+        part = self.cut(server.net).middle
+        return part.module, {k: p for k, p in server.net.named_parameters() if k in part.names}, moments
+
+    def _step_server(
+        self,
+        server: Client,
+        params: Params,
+        grads: Sequence[Tensor | None],
+        moments: State,
+        gradient: Tensor,
+        loss: float | None = None,
+    ) -> Reply:
+        rate = self.config.lr * self.config.lr_decay**server.round
+        moments = step(self, params, grads, {}, moments, rate)
+        kept = moments if self.config.server_optimiser == "visit" else {}
+        weights = {k: v for k, v in snapshot(server.net).items() if k in server.start}
+        return Reply(
+            message={
+                Kind.GLOBAL_MODEL: weights | kept,
+                Kind.SMASHED_GRADIENT: {"gradient": gradient.detach().cpu().contiguous()},
+            },
+            examples=0,
+            stats={} if loss is None else {"loss": loss},
+        )
+
+    # Clients ---------------------------------------------------------------------------------
+
+    def cut(self, net: Net) -> Cut:
+        return cut_network(net, self.config.cut, self.keeps_head)
+
+    def list_client_names(self, net: Net) -> frozenset[str]:
+        """Names of the weights and buffers that clients train."""
+        cut = self.cut(net)
+        return cut.body.names | (cut.head.names if cut.head is not None else frozenset())
+
+    def exchange(self, client: Client) -> Reply:
+        """Step along the gradient that arrived and send what comes next; at the end, the trained part."""
+        visit: Tree = dict(client.memory) or self._begin(client)
+        bind(client.net, {k: v.to(client.x.device) for k, v in visit["part"].items()})
+        client.net.train()
+        stats = {}
+        if Kind.SMASHED in client.message:
+            message, stats["loss"] = self._send_gradient(client, visit)
+            return Reply(message=message, examples=len(client.y), memory=visit, stats=stats)
+        if Kind.SMASHED_GRADIENT in client.message:
+            self._descend(client, visit)
+        if not self._draw_batch(client, visit):
+            return self._end(client, visit)
+        with torch.no_grad(), _keeping_statistics(client.net):  # they move when the gradient arrives
+            z = self.cut(client.net).body.module(visit["x"].to(client.x.device))
+        payload: Payload = {"activations": z.cpu().contiguous()}
+        if not self.keeps_head:
+            payload["labels"] = visit["y"]
+        return Reply(message={Kind.SMASHED: payload}, examples=len(client.y), memory=visit)
+
+    def get_given_part(self, client: Client) -> State:
+        """The part that a client begins with: as it was sent, or that of the model that everybody knows."""
+        given = client.message.get(Kind.GLOBAL_MODEL) or client.message.get(Kind.RELAY_MODEL)
+        return given or self._pick_own(client, client.initial)
+
+    def _pick_own(self, client: Client, state: State) -> State:
+        names = self.list_client_names(client.net)
+        return {k: v for k, v in state.items() if k in names}
+
+    def _begin(self, client: Client) -> Tree:
+        order = client.generator("batches")
+        part = {k: v.cpu() for k, v in self.get_given_part(client).items()}
+        return {
+            "part": part,
+            "moments": {},
+            "draws": order.get_state(),
+            "rows": torch.zeros(0),
+            "place": 0,
+            "epoch": 0,
+        }
+
+    def _draw_batch(self, client: Client, visit: Tree) -> bool:
+        """Take the next batch into the visit; False after the last one."""
+        order = torch.Generator()
+        order.set_state(visit["draws"])
+        if visit["place"] >= len(visit["rows"]):
+            if visit["epoch"] == self.count_epochs(len(client.y)):
+                return False
+            visit |= {
+                "rows": torch.randperm(len(client.y), generator=order),
+                "place": 0,
+                "epoch": visit["epoch"] + 1,
+            }
+        rows = visit["rows"][visit["place"] : visit["place"] + self.config.batch_size].to(client.y.device)
+        x = client.x[rows]
+        x = crop_flip(x, order) if client.augment == "crop_flip" else x
+        place = visit["place"] + len(rows)
+        visit |= {"x": x.cpu(), "y": client.y[rows].cpu(), "place": place, "draws": order.get_state()}
+        return True
+
+    def _send_gradient(self, client: Client, visit: Tree) -> tuple[Message, float]:
+        """The gradient of the loss by what the server made of the batch, which is sent, and by the head."""
+        head = self.cut(client.net).head
+        assert head is not None
+        h = client.message[Kind.SMASHED]["activations"].detach().requires_grad_()
+        params = {k: p for k, p in client.net.named_parameters() if k in head.names}
+        loss = self.loss(cast(Handle, head.module), h, visit["y"].to(h.device), {})
+        gradient, *grads = torch.autograd.grad(loss, [h, *params.values()])
+        visit["head"] = {k: g.cpu() for k, g in zip(params, grads, strict=True)}
+        return {Kind.SMASHED_GRADIENT: {"gradient": gradient.cpu().contiguous()}}, float(loss.detach())
+
+    def _descend(self, client: Client, visit: Tree) -> None:
+        """The client's step, by the gradient of what it sent."""
+        cut, device = self.cut(client.net), client.x.device
+        gradient = client.message[Kind.SMASHED_GRADIENT]["gradient"]
+        x = visit["x"].to(device)
+        own = {k: p for k, p in client.net.named_parameters() if k in cut.body.names}
+        z = cut.body.module(x)
+        if self.config.nopeek:
+            objective = (z * gradient).sum() + self.config.nopeek * distance_correlation(x, z)
+            grads = torch.autograd.grad(objective, list(own.values()), allow_unused=True)
+        else:
+            grads = torch.autograd.grad(z, list(own.values()), grad_outputs=gradient, allow_unused=True)
+        of = dict(zip(own, grads, strict=True)) | {k: g.to(device) for k, g in visit.pop("head", {}).items()}
+        params: Params = {k: p for k, p in client.net.named_parameters() if k in of}
+        hooks: TrainingHooks = self if client.twist is None else client.twist(self, client)
+        rate = self.config.lr * self.config.lr_decay**client.round
+        start = {k: v.to(device) for k, v in self.get_given_part(client).items()}
+        visit["moments"] = step(hooks, params, [of[k] for k in params], start, visit["moments"], rate)
+        visit["part"] = self._pick_own(client, snapshot(client.net))
+
+    def _end(self, client: Client, visit: Tree) -> Reply:
+        n = len(client.y)
+        message: Message = {self.trained_kind: visit["part"]}
+        if self.config.weighting == "samples" and Kind.NUM_EXAMPLES in self.card.uplink:
+            message[Kind.NUM_EXAMPLES] = count_of(n)
+        return Reply(message=message, examples=n, memory=visit)
+
+    def train(self, client: Client) -> Reply:
+        """A visit whose server is here too: what an auditor plays a client with.
+
+        The server's part is that of the first model, which alone is known. The reply holds what the client would
+        send of all its examples at once before it trains, and its part after training.
+        """
+        given = self._pick_own(client, client.initial) | self.get_given_part(client)
+        whole = {k: v.to(client.x.device) for k, v in (client.initial | given).items()}
+        bind(client.net, whole)
+        client.net.train()
+        with torch.no_grad():
+            z = self.cut(client.net).body.module(client.x)
+        payload: Payload = {"activations": z.cpu().contiguous()}
+        if not self.keeps_head:
+            payload["labels"] = client.y.cpu()
+        trained = client.train(self, {}, start=whole)
+        message: Message = {Kind.SMASHED: payload, self.trained_kind: self._pick_own(client, trained.state)}
+        if self.config.weighting == "samples" and Kind.NUM_EXAMPLES in self.card.uplink:
+            message[Kind.NUM_EXAMPLES] = count_of(len(client.y))
+        return Reply(message=message, examples=len(client.y), stats={"train_loss": trained.loss})
+
+
+def step(
+    hooks: TrainingHooks,
+    params: Params,
+    grads: Sequence[Tensor | None],
+    start: Params,
+    moments: State,
+    rate: float,
+) -> State:
+    """One step of a party's optimiser on its own weights; returns the optimiser's new moments.
+
+    As in fl/training/local.py: the clip, then the correction, then the optimiser. `start` is what `correct` is
+    given; without weights nothing moves.
+    """
+    if not params:
+        return {}
+    config = hooks.config
+    optimiser = stepper(config, list(params.values()), rate)
+    _load_moments(optimiser, moments)
+    with torch.no_grad():
+        of = {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(params.items(), grads, strict=True)}
+        for k, p in params.items():
+            p.grad = of[k]
+        if config.grad_clip > 0:
+            nn.utils.clip_grad_norm_(list(params.values()), config.grad_clip)
+        if start:
+            of = hooks.correct({k: p.grad for k, p in params.items() if p.grad is not None}, params, start, {})
+            for k, p in params.items():
+                p.grad = of[k]
+    optimiser.step()
+    if start:
+        with torch.no_grad():
+            for k, moved in hooks.after_step(params, {}, rate).items():
+                params[k].copy_(moved)
+    return {
+        f"{_MOMENTS}{i}/{name}": v.detach().cpu().clone()
+        for i, of_one in optimiser.state_dict()["state"].items()
+        for name, v in of_one.items()
+        if v is not None
+    }
+
+
+@contextmanager
+def _keeping_statistics(net: nn.Module) -> Iterator[None]:
+    """Running statistics of a network are as they were."""
+    before = {k: b.detach().clone() for k, b in net.named_buffers()}
+    yield
+    with torch.no_grad():
+        for k, b in net.named_buffers():
+            b.copy_(before[k])
+
+
+def _load_moments(optimiser: torch.optim.Optimizer, moments: State) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in moments.items():
+        number, _, name = key.removeprefix(_MOMENTS).partition("/")
+        state.setdefault(int(number), {})[name] = value
+    if state:
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+
+
+def _measure(sizes: Message, message: Message) -> None:
+    """Add the shapes of a message, without its numbers, to those before."""
+    for kind, payload in message.items():
+        own = sizes.setdefault(kind, {})
+        own |= {f"{len(own)}/{name}": torch.empty_like(v, device="meta") for name, v in payload.items()}
+
+
+def iterate_batches(
+    streams: Streams, round: int, client: int, examples: int, epochs: int, size: int
+) -> Iterator[Tensor]:
+    """The places of the examples of each batch that a client of so many sends in a round, in their order.
+
+    Of clients whose images are not augmented, which takes draws of its own.
+    """
+    order = streams.torch("batches", round, client)
+    for _ in range(epochs):
+        yield from torch.split(torch.randperm(examples, generator=order), size)
+
+
+def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
+    """The distance correlation of x [n, ...] and z [n, ...], from 0 to 1; 0 where either is constant.
+
+    Szekely, Rizzo, Bakirov. Annals of Statistics 35(6), 2007, eq. 2.8 to 2.10.
+    """
+    a, b = _centre(x), _centre(z)
+    scale = (a.square().mean() * b.square().mean()).sqrt()
+    shared = (a * b).mean().clamp(min=0)
+    tiny = torch.finfo(a.dtype).tiny
+    return torch.where(scale > tiny, (shared / scale.clamp(min=tiny) + tiny).sqrt(), torch.zeros_like(scale))
+
+
+def _centre(x: Tensor) -> Tensor:
+    """[n, n] distances of rows, with means of rows and columns taken out; smooth where two rows are equal."""
+    flat = x.flatten(1)
+    flat = flat if flat.is_floating_point() else flat.float()
+    squares = (flat[:, None] - flat[None]).square().sum(-1)
+    same = squares <= torch.finfo(squares.dtype).tiny
+    d = torch.where(same, torch.zeros_like(squares), torch.where(same, torch.ones_like(squares), squares).sqrt())
+    return d - d.mean(0, keepdim=True) - d.mean(1, keepdim=True) + d.mean()
