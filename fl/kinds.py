@@ -222,6 +222,32 @@ class Kind(StrEnum):
         {"table": "[C, C]", "present": "[C]"},
     )
 
+    FISHER = Row(  # FedCurv: u = F and v = F w; downwards the sums of clients'
+        "fisher",
+        "how steep one client's loss is in each of the model's weights, squared; from the server, their sum",
+        Tells.CLIENT,
+        {"*": "u/NAME and v/NAME, each as in the model"},
+        Summed.PLAIN,
+    )
+    PUBLIC_LOGITS = Row(  # index: places in the public data
+        "public_logits",
+        "one client's model outputs on examples that everybody has; from the server, their mean",
+        Tells.CLIENT,
+        {"index": "[m]", "logits": "[m, C]"},
+    )
+    FEATURES = Row(  # FedGKT
+        "features",
+        "what one client's model makes of each of its examples, with their labels and its outputs on them",
+        Tells.EXAMPLE,
+        {"features": "[n, D]", "labels": "[n]", "logits": "[n, C]"},
+    )
+    SERVER_LOGITS = Row(  # FedGKT: one row an example, in the order of the client's features
+        "server_logits",
+        "the server's outputs on each of one client's examples",
+        Tells.CLIENTS,
+        {"logits": "[n, C]"},
+    )
+
     CONDENSED_IMAGES = Row(
         "condensed_images",
         "synthetic images that stand for one client's classes",

@@ -92,17 +92,20 @@ def share_evidence(
     rng: np.random.Generator,
     *,
     note: str = "",
+    condition: Condition | None = None,
+    looks: int = 1,
 ) -> list[Evidence]:
     """L1 distance, 0 to 2, of claimed proportions [k, C] from those of the true counts [k, C]."""
     true = counts / counts.sum(axis=1, keepdims=True)
     distance = np.abs(claimed - true).sum(axis=1)
     blind = {"uniform": np.full(true.shape[1], 1 / true.shape[1]), "global prior": prior / prior.sum()}
+    judge = Judge(looks=looks, condition=condition or {}, note=note)
     return [
-        Judge(note=note).state(
+        judge.state(
             "label_share_l1",
             float(distance.mean()),
             len(true),
-            stats.mean_interval(distance, rng, groups=stats.INDEPENDENT, bounds=(0, 2)),  # a client each
+            judge.bound_mean(distance, rng, groups=stats.INDEPENDENT, bounds=(0, 2)),  # a client each
             [
                 Baseline(name=name, value=float(np.abs(guess - true).sum(axis=1).mean()))
                 for name, guess in blind.items()

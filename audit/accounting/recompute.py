@@ -26,7 +26,7 @@ from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.wire.protection import Message, Payload, anew
 from fedaudit.fl.wire.wire import Wire
 
-WHOLE = {"classes", "counts", "count", "labels", "steps", "version", "cluster", "present"}
+WHOLE = {"classes", "counts", "count", "index", "labels", "steps", "version", "cluster", "present"}
 
 
 class KindTraffic(NamedTuple):

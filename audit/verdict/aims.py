@@ -38,6 +38,7 @@ _MEANS = frozenset(
         *(Kind.MEAN_LOGIT_TABLE, Kind.GLOBAL_LOGIT_TABLE),
     }
 )
+_OUTPUTS = frozenset({Kind.PUBLIC_LOGITS, Kind.SERVER_LOGITS})
 _STATES = frozenset({Kind.GLOBAL_MODEL, Kind.RELAY_MODEL, Kind.CONTROL_GLOBAL, Kind.AGGREGATE})
 _ANY = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE)
 
@@ -61,6 +62,9 @@ FAMILIES = (  # the first that holds
     ),
     Family("synthetic or mixed examples", _SETS.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
     Family("what training changed", _CHANGES.__contains__, (*_ANY, Aim.RECONSTRUCTION)),
+    Family("how steep a loss is", lambda k: k is Kind.FISHER, (*_ANY, Aim.RECONSTRUCTION)),
+    Family("a model's outputs, example by example", _OUTPUTS.__contains__, _ANY),
+    Family("what a model makes of each example", lambda k: k is Kind.FEATURES, (*_ANY, Aim.INVERSION)),
     Family("means over a class", _MEANS.__contains__, (*_ANY, Aim.INVERSION), (Aim.RECONSTRUCTION, Aim.LINKAGE)),
     Family("a model, or a sum of uploads", _STATES.__contains__, (*_ANY, Aim.INVERSION)),
     Family(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.fl.equivalence import second_rounds as rounds
 from tests.fl.equivalence import second_splits as splits
+from tests.fl.equivalence import second_surfaces as surfaces
 from tests.fl.equivalence import second_visits as visits
 from tests.fl.equivalence.second import Pair
 
@@ -14,6 +15,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "ifca": rounds.ifca,
     "power_of_choice": rounds.power_of_choice,
     "seol_kim": rounds.seol_kim,
+    "fedcurv": surfaces.fedcurv,
     "fedasync": visits.fedasync,
     "fedbuff": visits.fedbuff,
     "astraea": visits.astraea,
