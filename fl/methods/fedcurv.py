@@ -158,7 +158,7 @@ def _square_examples(
     each = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
     total = {k: torch.zeros_like(w) for k, w in weights.items()}
     size = max(1, AT_ONCE // sum(w.numel() for w in weights.values()))
-    for xb, yb in zip(x.split(size), y.split(size), strict=True):
+    for xb, yb in zip(torch.split(x, size), torch.split(y, size), strict=True):
         for label, chance in _list_labels(net, weights, fixed, xb, yb, labels):
             for k, g in each(weights, xb, label).items():
                 total[k] += torch.einsum("b,b...->...", chance, g.square())
@@ -174,7 +174,7 @@ def _square_batches(
         return cross_entropy(Handle(net, {**fixed, **now})(xb), yb)
 
     slope, total = grad(loss), {k: torch.zeros_like(w) for k, w in weights.items()}
-    batches = list(zip(x.split(size), y.split(size), strict=True))
+    batches = list(zip(torch.split(x, size), torch.split(y, size), strict=True))
     for xb, yb in batches:
         for k, g in slope(weights, xb, yb).items():
             total[k] += g.square()
