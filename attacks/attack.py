@@ -131,6 +131,14 @@ class Images:
         return chosen
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublicImages(Images):
+    """Images that everybody has, in the order in which messages number them."""
+
+    # [N] bool: those that a malicious server put among them, of each of which it knows that some client holds it
+    candidates: NDArray[np.bool_]
+
+
 class Extractor(Protocol):
     """A model with known weights, as an adversary who has the architecture can run it."""
 
@@ -151,6 +159,7 @@ class Knowledge:
     architecture: "Architecture | None" = None
     generators: "GeneratorArchitecture | None" = None  # where the method has generators
     auxiliary: Images | None = None
+    public: PublicImages | None = None  # where the method has public data
     training: Mapping[str, float] = field(default_factory=dict)  # public: local_epochs, lr, ...
     trainer: "Trainer | None" = None  # shadow training: architecture and auxiliary data granted
     heard: Mapping[int, frozenset[int]] = field(

@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fedaudit.attacks.attack import Card, Images, Knowledge, Player
+import numpy as np
+
+from fedaudit.attacks.attack import Card, Images, Knowledge, Player, PublicImages
 from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
 from fedaudit.audit.case.case import Case, KnownFederation
 from fedaudit.audit.observer.condenser import condenser
@@ -21,6 +23,7 @@ from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shift_images
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
+from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import published_noise
@@ -147,6 +150,15 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
+def read_public(case: Case) -> PublicImages | None:
+    """The public examples, with the candidates that the method's settings put among them; None without any."""
+    own, count = case.examples, getattr(getattr(case.method, "config", None), "candidates", 0)
+    rows = list_public_rows(own.spare, [own.parts[k] for k in sorted(own.parts)], count)
+    found: Images = images(case.data, rows)
+    is_candidate = np.arange(len(rows)) >= len(own.spare)
+    return PublicImages(x=found.x, y=found.y, candidates=is_candidate) if len(rows) else None
+
+
 def grant_knowledge(
     case: Case, card: Card, workers: int, find_player: Callable[[Case], Player | None] = player
 ) -> Knowledge:
@@ -161,6 +173,7 @@ def grant_knowledge(
         value = getattr(case.training, f.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             training[f.name] = float(value)
+    public = read_public(case) if Kind.PUBLIC_LOGITS in card.reads else None
     played = {Kind.LOCAL_PROTOTYPES, *UPDATES} & {*card.requires, *card.targets}
     can_see_uploads = card.threat.position == Position.SERVER and bool(played)
     for kind in card.reads:
@@ -172,6 +185,7 @@ def grant_knowledge(
         architecture=KnownArchitecture(make, case.data, case.device) if make else None,
         generators=known_generators(case) if make else None,
         auxiliary=auxiliary,
+        public=public,
         training=training,
         trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},

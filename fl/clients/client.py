@@ -55,6 +55,8 @@ class Client:
     # [n] where each example comes from: its row in the training set, and below 0 what is in none. What is drawn
     # for one record alone is keyed by it, so that others' draws do not move with it; None: places in x
     records: Tensor | None = None
+    # [m, ...] normalised examples that everybody has, with so many candidates of each client's among them
+    read_public: Callable[[int], Tensor] | None = None
 
     @property
     def counts(self) -> Tensor:

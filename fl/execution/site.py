@@ -16,6 +16,7 @@ from fedaudit.fl.clients.time_model import clock
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.families.layers import Layers, layers
+from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.families.widths import Widths
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
@@ -129,9 +130,15 @@ class Site:
                 clock=None if times is None else clock(times, k, len(y)),
                 workload=None if times is None else times.workload,
                 records=torch.from_numpy(np.asarray(self.holdings.parts[k], dtype=np.int64)),
+                read_public=self.read_public,
             )
         )
         return self.compromise.enter(received)
+
+    def read_public(self, candidates: int) -> Tensor:
+        """[m, ...] normalised examples that everybody has, with so many of each client's among them."""
+        rows = list_public_rows(self.holdings.spare, self.holdings.parts, candidates)
+        return self.examples(self.data.train, rows)[0]
 
     def train(self, job: tuple[int, Tree, Message]) -> Reply:
         """One client's work."""

@@ -9,21 +9,20 @@ one. There is no global model: `accuracy` is the mean over the clients' models, 
 test set. gamma = 0 is training alone. Left out: the paper's augmentation by a generator (FAug).
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.families.distillation import Distilling
+from fedaudit.fl.families.own_models import OwnModels
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.protection import Message
 
 
-class FD(Distilling):
+class FD(OwnModels, Distilling):
     card = Card(
         title="Federated distillation",
         source="arXiv:1811.11479, Alg. 1",
@@ -41,17 +40,6 @@ class FD(Distilling):
         for _ in deliveries:
             pass
         return state
-
-    def get_model(self, state: Tree) -> State:
-        return {}
-
-    def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
-        return ((k, m["own"]) for k, m in sorted(memory.items()))
-
-    def receive(self, client: Client) -> Client:
-        """The client starts from its own model, where others start from a received one."""
-        own = client.memory.get("own") or client.initial
-        return replace(client, message=client.message | {Kind.GLOBAL_MODEL: own})
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)

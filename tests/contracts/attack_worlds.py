@@ -184,10 +184,16 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "mashed_membership": mashed,
     "property_inference": lambda: of(groups((1, 4), 10, 100), simulated=100),
     "played_update": lambda: played(plays=16, **SMALL),
+    "output_shares": lambda: Stage(
+        view=summaries.leaning(), knowledge=summaries.asked(), truth=summaries.world()
+    ),
     "prototype_collusion": lambda: of(test_prototype_collusion.world()),
     "prototype_difference": joined,
     "prototype_linkage": lambda: of(groups((1, 2), 10, 60)),
     "prototype_membership": lambda: of(groups((1, 2), 10, 60)),
+    "public_membership": lambda: Stage(
+        view=summaries.answers(), knowledge=summaries.asked(), truth=summaries.world()
+    ),
     "rare_class": lambda: of(updates()),
     "relayed_generator": lambda: trained(Kind.GAN_G, Channel.RELAY, "client/1", **GAN, images=2000),
     "relayed_model": relayed,

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.attack import Images, Knowledge, PublicImages
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from tests.attacks.updates.updates import artifact, train
@@ -167,3 +167,43 @@ def diagonals() -> list[Artifact]:
         said += [artifact(Kind.LOCAL_MODEL, dict(a.payload), a.sender.index)]
         said += [artifact(Kind.FISHER, payload, a.sender.index)]
     return said
+
+
+CANDIDATES = 10  # of each client's own, among the public images
+
+
+@cache
+def public() -> PublicImages:
+    """A hundred auxiliary images, and some of each client's own."""
+    first, own = world().auxiliary, [c.only(np.arange(CANDIDATES)) for c in world().clients]
+    x = np.concatenate([first.x[:100], *(c.x for c in own)])
+    y = np.concatenate([first.y[:100], *(c.y for c in own)])
+    return PublicImages(x=x, y=y, candidates=np.arange(len(y)) >= 100)
+
+
+def asked() -> Knowledge:
+    """What an adversary knows who has the public images."""
+    return replace(world().knowledge, public=public())
+
+
+@cache
+def answers() -> list[Artifact]:
+    """What each client's model, never trained, makes of the public images."""
+    said = []
+    for a in (a for a in world().artifacts if a.kind == Kind.LOCAL_MODEL):
+        logits = Architecture()(a.payload).logits(public().x)
+        said.append(
+            artifact(Kind.PUBLIC_LOGITS, {"index": np.arange(len(public())), "logits": logits}, a.sender.index)
+        )
+    return said
+
+
+@cache
+def leaning() -> list[Artifact]:
+    """The same, of models that expect the classes that their client owns."""
+    counts = [world().label_counts(a.sender.index or 0) for a in answers()]
+    lean = [(3 * c / c.max()).astype(np.float32) for c in counts]
+    return [
+        replace(a, payload={**a.payload, "logits": 0.1 * a.payload["logits"] + more})
+        for a, more in zip(answers(), lean, strict=True)
+    ]

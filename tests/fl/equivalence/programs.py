@@ -16,6 +16,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "power_of_choice": rounds.power_of_choice,
     "seol_kim": rounds.seol_kim,
     "fedcurv": surfaces.fedcurv,
+    "fedmd": surfaces.fedmd,
     "fedasync": visits.fedasync,
     "fedbuff": visits.fedbuff,
     "astraea": visits.astraea,

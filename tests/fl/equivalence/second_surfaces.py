@@ -1,20 +1,28 @@
 """Second programs of methods that send something else than models: Fisher diagonals, logits, features."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedaudit.fl.runtime.streams import Streams
 from tests.fl.equivalence.second import (
+    BATCH,
     CHANGING,
+    CLIENTS,
+    DATA,
     DECAY,
     LENGTH,
     MOMENTUM,
+    PARTS,
     RATE,
     ROUNDS,
     Pair,
     Vectors,
+    descend,
     heard,
     images_of,
     logits,
@@ -24,6 +32,7 @@ from tests.fl.equivalence.second import (
     pair,
     served,
 )
+from tests.fl.methods.by_hand import vector
 
 
 def _fisher(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -63,3 +72,50 @@ def fedcurv() -> Pair:
 
     made: Any = method_of("fedcurv", strength=strength)
     return pair(made, CHANGING, second, served)
+
+
+def _own_models(self: Any, state: Any, memory: Any) -> Iterator[Any]:
+    """Keeps the models that clients use themselves."""
+    self.seen = {k: dict(m) for k, m in type(self).__mro__[1].get_client_models(self, state, memory)}  # type: ignore[attr-defined]
+    return iter(self.seen.items())
+
+
+def fedmd() -> Pair:
+    """Li and Wang 2019, Algorithm 1: fit the mean logits of the round before by |.|, then one's own examples.
+
+    Public are the twelve examples that no client holds.
+    """
+    first, drawn, together = 3, 9, 4
+    nobodys = np.setdiff1d(np.arange(len(DATA.train)), np.concatenate(PARTS))
+    x_public = (torch.from_numpy(DATA.train.x[nobodys]).double() - 0.4) / 0.25
+
+    def second(w: Tensor) -> Vectors:
+        own, seen, mean = dict.fromkeys(CLIENTS, w), set[int](), None
+        for t in range(ROUNDS):
+            places = torch.randperm(len(x_public), generator=Streams(5).torch("public", t))[:drawn].sort().values
+            answers = {}
+            for k in heard(t):
+                v, (x, y) = own[k], images_of(k)
+                if mean is not None:
+                    rows, target = mean
+
+                    def fit(v: Tensor, xb: Tensor, yb: Tensor, target: Tensor = target) -> Tensor:
+                        return sum((logits(v, xb) - target[yb]).abs().sum(1)) / (4 * len(xb))  # type: ignore[return-value]
+
+                    rng = Streams(5).torch("public_batches", t, k)
+                    batches = torch.randperm(drawn, generator=rng).split(together)
+                    v = descend(v, x_public[rows], torch.arange(drawn), batches, fit)
+                rng = Streams(5).torch("batches", t, k)
+                epochs = 2 if k in seen else first
+                each = [b for _ in range(epochs) for b in torch.randperm(len(y), generator=rng).split(BATCH)]
+                answers[k] = descend(v, x, y, each)
+            own, seen = own | answers, seen | answers.keys()
+            if answers:
+                said = [logits(v, x_public[places]) for v in answers.values()]
+                mean = places, sum(said, torch.zeros(())) / len(said)
+        return {f"own/{k}": own[k] for k in seen}
+
+    made = method_of(
+        "fedmd", {"get_client_models": _own_models}, public_size=drawn, align_batch=together, first_epochs=first
+    )
+    return pair(made, CHANGING, second, lambda world: {f"own/{k}": vector(s) for k, s in made.seen.items()})
