@@ -7,6 +7,7 @@ message says, rounds what noise made fractional, takes what is not listed as 0, 
 * averages noised counts over the rounds it saw, which divides the noise by the root of their number;
 * takes the least of the class volumes, since oversampling only adds, and less in every round, and what
   the total, which is sent as well, leaves for the classes that were raised;
+* counts the labels that come with features of every example (FedGKT), which is an identity;
 * multiplies a noised distribution by the number of examples sent with it.
 
 What is left of a count after Gaussian noise is the number of whole numbers in its interval, with the
@@ -72,6 +73,7 @@ class CountRecovery(Attack):
             Kind.LABEL_COUNTS,
             Kind.CLASS_VOLUME,
             Kind.NOISED_LABEL_DIST,
+            Kind.FEATURES,
             Kind.NUM_EXAMPLES,
             Kind.AGGREGATE,
         ),
@@ -86,8 +88,10 @@ class CountRecovery(Attack):
 
     @settings
     class Config:
-        kinds: tuple[Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist"], ...] = Field(
-            default=("proto_counts", "label_counts", "class_volume", "noised_label_dist"),
+        kinds: tuple[
+            Literal["proto_counts", "label_counts", "class_volume", "noised_label_dist", "features"], ...
+        ] = Field(
+            default=("proto_counts", "label_counts", "class_volume", "noised_label_dist", "features"),
             min_length=1,
             description="messages that counts are read from",
         )
@@ -236,7 +240,14 @@ class CountRecovery(Attack):
 
 
 def decode(artifact: Artifact, classes: int) -> NDArray[np.float64]:
-    """Counts of all classes, [C], as the message states them; what it does not list is 0."""
+    """Counts of all classes, [C], as the message states them; what it does not list is 0.
+
+    A message with a row for each example counts by its labels; those of no class are left out.
+    """
+    if artifact.kind == Kind.FEATURES:
+        labels = np.asarray(artifact.payload["labels"], np.int64)
+        known = labels[(labels >= 0) & (labels < classes)]
+        return np.bincount(known, minlength=classes).astype(np.float64)
     counts = np.asarray(artifact.payload["counts"], np.float64)
     listed = artifact.payload.get("classes", np.arange(len(counts)))
     if np.shape(listed) != counts.shape or not np.isin(listed, np.arange(classes)).all():
@@ -338,6 +349,8 @@ def _in_clear(counts: Counts, kind: str) -> Artifact:
     payload = {"counts": counts}
     if kind == Kind.PROTO_COUNTS:
         payload = {"classes": owned, "counts": counts[owned]}
+    if kind == Kind.FEATURES:
+        payload = {"labels": np.repeat(np.arange(len(counts)), counts)}
     return Artifact(
         id="planted",
         kind=Kind(kind),

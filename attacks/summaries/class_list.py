@@ -1,8 +1,9 @@
 """Class list: which classes a client owns, from any message that names them.
 
-A table of outputs says which of its rows are filled (federated distillation), proxies, prototypes and condensed
-images come with the classes they are of. Nothing is inferred: what is listed is what the client owns, unless a
-protection left some out. A row of a table that is all zero was not filled, whatever the message says of it.
+A table of outputs says which of its rows are filled (federated distillation), proxies, prototypes, condensed
+images and features come with the classes they are of. Nothing is inferred: what is listed is what the client
+owns, unless a protection left some out. A row of a table that is all zero was not filled, whatever the message
+says of it.
 
 The planted leak is the list of each client's true classes, in a message of the same form. The negative control
 holds every claim against the classes of another client.
@@ -31,6 +32,7 @@ LISTED = {  # the array that names classes; of MEAN_LOGIT_TABLE it says so class
     Kind.PROXIES: "classes",
     Kind.LOCAL_PROTOTYPES: "classes",
     Kind.CONDENSED_LABELS: "labels",
+    Kind.FEATURES: "labels",
 }
 
 

@@ -76,6 +76,24 @@ def test_label_counts_are_read_beside_proto_counts() -> None:
     assert {(e.condition["kind"], e.value) for e in exact} == {("proto_counts", 1.0), ("label_counts", 1.0)}
 
 
+def test_labels_that_come_with_features_are_counted() -> None:
+    view = [
+        Artifact(
+            id=f"r00000/client-{k}.uplink/features",
+            kind=Kind.FEATURES,
+            channel=Channel.UPLINK,
+            round=0,
+            sender=Party.client(k),
+            seen_by=("server",),
+            payload={"labels": own.y, "features": np.ones((len(own), 3))},
+        )
+        for k, own in enumerate(WORLD.clients)
+    ]
+    found = judged(view)
+    assert found["count_exact_match", "none"].value == found["count_exact_match", "positive"].value == 1
+    assert found["count_exact_match", "negative"].value == 0
+
+
 def test_classes_of_few_examples_are_named() -> None:
     attack = CountRecovery(CountRecovery.Config(small=60))
     claim = attack.run(WORLD.artifacts, WORLD.knowledge, np.random.default_rng(0))

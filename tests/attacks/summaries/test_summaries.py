@@ -46,6 +46,7 @@ LISTS = {
     Kind.MEAN_LOGIT_TABLE: lambda k: {"table": np.outer(own(k), np.full(CLASSES, 0.1)), "present": own(k)},
     Kind.PROXIES: lambda k: {"classes": np.flatnonzero(own(k)), "rows": np.ones((own(k).sum(), 4))},
     Kind.CONDENSED_LABELS: lambda k: {"labels": np.flatnonzero(own(k))},
+    Kind.FEATURES: lambda k: {"labels": world().clients[k].y, "features": np.ones((len(world().clients[k]), 4))},
 }
 
 

@@ -17,6 +17,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "seol_kim": rounds.seol_kim,
     "fedcurv": surfaces.fedcurv,
     "fedmd": surfaces.fedmd,
+    "fedgkt": surfaces.fedgkt,
     "fedasync": visits.fedasync,
     "fedbuff": visits.fedbuff,
     "astraea": visits.astraea,

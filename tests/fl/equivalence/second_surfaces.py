@@ -23,6 +23,7 @@ from tests.fl.equivalence.second import (
     Pair,
     Vectors,
     descend,
+    features,
     heard,
     images_of,
     logits,
@@ -119,3 +120,86 @@ def fedmd() -> Pair:
         "fedmd", {"get_client_models": _own_models}, public_size=drawn, align_batch=together, first_epochs=first
     )
     return pair(made, CHANGING, second, lambda world: {f"own/{k}": vector(s) for k, s in made.seen.items()})
+
+
+def _gap(z: Tensor, teacher: Tensor, temperature: float = 3.0) -> Tensor:
+    """T^2 KL of softened outputs, summed example by example."""
+    total = torch.zeros((), dtype=torch.float64)
+    for own, other in zip(z, teacher, strict=True):
+        p = torch.softmax(other / temperature, 0) + 1e-7
+        q = torch.softmax(own / temperature, 0)
+        total = total + (p * torch.log(p / q)).sum()
+    return temperature**2 * total / len(z)
+
+
+def fedgkt() -> Pair:
+    """He et al. 2020, Algorithm 1: clients by SGD, the server by Nesterov's on their features, in order."""
+    alpha, rate, momentum, decay, epochs, together = 0.5, 0.05, 0.9, 1e-3, 2, 6
+    first: dict[str, Tensor] = {}
+
+    def start(self: Any, federation: Any) -> Any:
+        state = type(self).__mro__[1].start(self, federation)  # type: ignore[attr-defined]
+        first.update({k: v.double() for k, v in state["server"].items()})
+        return state
+
+    def top(v: dict[str, Tensor], h: Tensor) -> Tensor:
+        hidden = (h @ v["hidden.weight"].T + v["hidden.bias"]).clamp(min=0)
+        return hidden @ v["head.weight"].T + v["head.bias"]
+
+    def serve(v: dict[str, Tensor], sent: dict[int, tuple[Tensor, Tensor, Tensor]]) -> dict[str, Tensor]:
+        buffers: dict[str, Tensor] = {}
+        for _ in range(epochs):
+            for h, z, y in sent.values():
+                for rows in torch.arange(len(y)).split(together):
+                    now = {k: w.clone().requires_grad_() for k, w in v.items()}
+                    out = top(now, h[rows])
+                    loss = _gap(out, z[rows]) + alpha * cross_entropy(out, y[rows])
+                    grads = torch.autograd.grad(loss, list(now.values()))
+                    for (k, w), g in zip(v.items(), grads, strict=True):
+                        g = g + decay * w
+                        buffers[k] = momentum * buffers[k] + g if k in buffers else g
+                        v = v | {k: w - rate * (g + momentum * buffers[k])}
+        return v
+
+    def second(w: Tensor) -> Vectors:
+        own, known, server = dict.fromkeys(CLIENTS, w), dict[int, Tensor](), dict(first)
+        seen = set[int]()
+        for t in range(ROUNDS):
+            sent = {}
+            for k in heard(t):
+                x, y = images_of(k)
+                teacher = known.get(k)
+
+                def taught(v: Tensor, xb: Tensor, rows: Tensor, y: Tensor = y, z: Any = teacher) -> Tensor:
+                    out = logits(v, xb)
+                    loss = cross_entropy(out, y[rows])
+                    return loss if z is None else loss + alpha * _gap(out, z[rows])
+
+                own[k] = descend(own[k], x, torch.arange(len(y)), order(t, k, len(y)), taught)
+                sent[k] = features(own[k], x), logits(own[k], x), y
+            seen |= sent.keys()
+            if sent:
+                server = serve(server, sent)
+                known |= {k: top(server, h) for k, (h, _, _) in sent.items()}
+        return {f"own/{k}": own[k] for k in seen} | {f"server/{k}": v.flatten() for k, v in server.items()}
+
+    def combine(self: Any, *given: Any) -> Any:
+        self.last = type(self).__mro__[1].combine(self, *given)  # type: ignore[attr-defined]
+        return self.last
+
+    made = method_of(
+        "fedgkt",
+        {"get_client_models": _own_models, "start": start, "combine": combine},
+        alpha=alpha,
+        server_lr=rate,
+        server_decay=decay,
+        server_epochs=epochs,
+        server_batch=together,
+        server_hidden=5,
+    )
+
+    def ours(world: Any) -> Vectors:
+        mine = {f"own/{k}": vector(s) for k, s in made.seen.items()}
+        return mine | {f"server/{k}": v.flatten() for k, v in made.last["server"].items()}
+
+    return pair(made, CHANGING, second, ours)
