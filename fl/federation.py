@@ -22,7 +22,7 @@ from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability
 from fedaudit.fl.data.partition import Index
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 from fedaudit.fl.model import State
 from fedaudit.fl.recording.checkpoint import Checkpoints, Saved
 from fedaudit.fl.runtime.durable import Log
@@ -84,7 +84,7 @@ class Tally:
         self.delivered += 1
         self.examples += examples
         self.measure(stats)
-        model = message.get(Kind.LOCAL_MODEL) or message.get(Kind.MODEL_DELTA)
+        model = next((message[k] for k in (*TRAINED, *DELTAS) if message.get(k)), None)
         if model:
             flat = torch.cat([v.flatten().double() for v in model.values() if v.is_floating_point()])
             same = self._sum is not None and self._sum.shape == flat.shape

@@ -35,7 +35,9 @@ class Tells(StrEnum):
     CLIENTS = "examples of several clients"
 
 
-Modality = Literal["image", "text", "table"]  # what one example of the data is
+Task = Literal["classify", "lm"]  # a class for an example, or the next token after each of its tokens
+# What one example is, and what is predicted of it: a class; of `language` each next token of a text
+Modality = Literal["image", "text", "table", "language"]
 
 MODEL = {"*": "as in the model"}  # one array a parameter or buffer, under its name
 NUMBERS = {"*": "numbers"}
@@ -121,6 +123,27 @@ class Kind(StrEnum):
     NORMALIZED_DELTA = Row(  # FedNova's d_k: before minus after, over rate times ||a||_1
         "normalized_delta",
         "one client's change of the model per local step",
+        Tells.CLIENT,
+        MODEL,
+        Summed.WEIGHTED,
+    )
+    ADAPTER = Row(  # below a frozen base: LAYER.lora_A.weight [rank, in], LAYER.lora_B.weight [out, rank]
+        "adapter",
+        "one client's adapter of the shared model after its local training",
+        Tells.CLIENT,
+        MODEL,
+        Summed.WEIGHTED,
+    )
+    ADAPTER_DELTA = Row(
+        "adapter_delta",
+        "the change one client's training made to its adapter",
+        Tells.CLIENT,
+        MODEL,
+        Summed.WEIGHTED,
+    )
+    EMBEDDING_DELTA = Row(  # where nothing else is sent
+        "embedding_delta",
+        "the change one client's training made to the vectors of the tokens",
         Tells.CLIENT,
         MODEL,
         Summed.WEIGHTED,
@@ -354,8 +377,11 @@ class Kind(StrEnum):
     )
 
 
-MODELS = (Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS)  # weights after one client's training, of all or some layers
-UPDATES = (*MODELS, Kind.MODEL_DELTA)  # what one client's local training made of the model
+TRAINED = (Kind.LOCAL_MODEL, Kind.ADAPTER)  # all weights that a client trains, after its training
+# Weights after one client's training, of all or some layers, and the change from those before; UPDATES: both
+MODELS = (Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.ADAPTER)
+DELTAS = (Kind.MODEL_DELTA, Kind.ADAPTER_DELTA, Kind.EMBEDDING_DELTA)
+UPDATES = (*MODELS, *DELTAS)  # what one client's local training made of the model
 
 
 def explain_misfit(kind: Kind, shapes: Mapping[str, tuple[int, ...]]) -> str:

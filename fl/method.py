@@ -16,7 +16,6 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from fedaudit.fl.clients.delivery import Deliveries, Delivery
 from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.data.participation import is_blind
 from fedaudit.fl.federation import Federation, Tally
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
@@ -119,6 +118,11 @@ def read_sample_count(message: Message, reply: Reply) -> int:
     return reply.examples if number is None else int(number["count"])
 
 
+def read_model(message: Message) -> State:
+    """All weights that a client trained, as it sent them; empty where it sent none."""
+    return next((message[kind] for kind in TRAINED if kind in message), {})
+
+
 class Chosen(NamedTuple):
     """Who trains in a round, and what the server learnt in choosing: part of its state until the round ends."""
 
@@ -168,7 +172,7 @@ class ServerSide(Plugin):
         """Aggregate the models that clients trained from `start`, by the federation's aggregator."""
         mean = deliveries.average()
         for d in deliveries:
-            mean.add(d.client, d.message[Kind.LOCAL_MODEL], d.weight(self.config.weighting), start)
+            mean.add(d.client, read_model(d.message), d.weight(self.config.weighting), start)
         return mean.value()
 
     def weigh(self, reply: Reply) -> float:
@@ -190,6 +194,9 @@ class ServerSide(Plugin):
 
 class ClientSide(Plugin):
     """What a client of a method of rounds does, in a worker. The defaults are those of FedAvg."""
+
+    upload: ClassVar[Kind] = Kind.LOCAL_MODEL  # what a client's trained weights are sent as
+    folds_adapters: ClassVar[bool] = False  # the server adds adapters to the weights below them
 
     def build_network(self, net: Net) -> Net:
         """Return what clients train: the federation's model, or a network around it. Once in every worker."""
@@ -223,7 +230,7 @@ class ClientSide(Plugin):
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         """Mean loss of a batch, x [b, ...], y [b]; a pure function. `net.weights` are the current weights."""
-        return torch.nn.functional.cross_entropy(net(x), y)
+        return net.loss(x, y)
 
     def correct(self, grads: Params, params: Params, start: Params, const: Constants) -> Params:
         """Return the gradient really stepped along; a pure function. `start` is the round's first model."""
@@ -239,7 +246,7 @@ class ClientSide(Plugin):
     def finish(self, client: Client, trained: Trained) -> Reply:
         """Return what leaves the client after training."""
         n = len(client.y)
-        message: Message = {Kind.LOCAL_MODEL: trained.state}
+        message: Message = {self.upload: trained.state}
         if self.config.weighting == "samples":  # nobody else asks for the number
             message[Kind.NUM_EXAMPLES] = count_of(n)
         return Reply(
@@ -422,7 +429,7 @@ def is_only_averaging(method: RoundMethod) -> bool:
     free = ("initialise", "get_client_models")
     hooks = ("run", "round", "get_reference", *(name for name in server if name not in free))
     sent = {*method.card.uplink, *method.card.downlink, *method.card.relay}
-    known = {Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES}
+    known = {Kind.GLOBAL_MODEL, *TRAINED, Kind.NUM_EXAMPLES}
     return not _overrides(method, hooks) and sent <= known and method.config.weighting == "uniform"
 
 
@@ -437,7 +444,7 @@ def _train_root(method: RoundMethod, message: Message, federation: Federation) -
         return {}
     [reply] = federation.workers.map("root", [None])
     base = method.get_reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
-    model = reply.message.get(Kind.LOCAL_MODEL, {})
+    model = read_model(reply.message)
     if not model or not base:
         raise UserError(
             f"{federation.aggregator.title} compares models with the server's own, and clients of "

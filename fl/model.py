@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from fedaudit.fl.kinds import Task
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
@@ -20,6 +22,7 @@ class Net(nn.Module):
     """Base of our models. Subclasses write features() and set `head`; `Config` holds their settings."""
 
     source: str = ""  # paper and section
+    task: Task = "classify"
 
     @settings
     class Config:
@@ -37,6 +40,24 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.features(x))
         return out
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of a batch, x [b, ...], y [b]: of the classes, or of all tokens that are predicted."""
+        if self.task == "lm":
+            losses, mask = self.token_losses(x)
+            return (losses * mask).sum() / mask.sum().clamp(min=1)
+        return cross_entropy(self(x), y)
+
+    def grade(self, x: Tensor) -> Tensor:
+        """[b, 3] of each text: summed loss of its tokens, how many are the likeliest, how many; of task lm."""
+        logits = self(x)[:, :-1]
+        losses, mask = self.token_losses(x)
+        right = (logits.argmax(-1) == x[:, 1:]) & mask
+        return torch.stack([(losses * mask).sum(1), right.sum(1).to(losses), mask.sum(1).to(losses)], 1)
+
+    def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[b, T - 1] -log p of each token given those before it, and which of them are text; of task lm alone."""
+        raise NotImplementedError(f"{type(self).__name__} predicts no tokens")
 
 
 class Adapted(Net):

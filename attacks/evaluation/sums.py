@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.artifact import Artifact, Party
-from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.kinds import DELTAS, TRAINED, Kind, Summed
 
 Arrays = Mapping[str, NDArray[Any]]
 SEVERAL = -1  # the number of a sender that is several clients
@@ -62,13 +62,13 @@ def solve_shares(
     of examples where sums tell it, in the last round that it took part in.
     """
     known = [a for a in sums if len(participants.get(a.round, ())) == int(a.payload["clients"]) > 1]
-    kind = next((k for k in (Kind.MODEL_DELTA, Kind.LOCAL_MODEL) if known and _list_names(known[0], k)), None)
-    if kind is Kind.LOCAL_MODEL:
+    kind = next((k for k in (*DELTAS, *TRAINED) if known and _list_names(known[0], k)), None)
+    if kind in TRAINED:
         known = [a for a in known if a.round in starts]
     if kind is None or len(known) < 2:
         return []
     held = [
-        {*_list_names(a, kind)} & ({*starts[a.round]} if kind is Kind.LOCAL_MODEL else {*_list_names(a, kind)})
+        {*_list_names(a, kind)} & ({*starts[a.round]} if kind in TRAINED else {*_list_names(a, kind)})
         for a in known
     ]
     names = sorted(set.intersection(*held))
@@ -94,7 +94,8 @@ def solve_shares(
             / examples[row]
             for name in names
         }
-        payloads: dict[Kind, Arrays] = {Kind.MODEL_DELTA: change}
+        own = Kind.ADAPTER_DELTA if kind is Kind.ADAPTER else kind if kind in DELTAS else Kind.MODEL_DELTA
+        payloads: dict[Kind, Arrays] = {own: change}
         if f"{Kind.NUM_EXAMPLES}/count" in last.payload:
             payloads[Kind.NUM_EXAMPLES] = {"count": np.asarray(examples[row])}
         message = f"{last.id.rpartition('/')[0]}{_SHARE}{clients[row]}"
@@ -132,7 +133,7 @@ def _read_change(
 ) -> NDArray[np.float64]:
     """What all clients of a sum together changed in one array, each times its weight."""
     total = np.asarray(aggregate.payload[f"{kind}/{name}"], np.float64)
-    if kind is Kind.MODEL_DELTA:
+    if kind in DELTAS:
         return total
     return total - weight * np.asarray(starts[aggregate.round][name], np.float64)
 

@@ -22,8 +22,10 @@ from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 # what carries an update -> what it is a change from; None: it is a change itself
 BASES: dict[Kind, Kind | None] = {
     Kind.LOCAL_MODEL: Kind.GLOBAL_MODEL,
+    Kind.ADAPTER: Kind.GLOBAL_MODEL,
     Kind.RELAY_MODEL: Kind.RELAY_MODEL,
     Kind.MODEL_DELTA: None,
+    Kind.ADAPTER_DELTA: None,
     Kind.NORMALIZED_DELTA: None,
     Kind.GRADIENT: None,
     Kind.GAN_G: Kind.GAN_G,

@@ -4,8 +4,9 @@ Every phase that needs them builds them anew from the config and the seed; nothi
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,13 @@ from torch import nn
 from torch.random import fork_rng
 
 from fedaudit.audit.case import digests
+from fedaudit.audit.case.base import make_base
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
@@ -26,6 +29,8 @@ from fedaudit.fl.data.dataset import Data, Dataset, sound
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
+from fedaudit.fl.families.adapters import attach
+from fedaudit.fl.kinds import Task
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, adapt, count, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
@@ -95,14 +100,11 @@ class SimulatedCase:
         data = share_result(
             ("data", repr(self.config.locate_data())), lambda: sound(self.dataset.load(), self.dataset.title)
         )
-        data = Data(
+        data = replace(
+            data,
             train=_draw_subset(data.train, limits.train_limit, self.streams, "train_limit"),
             test=_draw_subset(data.test, limits.test_limit, self.streams, "test_limit"),
-            classes=data.classes,
-            mean=data.mean,
-            std=data.std,
-            augment=data.augment,
-            about=data.about,
+            predicts=read_task(limits.model, "federation.model"),
         )
         return self._require_same("data", data, digests.of_data)
 
@@ -242,8 +244,30 @@ class SimulatedCase:
     @cached_property
     def make_net(self) -> "partial[Net]":
         """Builds the model; picklable, so that worker processes can."""
-        model = self.config.federation.model
-        return maker(model, self.data.shape, len(self.data.classes), "federation.model")
+        adapters = self.config.federation.adapters
+        if adapters is None:
+            return self._make_whole
+        seed = self.streams.key("adapters")
+        return adapt_maker(self._make_whole, adapters, self._whole, self.method.folds_adapters, seed)
+
+    @cached_property
+    def _make_whole(self) -> "partial[Net]":
+        """Builds the model without adapters."""
+        model, schema = self.config.federation.model, self.data.schema
+        pieces = None if schema is None else len(schema.pieces)
+        return maker(model, self.data.shape, len(self.data.classes), "federation.model", pieces)
+
+    @cached_property
+    def _whole(self) -> State:
+        """The weights of the model without adapters, before round 0: from the stream "model" or a base."""
+        federation = self.config.federation
+        asked = repr(federation.model), self.data.shape, len(self.data.classes), self.config.seed
+        first = share_result(
+            ("first model", *asked), lambda: state_of(initialise(self._make_whole, self.streams))
+        )
+        if federation.base is None:
+            return first
+        return make_base(federation.base, federation.dataset, self.data, self._make_whole, first)
 
     @property
     def parameters(self) -> int:
@@ -251,9 +275,9 @@ class SimulatedCase:
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
-        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
-        first = share_result(("first model", *asked), lambda: state_of(initialise(self.make_net, self.streams)))
-        return {name: values.clone() for name, values in first.items()}
+        if self.config.federation.adapters is not None:
+            return state_of(initialise(self.make_net, self.streams))
+        return {name: values.clone() for name, values in self._whole.items()}
 
 
 def count_parameters(make_net: "partial[Net]", make: Callable[[], State]) -> int:
@@ -275,8 +299,10 @@ def name_model(make_net: "partial[Net]") -> str:
     return " ".join(map(repr, (cls.__qualname__, *rest))) if cls.__module__.startswith("fedaudit.") else ""
 
 
-def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) -> "partial[Net]":
-    """Builds the network that one entry of the config names."""
+def maker(
+    spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str, pieces: int | None = None
+) -> "partial[Net]":
+    """Builds the network that one entry of the config names; `pieces` is the size of the data's vocabulary."""
     cls = catalog.load("models", spec.name)
     if not issubclass(cls, Net):
         if spec.settings:
@@ -285,7 +311,56 @@ def maker(spec: PluginSpec, shape: tuple[int, ...], classes: int, where: str) ->
                 hint="derive it from fedaudit.fl.model.Net to give it a Config",
             )
         return partial(build_foreign, cls, shape, classes)
-    return partial(build, cls, shape, classes, check_settings(cls.Config, spec.settings, where))
+    config: Any = check_settings(cls.Config, spec.settings, where)
+    if pieces is not None and getattr(config, "vocabulary", 0) is None:
+        config = replace(config, vocabulary=pieces)
+    return partial(build, cls, shape, classes, config)
+
+
+def read_task(spec: PluginSpec, where: str) -> Task:
+    """What a network makes of an example: its setting, where it has one, or what it always does."""
+    cls = catalog.load("models", spec.name)
+    config: Any = check_settings(cls.Config, spec.settings, where) if issubclass(cls, Net) else None
+    found: Task = getattr(config, "task", getattr(cls, "task", "classify"))
+    return found
+
+
+@dataclass(frozen=True)
+class FrozenBase:
+    """Weights below adapters, told apart by their digest."""
+
+    state: State
+
+    def __repr__(self) -> str:
+        seen = hashlib.sha256()
+        for name, value in self.state.items():
+            seen.update(f"{name} {tuple(value.shape)}".encode() + value.numpy().tobytes())
+        return f"base {seen.hexdigest()}"
+
+
+def adapt_maker(
+    make: "partial[Net]", adapters: AdapterSettings, base: State, folds: bool, seed: int
+) -> "partial[Net]":
+    """Builds the network of `make` on `base`, with adapters."""
+    cls, shape, classes, config = make.args if len(make.args) == 4 else (*make.args, None)
+    return partial(build_adapted, cls, shape, classes, config, FrozenBase(base), adapters, folds, seed)
+
+
+def build_adapted(
+    cls: type[nn.Module],
+    shape: tuple[int, ...],
+    classes: int,
+    config: Any,
+    base: FrozenBase,
+    adapters: AdapterSettings,
+    folds: bool,
+    seed: int,
+) -> Net:
+    """A network of ours, or of a user's own where it has no settings, on a frozen base."""
+    net = build(cls, shape, classes, config) if issubclass(cls, Net) else build_foreign(cls, shape, classes)
+    net.load_state_dict(base.state)
+    alpha = 2.0 * adapters.rank if adapters.alpha is None else adapters.alpha
+    return attach(net, adapters.rank, alpha, adapters.targets, adapters.in_full, folds=folds, seed=seed)
 
 
 def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> Net:

@@ -56,7 +56,7 @@ def _train_batch(case: SimulatedCase) -> float:
         steps, began = -1, time.process_time()
         while steps < STEPS or time.process_time() - began < SECONDS:
             optimiser.zero_grad()
-            torch.autograd.backward(torch.nn.functional.cross_entropy(net(x), y))
+            torch.autograd.backward(net.loss(x, y))
             optimiser.step()
             steps += 1
             if not steps:

@@ -17,7 +17,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import Shapes
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
@@ -77,5 +77,5 @@ def check_base(case: RecordedCase, latest: list[Artifact]) -> list[CheckedStatem
 def _is_moved(
     a: Artifact, name: str, value: NDArray[np.generic], start: Mapping[int, Mapping[str, NDArray[np.generic]]]
 ) -> bool:
-    before = 0 if a.kind == Kind.MODEL_DELTA else start.get(a.round, {}).get(name, value)
+    before = 0 if a.kind in DELTAS else start.get(a.round, {}).get(name, value)
     return not np.array_equal(value, np.broadcast_to(before, value.shape))

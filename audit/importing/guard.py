@@ -28,7 +28,7 @@ from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.audit.noise_audit.noise_tests import run_tests
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime import durable
@@ -166,7 +166,7 @@ def _find_examples(payload: Payload, own: Arrays) -> tuple[set[int], set[int]]:
 
 def _change(a: Artifact, received: Payload) -> Payload:
     """What a model changed; nothing of a kind that is no model, or where it began with is not known."""
-    if a.kind not in UPDATES or a.kind == Kind.MODEL_DELTA:
+    if a.kind not in UPDATES or a.kind in DELTAS:
         return {}
     return {n: v - received[n] for n, v in a.payload.items() if n in received and v.dtype.kind == "f"}
 

@@ -23,7 +23,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.protections import acts_on
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.reports.imported import CheckedStatement
 
 TITLE = "Who is who"
@@ -144,7 +144,7 @@ def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.g
     for a in latest:
         if a.kind not in UPDATES or a.sender.index is None:
             continue
-        if a.kind == Kind.LOCAL_MODEL:
+        if a.kind in TRAINED:
             found[a.sender.index] = {
                 **start.get(a.round, {}),
                 **a.payload,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.inbox import header
 from fedaudit.fl.artifact import Artifact, Channel
-from fedaudit.fl.kinds import MODEL, UPDATES, Kind
+from fedaudit.fl.kinds import DELTAS, MODEL, TRAINED, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Protection, published_noise
@@ -108,9 +108,10 @@ def meaning(latest: list[Artifact]) -> CheckedStatement:
     text = (
         f"Uploads are recorded as {kind}; their direction agrees with the model they began with by {middle:.2f}"
     )
-    if (is_model and kind == Kind.LOCAL_MODEL) or (middle < 0.5 and kind == Kind.MODEL_DELTA):
+    if (is_model and kind in TRAINED) or (middle < 0.5 and kind in DELTAS):
         return CheckedStatement(id="meaning", title=title, status="holds", text=f"{text}, as {kind.words} does.")
-    other = Kind.LOCAL_MODEL if is_model else Kind.MODEL_DELTA
+    adapters = (Kind.ADAPTER, Kind.ADAPTER_DELTA)
+    other = (adapters if kind in adapters else (Kind.LOCAL_MODEL, Kind.MODEL_DELTA))[0 if is_model else 1]
     raise UserError(
         f"{text}: they look like {other}",
         hint=f'record with uploads="{other}", or rename the arrays; an attack on the wrong one finds nothing',
@@ -228,7 +229,7 @@ def whole_rounds(folder: Path) -> Iterator[_Round]:
         ends = {a.round: a.payload for a in sent if a.kind == Kind.GLOBAL_MODEL}
         before, after = ends[t], ends[t + 1]
         parts = [{a.kind: a.payload for a in read_message(folder, line)} for line in up[t]]
-        kinds = [Kind.LOCAL_MODEL if Kind.LOCAL_MODEL in own else Kind.MODEL_DELTA for own in parts]
+        kinds = [next((k for k in (*TRAINED, *DELTAS) if k in own), Kind.MODEL_DELTA) for own in parts]
         sent_by = [own[kind] for own, kind in zip(parts, kinds, strict=True) if kind in own]
         every = (before, after, *sent_by)
         counters = {n for payload in every for n, v in payload.items() if v.dtype.kind != "f"}
@@ -236,7 +237,7 @@ def whole_rounds(folder: Path) -> Iterator[_Round]:
         if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
             continue
         start, rows = _join(before, names), [_join(payload, names) for payload in sent_by]
-        models = [r if k == Kind.LOCAL_MODEL else r + start for r, k in zip(rows, kinds, strict=True)]
+        models = [r if k in TRAINED else r + start for r, k in zip(rows, kinds, strict=True)]
         steps = any(Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own for own in parts)
         weights = np.array([_weight(own) for own in parts])
         if len({len(r) for r in models}) == 1 and len(models[0]) == len(start):

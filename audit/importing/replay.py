@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
@@ -120,7 +120,7 @@ def _change(
     kind: Kind, payload: Mapping[str, NDArray[np.generic]], start: Mapping[str, NDArray[np.generic]]
 ) -> Values:
     names = [n for n in sorted(payload) if n in start and payload[n].dtype.kind == start[n].dtype.kind == "f"]
-    base = 1.0 if kind == Kind.LOCAL_MODEL else 0.0
+    base = 1.0 if kind in TRAINED else 0.0
     parts = [
         (np.asarray(payload[n], np.float64) - base * np.asarray(start[n], np.float64)).ravel() for n in names
     ]

@@ -28,7 +28,7 @@ from fedaudit.audit.noise_audit.noise_relations import spread_out
 from fedaudit.audit.noise_audit.noise_samples import Floats, Measured, NoiseHypothesis, NoiseSample, list_acting
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, answer_all, run_tests
 from fedaudit.fl.artifact import Artifact, Channel
-from fedaudit.fl.kinds import MODELS, Kind
+from fedaudit.fl.kinds import MODELS, TRAINED, Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.wire.protection import Protection
@@ -212,7 +212,7 @@ def sample_means(recorded: Sequence[Artifact], releases: Sequence[Release]) -> l
         if t not in models or t + 1 not in models:
             continue
         listed = {r.sender: r for r in releases if r.round == t and r.source == line.source and r != line}
-        sent = {str(a.sender): a.payload for a in artifacts.select(round=t, kind=Kind.LOCAL_MODEL)}
+        sent = {str(a.sender): a.payload for a in artifacts.select(round=t) if a.kind in TRAINED}
         norms = {r.clip_norm for r in listed.values()}
         if sent.keys() != listed.keys() or len(norms) > 1:
             continue  # not every upload was kept

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import TRAINED, Kind
 
 Weights = Mapping[str, NDArray[Any]]
 
@@ -43,7 +43,7 @@ class LastChanges:
     def measure(self, upload: Artifact) -> float | None:
         """The evenness of an upload without the last changes; None where the models around it are not known."""
         now, before = self.models.get(upload.round), self.models.get(upload.round - 1)
-        if upload.kind != Kind.LOCAL_MODEL or now is None or before is None:
+        if upload.kind not in TRAINED or now is None or before is None:
             return None
         names = [k for k, v in now.items() if k in upload.payload and np.issubdtype(v.dtype, np.floating)]
         change = subtract(upload.payload, now, names)

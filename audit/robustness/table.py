@@ -33,7 +33,7 @@ from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.taxonomy import sort_of, taxa
 from fedaudit.fl.aggregation.aggregator import Aggregator
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.adversary import Adversary as Attacker
 from fedaudit.reports.robustness import (
@@ -49,7 +49,7 @@ from fedaudit.reports.robustness import (
 
 COUNTS = "count_inflation"
 
-MODELS = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT)
+MODELS = (*TRAINED, Kind.MODEL_DELTA, Kind.ADAPTER_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT)
 PROTOTYPES = (Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS)
 
 KEPT = 0.9  # of the clean accuracy; below that a rule counts as broken

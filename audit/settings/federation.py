@@ -1,11 +1,11 @@
 """The `federation` key of a simulated case: who takes part, with which data."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fedaudit.audit.settings.controls import MOST_CLIENTS
-from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Whole
+from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
 from fedaudit.fl.clients.failures import FailureConfig
 
 
@@ -33,6 +33,33 @@ class Holdout(Group):
         return self
 
 
+class AdapterSettings(Group):
+    """A change of low rank to some linear layers of a frozen model (LoRA); nothing else is trained or sent."""
+
+    rank: Whole = Field(default=8, ge=1, le=100_000, description="r: rank of each layer's change")
+    alpha: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None, description="the change is alpha / rank times B A; null: twice the rank"
+    )
+    targets: tuple[Text, ...] = Field(
+        default=("q", "v"), min_length=1, description="linear layers by the ends of their names"
+    )
+    in_full: tuple[Text, ...] = Field(
+        default=(), description="modules that are trained and sent as they are besides, such as head"
+    )
+
+
+class BaseSettings(Group):
+    """How the model begins: trained on public text, in the same way for every federation; kept by its hash."""
+
+    dataset: Text = Field(
+        default="help_pages", description="the public data set; its text is cut by the federation's vocabulary"
+    )
+    steps: Whole = Field(default=100, ge=1, le=1_000_000, description="of AdamW")
+    batch_size: Whole = Field(default=16, ge=1, description="examples of a step")
+    lr: Annotated[Number, Field(gt=0)] = Field(default=0.002, description="largest rate of a step")
+    seed: Whole = Field(default=0, ge=0, description="of its first weights and batches")
+
+
 class FederationSettings(Group):
     """Who takes part, with which data."""
 
@@ -43,6 +70,12 @@ class FederationSettings(Group):
         default=PluginSpec(name="bernoulli"), description="who is selected and answers in a round"
     )
     model: PluginSpec = Field(default=PluginSpec(name="mlp"), description="the network that is trained")
+    adapters: AdapterSettings | None = Field(
+        default=None, description="adapters on the model, whose own weights are frozen; null: all is trained"
+    )
+    base: BaseSettings | None = Field(
+        default=None, description="training on public text before the federation; null: random weights"
+    )
     holdout: Holdout = Field(default=Holdout(), description="auxiliary and reference shares")
     train_limit: Whole | None = Field(default=None, ge=1, description="use that many training examples")
     test_limit: Whole | None = Field(default=None, ge=1, description="use that many test examples")

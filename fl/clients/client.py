@@ -147,7 +147,7 @@ class Client:
             self.noise(stream),
             self.augment,
             method.config.lr_decay**self.round,
-            line=private.line(self.round, str(Party.client(self.index)), Kind.LOCAL_MODEL, EVERYONE),
+            line=private.line(self.round, str(Party.client(self.index)), method.upload, EVERYONE),
         )
 
     def _hash_records(self) -> Tensor:

@@ -1,13 +1,14 @@
 """The contract of a data set: labelled images (or token sequences) in a training and a test part."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.fl.kinds import Modality
+from fedaudit.fl.kinds import Modality, Task
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 
@@ -32,6 +33,47 @@ class Arrays:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """What token ids of a data set of text stand for, and where that list is from."""
+
+    pieces: tuple[str, ...]  # one an id; those that go on a word begin with ##
+    origin: str  # the text that the pieces were chosen by, in words: "Python's help pages"
+    private: bool = False  # chosen by clients' own text, so that the list itself tells of it
+    padding: int = 0  # id of what stands behind the end of a text; it is neither read nor predicted
+    end: int = 1  # id of what ends a text
+
+    def mask(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which ids [..., T] are of the text."""
+        return np.asarray(x != self.padding)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids, without padding and end; words stand one space apart."""
+        pieces = [self.pieces[i] for i in ids if i not in (self.padding, self.end)]
+        return join_pieces(pieces)
+
+
+def join_pieces(pieces: Iterable[str]) -> str:
+    """Text of pieces: one that begins with ## goes on the word before it."""
+    out: list[str] = []
+    for piece in pieces:
+        if piece.startswith("##") and len(piece) > 2 and out:
+            out[-1] += piece[2:]
+        else:
+            out.append(piece)
+    return " ".join(out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """A made-up secret that was put into an owner's training texts, or a control that is in none."""
+
+    prefix: str  # the words before it
+    secret: str
+    copies: int  # texts of the owner's that hold it; 0: a control
+    owner: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """One loaded data set. Models see (x - mean) / std, channel by channel; everyone else sees x."""
 
@@ -42,6 +84,9 @@ class Data:
     std: tuple[float, ...] = (1.0,)
     augment: Literal["none", "crop_flip"] = "none"  # of training batches only
     about: str = ""  # one sentence for the report: what the images are and where they came from
+    schema: Tokens | None = None  # what token ids stand for; None: the examples are no text, or nobody said
+    predicts: Task = "classify"  # what the model that is trained makes of an example; its case says so
+    canaries: tuple[Canary, ...] = ()  # planted secrets and their controls, for how much a model remembers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,7 +98,9 @@ class Data:
         """What one example is: an image [C, H, W], a text of tokens [T], or a row of a table [F]."""
         if len(self.shape) == 3:
             return "image"
-        return "text" if self.train.x.dtype.kind in "iu" else "table"
+        if self.train.x.dtype.kind not in "iu":
+            return "table"
+        return "language" if self.predicts == "lm" else "text"
 
 
 MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
@@ -82,6 +129,12 @@ def sound(data: Data, title: str) -> Data:
                 hint="tabular data and raw text are not supported"
                 if x.ndim < 3
                 else "convert it in load(): x.astype(np.float32) in [0, 1]",
+            )
+        known = data.schema
+        if known is not None and x.size and not 0 <= x.min() <= x.max() < len(known.pieces):
+            raise UserError(
+                f"{where} tokens from {x.min()} to {x.max()}, and its vocabulary has {len(known.pieces):,}",
+                hint="number tokens from 0, and give schema.pieces one entry for each",
             )
         y = arrays.y
         if (

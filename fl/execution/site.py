@@ -15,6 +15,7 @@ from fedaudit.fl.clients.client import Client, Reply, evaluate
 from fedaudit.fl.clients.time_model import clock
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.families.adapters import find_scale
 from fedaudit.fl.families.layers import Layers, layers
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.families.widths import Widths
@@ -84,6 +85,10 @@ class Site:
     def inspect(self, name: str) -> Any:
         """What a function of the method says of the network that clients train."""
         return getattr(self.method, name)(self.trained)
+
+    def adapter_scale(self, _: None) -> float:
+        """alpha / rank of the adapters in what clients train."""
+        return find_scale(self.trained)
 
     def install(self, initial: State) -> None:
         """The model everybody knows before round 0."""
@@ -230,12 +235,29 @@ class Site:
         x, y = self.examples(self.data.test, index)
         shared = self.model.keys() == self.net.state_dict().keys()
         net = self.net if shared else self.trained
+        if net.task == "lm":
+            return self._score_tokens(net, x, y)
         logits = evaluate(net, "forward", self.model, x)
         hit = logits.argmax(1) == y
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
         return right, seen, float(loss), self._count_conversions(net, x, y), hit.cpu()
+
+    def _score_tokens(
+        self, net: Net, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor, float, tuple[int, int], Tensor]:
+        """As score, of a language model: tokens in the place of examples, counted by their text's class.
+
+        The loss is the sum over texts of the mean over a text's tokens, and a text is correct where most of its
+        tokens are the likeliest.
+        """
+        graded = evaluate(net, "grade", self.model, x, batch=32).double()
+        losses, right, seen = graded.unbind(1)
+        nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
+        by_class = [nothing.index_add(0, y, values).cpu() for values in (right, seen)]
+        loss = float((losses / seen.clamp(min=1)).sum())
+        return by_class[0], by_class[1], loss, (0, 0), (2 * right > seen).cpu()
 
     def judge(self, state: State) -> Tensor:
         """[3, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""

@@ -31,7 +31,7 @@ import math
 from pydantic import Field
 
 from fedaudit.fl.artifact import SERVER
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.ledger import Adjacency, Release
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, Positive
@@ -45,7 +45,7 @@ SIZED = "fixed_without_replacement"
 class CentralDP(Protection):
     title = "Central differential privacy (DP-FedAvg)"
     source = "arXiv:1710.06963, Alg. 1"
-    kinds = (Kind.LOCAL_MODEL,)
+    kinds = TRAINED
     strength = "noise_multiplier"
     central = True
     enforced_by = "server"  # its clip is done again on arrival
@@ -84,16 +84,17 @@ class CentralDP(Protection):
 
     def apply(self, sending: Sending) -> None:
         """The client's part: the clip. What it sends is released to the server alone."""
-        if Kind.LOCAL_MODEL not in sending.message:
+        kind = next((k for k in TRAINED if k in sending.message), None)
+        if kind is None:
             return
-        bound, base = self.config.clip_norm, base_of(Kind.LOCAL_MODEL, sending)
-        payload = sending.message[Kind.LOCAL_MODEL]
-        sending.message[Kind.LOCAL_MODEL] = clip(payload, base, bound)
-        if Kind.LOCAL_MODEL in sending.protected:  # another protection has listed the upload
+        bound, base = self.config.clip_norm, base_of(kind, sending)
+        payload = sending.message[kind]
+        sending.message[kind] = clip(payload, base, bound)
+        if kind in sending.protected:  # another protection has listed the upload
             return
-        sending.protected.add(Kind.LOCAL_MODEL)
+        sending.protected.add(kind)
         server = SERVER.role.value
-        read = Kind.LOCAL_MODEL if server in sending.observers else Kind.AGGREGATE
+        read = kind if server in sending.observers else Kind.AGGREGATE
         bounded = math.isfinite(bound)
         sending.releases.append(
             Release(

@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.recording.coded import Coded, largest, rice, size_of
 from fedaudit.fl.runtime.ranges import PositiveShare
 from fedaudit.fl.runtime.settings import settings
@@ -35,10 +35,7 @@ class TopK(Protection):
 
     @settings
     class Config:
-        kinds: tuple[Kind, ...] = Field(
-            default=(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA),
-            description="kinds of messages of which little is sent",
-        )
+        kinds: tuple[Kind, ...] = Field(default=UPDATES, description="kinds of messages of which little is sent")
         share: PositiveShare = Field(
             default=0.01, description="of the numbers that is sent; STC takes 0.0025 to 0.04"
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Averages
 from fedaudit.fl.clients.client import Reply
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import TRAINED
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
@@ -40,7 +40,7 @@ class Rehearsal:
         made = averages.rule.begin(replace(averages.context("model"), streams=streams))
         start: Payload = {}
         for k, change in changes.items():
-            if Kind.LOCAL_MODEL in heard[k].message and change.keys() <= self.model.keys():
+            if {*TRAINED} & heard[k].message.keys() and change.keys() <= self.model.keys():
                 start = {n: self.model[n].cpu().double() for n in change}
             upload = {n: start[n] + v for n, v in change.items()} if start else change
             made.add(k, upload, self.weight(heard[k]), start)

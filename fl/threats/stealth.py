@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 from fedaudit.fl.wire.protection import Message
 
 MOST_BYTES = 1 << 30  # of changes held; larger rounds are not measured
@@ -26,8 +26,9 @@ class Stealth:
 
     def add(self, client: int, message: Message, received: Message) -> None:
         """Note a message by its change of the model; one without a model is left out."""
-        model, start = message.get(Kind.LOCAL_MODEL), received.get(Kind.GLOBAL_MODEL, {})
-        change = message.get(Kind.MODEL_DELTA)
+        model = next((message[kind] for kind in TRAINED if kind in message), None)
+        change = next((message[kind] for kind in DELTAS if kind in message), None)
+        start = received.get(Kind.GLOBAL_MODEL, {})
         if model is not None and set(self.parameters) <= set(model) & set(start):
             change = {k: model[k].cpu() - start[k].cpu() for k in self.parameters}
         if not change or self._bytes > MOST_BYTES:

@@ -10,13 +10,14 @@ runs one client at a time or, stacked, many at once.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
 
@@ -49,6 +50,10 @@ class Handle:
         """[b, ...] -> [b, C]."""
         return self._call("forward", x)
 
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of a batch, x [b, ...], y [b], by the model's task."""
+        return self._call("loss", x, y)
+
     def replace_weights(self, params: Mapping[str, Tensor]) -> "Handle":
         """The same model with other weights."""
         return Handle(self._net, params)
@@ -62,24 +67,24 @@ class Handle:
         name = next(n for n, p in self._net.named_parameters() if p is _find_head_weight(self._net))
         return _find_head_weight(self._net) if self._params is None else self._params[name]
 
-    def _call(self, part: str, x: Tensor) -> Tensor:
+    def _call(self, part: str, *inputs: Tensor) -> Tensor:
         if self._params is None:
-            out: Tensor = getattr(self._net, part)(x)
+            out: Tensor = getattr(self._net, part)(*inputs)
             return out
         called = functional_call(
-            _ModelPart(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, (x,)
+            _ModelPart(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, inputs
         )
         result: Tensor = called
         return result
 
 
 class _Frozen(Handle):
-    def _call(self, part: str, x: Tensor) -> Tensor:
+    def _call(self, part: str, *inputs: Tensor) -> Tensor:
         training = self._net.training
         self._net.eval()
         try:
             with torch.no_grad():
-                return super()._call(part, x)
+                return super()._call(part, *inputs)
         finally:
             self._net.train(training)
 
@@ -91,8 +96,8 @@ class _ModelPart(nn.Module):
         super().__init__()
         self.net, self._whole, self._part = unwrap(net), (net,), part
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = getattr(self._whole[0], self._part)(x)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        out: Tensor = getattr(self._whole[0], self._part)(*inputs)
         return out
 
 
@@ -104,6 +109,7 @@ class TrainingHooks(Protocol):
     """What the loop asks of a method."""
 
     config: Any
+    upload: ClassVar[Kind] = Kind.LOCAL_MODEL  # what the trained weights are sent as
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor: ...
 

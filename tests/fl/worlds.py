@@ -24,7 +24,9 @@ from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Partici
 from fedaudit.fl.devices.counted import Counted
 from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.federation import Federation, Holdings
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.recording.checkpoint import Checkpoints
@@ -52,6 +54,12 @@ class TinyNet(Net):
     def features(self, x: torch.Tensor) -> torch.Tensor:
         x = nn.functional.max_pool2d(nn.functional.leaky_relu(self.conv(x)), 2)
         return nn.functional.leaky_relu(self.fc(x.flatten(1)))
+
+
+def adapted(folds: bool = False, rank: int = 4, seed: int = 11) -> Net:
+    """TinyNet, whose weights are the same each time, below adapters of its feature layer; the head is trained."""
+    net = initialise(TinyNet, Streams(9))
+    return attach(net, rank, 2.0 * rank, ["fc"], ["head"], folds=folds, seed=seed)
 
 
 class Scripted(Availability):
@@ -134,7 +142,7 @@ def run(
     failures: FailureConfig | None = None,
     protections: Sequence[Protection] = (),
     seed: int = 5,
-    make: Any = TinyNet,
+    make: Any = None,
     stop_after: int | None = None,
     initial: State | None = None,
     time_model: Any = None,
@@ -145,9 +153,12 @@ def run(
 ) -> World:
     """Run a method on a small world. With `folder`, everything is recorded there.
 
-    `workers` is a number of processes, or "batched" for stacked clients.
+    `workers` is a number of processes, or "batched" for stacked clients. A method for adapters trains those of
+    `adapted` by default, all others TinyNet.
     """
     d = d or data()
+    if make is None:
+        make = partial(adapted, method.folds_adapters) if method.upload is Kind.ADAPTER else TinyNet
     streams = Streams(seed)
     index = index if index is not None else parts(d)
     spare = np.setdiff1d(np.arange(len(d.train)), np.concatenate(index))

@@ -17,6 +17,7 @@ from fedaudit.fl.runtime.settings import check_settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import channels_last
 
+OF_TEXT = ("char_lstm", "shakespeare_rnn", "tiny_gpt", "tiny_bert")
 MNIST, CIFAR, ALL = (1, 28, 28), (3, 32, 32), names("fedaudit.fl.models")
 
 
@@ -26,7 +27,7 @@ def net(name: str, shape: tuple[int, ...], classes: int = 10, **settings: Any) -
 
 
 def shape_of(name: str) -> tuple[int, ...]:
-    if name in ("char_lstm", "shakespeare_rnn"):
+    if name in OF_TEXT:
         return (12,)
     return CIFAR if name in ("lenet_c", "cnn3", "cnn5", "tfcnn", "vgg11", "resnet18") else MNIST
 
@@ -151,7 +152,7 @@ def test_images_too_small_for_the_kernels_are_refused(name: str) -> None:
         net(name, (1, 8, 8))
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ("char_lstm", "shakespeare_rnn")])
+@pytest.mark.parametrize("name", [n for n in ALL if n not in OF_TEXT])
 def test_token_sequences_are_refused_by_models_of_images(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} takes images .* has shape \[80\]"):
         net(name, (80,))

@@ -1,0 +1,121 @@
+"""The base of a federation's model: its weights after training on public text, the same for every federation.
+
+Training one takes seconds and follows from settings alone, so it is kept in the user's cache folder under a hash
+of all that it depends on. A file that does not fit the network is made anew.
+"""
+
+import contextlib
+import hashlib
+import inspect
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from fedaudit.audit.case.sharing import share_result
+from fedaudit.audit.settings import catalog, index
+from fedaudit.audit.settings.federation import BaseSettings
+from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.data.dataset import Data, Dataset, sound
+from fedaudit.fl.model import Net, State, head_names, initialise, state_of
+from fedaudit.fl.runtime import durable
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training import pretraining
+
+WHERE = "federation.base"
+
+
+def make_base(
+    settings: BaseSettings, dataset: PluginSpec, data: Data, make: "partial[Net]", first: State
+) -> State:
+    """The state that the network of `make` begins with: `first`, with what was trained on public text in its
+    place.
+
+    The network is trained as a language model where it can be one, and on the
+    public data's classes elsewhere; its head is kept where it is one of the same task. Raises UserError where
+    the public text is cut into other pieces than the federation's.
+    """
+    public = load_public(settings, dataset)
+    if data.schema is None or public.schema is None or public.schema.pieces != data.schema.pieces:
+        raise UserError(
+            f"{WHERE}: {settings.dataset} is not cut into the pieces of {dataset.name}",
+            hint="a base is for text whose vocabulary is of public text, or of the same tokenizer.json",
+            key=f"{WHERE}.dataset",
+        )
+    cls, shape, _, config = make.args if len(make.args) == 4 else (*make.args, None)
+    if config is None:
+        raise UserError(
+            f"{WHERE}: {cls.__name__} takes no settings, so it cannot be built for other text",
+            hint="derive it from fedaudit.fl.model.Net, or leave base out",
+            key=WHERE,
+        )
+    is_language = any(f.name == "task" for f in fields(config))
+    trained_as = replace(config, task="lm") if is_language else config
+    classes = len(public.classes)
+    build: Callable[[], Net] = partial(make.func, cls, shape, classes, trained_as)
+    with torch.random.fork_rng(devices=[]):
+        skeleton = build()
+    key = _hash(settings, cls, trained_as, public, skeleton)
+    trained = share_result(("base", key), lambda: _recall(key, skeleton) or _train(key, settings, build, public))
+    same_task = is_language and getattr(config, "task", None) == "lm"
+    left = () if same_task else head_names(skeleton)
+    kept = {k: v for k, v in trained.items() if k not in left and k in first and first[k].shape == v.shape}
+    return first | kept
+
+
+def load_public(settings: BaseSettings, dataset: PluginSpec) -> Data:
+    """The public data set, with the settings of the federation's that say how text is cut."""
+    cls = catalog.load("datasets", settings.dataset, WHERE)
+    if not issubclass(cls, Dataset) or cls.holds == "private":
+        raise UserError(
+            f"{WHERE}: {settings.dataset} is no public data", hint="dataset: help_pages", key=f"{WHERE}.dataset"
+        )
+    own = {f.name for f in fields(cls.Config)} & {"length", "vocabulary", "tokenizer"}
+    given = {k: v for k, v in dataset.settings.items() if k in own}
+    return share_result(
+        ("base data", cls, repr(given)), lambda: sound(configure(cls, given, WHERE).load(), cls.title)
+    )
+
+
+def _train(key: str, settings: BaseSettings, build: Callable[[], Net], public: Data) -> State:
+    streams = Streams(settings.seed)
+    net = initialise(build, streams)
+    state = pretraining.train_base(net, public.train, settings.steps, settings.batch_size, settings.lr, streams)
+    folder = index.find_folder()
+    if folder is not None:
+        with contextlib.suppress(UserError, OSError):  # it can be made again
+            durable.write(folder / f"base-{key}.safetensors", save(state))
+    return state
+
+
+def _recall(key: str, skeleton: Net) -> State | None:
+    folder = index.find_folder()
+    try:
+        kept = load((folder / f"base-{key}.safetensors").read_bytes()) if folder else {}
+    except (OSError, SafetensorError, ValueError):
+        return None
+    own = state_of(skeleton)
+    fits = kept.keys() == own.keys() and all(kept[k].shape == own[k].shape for k in own)
+    return {k: kept[k] for k in own} if fits else None
+
+
+def _hash(settings: BaseSettings, cls: type[Net], config: Any, public: Data, skeleton: Net) -> str:
+    """Of all that the trained weights follow from: settings, text, network, its code and what computes it."""
+    seen = hashlib.sha256()
+    shapes = {k: tuple(v.shape) for k, v in skeleton.state_dict().items()}
+    versions = (torch.__version__, platform.machine())
+    seen.update(repr((settings, cls.__qualname__, config, shapes, versions)).encode())
+    for name in sorted({c.__module__ for c in cls.__mro__ if c.__module__.partition(".")[0] != "torch"}):
+        if name not in ("builtins", "abc", "typing"):
+            seen.update(inspect.getsource(sys.modules[name]).encode())
+    seen.update(inspect.getsource(pretraining).encode())
+    seen.update(public.train.x.tobytes() + public.train.y.tobytes())
+    return seen.hexdigest()[:32]
