@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
-from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model
 from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.data.participation import is_blind
 from fedaudit.fl.federation import Federation, Tally
@@ -116,11 +116,6 @@ def read_sample_count(message: Message, reply: Reply) -> int:
     """Number of examples that the server counts: as the message says, which a client may have changed."""
     number = message.get(Kind.NUM_EXAMPLES)
     return reply.examples if number is None else int(number["count"])
-
-
-def read_model(message: Message) -> State:
-    """All weights that a client trained, as it sent them; empty where it sent none."""
-    return next((message[kind] for kind in TRAINED if kind in message), {})
 
 
 class Chosen(NamedTuple):

@@ -1,8 +1,8 @@
 """The `federation` key of a simulated case: who takes part, with which data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedaudit.audit.settings.controls import MOST_CLIENTS
 from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
@@ -89,3 +89,8 @@ class FederationSettings(Group):
         default=FailureConfig(), description="how clients fail in a round: late, for once, or down"
     )
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the keys of adapters and bases where there are none."""
+        return {k: v for k, v in plain(self).items() if v is not None or k not in ("adapters", "base")}

@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fedaudit.fl.aggregation.aggregator import Aggregation, Averages
-from fedaudit.fl.wire.protection import Message
+from fedaudit.fl.kinds import TRAINED
+from fedaudit.fl.wire.protection import Message, Payload
+
+
+def read_model(message: Message) -> Payload:
+    """All weights that a client trained, as it sent them; empty where it sent none."""
+    return next((message[kind] for kind in TRAINED if kind in message), {})
 
 
 @dataclass(frozen=True, kw_only=True)

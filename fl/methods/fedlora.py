@@ -12,11 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model
 from fedaudit.fl.families.adapters import compute_products
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import read_model
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree

@@ -13,10 +13,9 @@ from dataclasses import replace
 import torch
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.delivery import Deliveries, read_model
 from fedaudit.fl.families.adapters import FOLDED, A, B, compute_products, list_factors
 from fedaudit.fl.federation import Federation
-from fedaudit.fl.method import read_model
 from fedaudit.fl.methods.fedlora import FedLoRA, MeanProduct
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree

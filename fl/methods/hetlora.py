@@ -16,11 +16,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.delivery import Deliveries, read_model
 from fedaudit.fl.families.adapters import A, B, compute_products, list_factors
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import read_model
 from fedaudit.fl.methods.fedlora import FedLoRA, MeanProduct
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
@@ -86,7 +85,8 @@ class HetLoRA(FedLoRA):
         loss = super().loss(net, x, y, const)
         if not self.config.tail_weight:
             return loss
-        return loss + self.config.tail_weight * measure_tail(dict(net.weights), const["tail"])
+        penalty: Tensor = self.config.tail_weight * measure_tail(dict(net.weights), const["tail"])
+        return loss + penalty
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply, tail = super().finish(client, trained), self._mark_tail(client.start).cpu()

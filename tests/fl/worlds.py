@@ -56,7 +56,7 @@ class TinyNet(Net):
         return nn.functional.leaky_relu(self.fc(x.flatten(1)))
 
 
-def adapted(folds: bool = False, rank: int = 4, seed: int = 11) -> Net:
+def adapted(folds: bool = False, rank: int = 8, seed: int = 11) -> Net:
     """TinyNet, whose weights are the same each time, below adapters of its feature layer; the head is trained."""
     net = initialise(TinyNet, Streams(9))
     return attach(net, rank, 2.0 * rank, ["fc"], ["head"], folds=folds, seed=seed)

@@ -41,7 +41,7 @@ def test_a_patients_notes_are_by_one_name() -> None:
     data = load("notes", patients=30)
     owner = data.train.owner
     assert owner is not None
-    known = {o: None for o in owner.tolist()}
+    known = dict.fromkeys(owner.tolist())
     for text, o in zip(texts(data), owner.tolist(), strict=True):
         names = {w.strip(",:.") for w in text.split() if w[0].isupper()} - {"The", "Note", "We", "Dose", "No"}
         known[o] = names if known[o] is None else known[o] & names  # type: ignore[operator]
