@@ -1,0 +1,129 @@
+"""What a linear map's change tells of its inputs: they span the rows of the change, whatever the steps were.
+
+The gradient of a linear map is a sum of outer products of output gradients and inputs, so its rows lie in the span of
+the inputs, and so do those of any number of steps of gradient descent as long as what computes the inputs stands
+still. Petrov, Dimitrov, Baader, Mueller, Vechev. DAGER. NeurIPS 2024, arXiv:2405.15586, sec. 4, who test the inputs
+of one gradient in double precision. What differs here: what is sent is a difference of float32 weights, so the
+rank is what stands above their rounding, and no tolerance is set by hand; changes of several maps with the same input,
+and of several rounds where that input stands still, are stacked.
+
+The law of the rank. With added positions the input at (token v, position p) is a norm of e(v) + e(p), and the inputs
+of a batch span tokens + positions - components of the bipartite graph whose edges are the batch's pairs of token and
+position: along a cycle of that graph one sum follows from the others. A norm with a bias adds at most 1.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+ROUNDING = 2.0**-25  # of a float32 weight, as a share of the weights' root mean square
+ABOVE = 3.0  # times the largest singular value of as much rounding
+MEMBER = 0.05  # share of the median residual of a position, below which an input lies in the span
+PREFIX = 0.01  # of its own length, below which the input that a prefix makes lies in the span
+ENERGY = 0.99  # of the squared singular values, kept where no rank stands out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The change of one linear map in one message: its rows [out, in], and the weights [out, in] they were added to."""
+
+    change: Values
+    weights: Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """An orthonormal basis [in, k] of the row space, and the singular values it was cut from, in units of rounding."""
+
+    basis: Values
+    singular: Values
+
+    @property
+    def rank(self) -> int:
+        return int(self.basis.shape[1])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every input lies in it, so that it tells nothing."""
+        return self.rank >= len(self.basis)
+
+    def compute_residuals(self, inputs: Values) -> Values:
+        """[..., in] -> [...]: how much of each input's length lies outside; 1 for an input of zeros."""
+        outside = inputs - (inputs @ self.basis) @ self.basis.T
+        length = np.linalg.norm(inputs, axis=-1)
+        return np.asarray(np.where(length > 0, np.linalg.norm(outside, axis=-1) / np.maximum(length, 1e-30), 1.0))
+
+
+def compute_span(blocks: Sequence[Block], *, energy: float | None = None) -> Span:
+    """The span of the rows of all these changes.
+
+    Each block is measured in units of its own rounding, so that a change of early rounds, which drowns in it, takes
+    nothing from later ones. `energy` keeps that share of the squared singular values instead of what stands above
+    rounding, each block then being scaled to length 1. Raises ValueError where no block changed.
+    """
+    moved = [b for b in blocks if b.change.any()]
+    if not moved:
+        raise ValueError("no linear map changed, so there is no span")
+    if energy is None:
+        rows = [b.change / (ROUNDING * np.sqrt(np.mean(b.weights**2)) or np.finfo(float).tiny) for b in moved]
+    else:
+        rows = [b.change / np.linalg.norm(b.change) for b in moved]
+    stacked = np.concatenate(rows)
+    _, singular, right = np.linalg.svd(stacked, full_matrices=False)
+    if energy is None:
+        rank = int((singular > ABOVE * (np.sqrt(stacked.shape[0]) + np.sqrt(stacked.shape[1]))).sum())
+    else:
+        kept = np.cumsum(singular**2) / (singular**2).sum()
+        rank = int(np.searchsorted(kept, energy) + 1)
+    return Span(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
+
+
+def find_pairs(span: Span, inputs: Values) -> NDArray[np.bool_]:
+    """[V, P, in] first inputs of every token at every position -> [V, P]: which of them lie in the span.
+
+    An input does whose residual is below MEMBER of the median over tokens at its position; none where the span is all
+    there is, and none where it is empty.
+    """
+    if span.is_full or not span.rank:
+        return np.zeros(inputs.shape[:2], np.bool_)
+    residuals = span.compute_residuals(inputs)
+    return np.asarray(residuals < MEMBER * np.median(residuals, axis=0))
+
+
+def rank_tokens(span: Span, inputs: Values) -> Values:
+    """[V, P, in] -> [V]: minus each token's smallest residual, as a share of its position's median; high is likelier."""
+    residuals = span.compute_residuals(inputs)
+    scale = np.maximum(np.median(residuals, axis=0), 1e-30)
+    return np.asarray(-(residuals / scale).min(axis=1))
+
+
+def count_law(pairs: Iterable[tuple[int, int]], *, added: bool = True) -> int:
+    """The rank that inputs at these pairs of token and position have: tokens + positions - components.
+
+    `added`: positions are added to embeddings; where they are not (rotary), it is the number of tokens.
+    """
+    edges = set(pairs)
+    tokens, positions = {v for v, _ in edges}, {p for _, p in edges}
+    if not added:
+        return len(tokens)
+    parent = {("token", v): ("token", v) for v in tokens} | {("place", p): ("place", p) for p in positions}
+
+    def find_root(node: tuple[str, int]) -> tuple[str, int]:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for v, p in edges:
+        parent[find_root(("token", v))] = find_root(("place", p))
+    components = {find_root(node) for node in parent}
+    return len(tokens) + len(positions) - len(components)
+
+
+def list_pairs(texts: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """Tokens [N, T], 0 padding -> the pairs of token and position that stand in them."""
+    rows, places = np.nonzero(texts)
+    return {(int(v), int(p)) for v, p in zip(texts[rows, places], places, strict=True)}
