@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
+from fedaudit.fl.data.dataset import Tokens
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
@@ -169,6 +170,7 @@ class Knowledge:
     player: "Player | None" = None  # granted with the architecture and images, where clients' code is known
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
+    schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
 
 
 @dataclass(frozen=True, kw_only=True)

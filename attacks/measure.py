@@ -72,6 +72,17 @@ MEASURES = {
         Measure(
             name="image_drawn_again", words="image drawn again", harm="A generator draws training images again"
         ),
+        # what texts say
+        Measure(
+            name="exact_text",
+            words="texts found, word for word",
+            harm="A client's texts are read word for word from what it sends",
+        ),
+        Measure(
+            name="rare_token_recall",
+            words="rare words found",
+            harm="Names and other rare words of a client's texts are read from what it sends",
+        ),
         Measure(
             name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
         ),
@@ -157,6 +168,11 @@ MEASURES = {
         Measure(
             name="ssim", words="SSIM", unit="index", curve=True, harm="Images like a client's own are redrawn"
         ),
+        Measure(name="token_f1", words="token F1", unit="index"),
+        Measure(name="token_recall", words="words found", unit="share"),
+        Measure(name="token_precision", words="claimed words that are right", unit="share"),
+        Measure(name="ranked_token_precision", words="first words of the order that are right", unit="share"),
+        Measure(name="rouge_l", words="ROUGE-L", unit="index"),
         Measure(name="psnr", words="PSNR", unit="dB"),
         Measure(name="nearest_correlation", words="nearest correlation", unit="index"),
         Measure(
@@ -236,6 +252,7 @@ MEASURES = {
 # what stands beside a result and is not graded by itself
 DESCRIPTIONS = frozenset(
     {
+        *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l"),
         *("psnr", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),

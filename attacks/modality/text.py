@@ -1,9 +1,9 @@
 """Text: how near a claimed text comes to a true one, and what adversaries claim who read nothing of the clients.
 
-Texts are tokens int64 [N, T], 0 is padding. Claimed texts are matched to true ones without replacement, by the sum of
-their token F1 (Hungarian method), and every baseline is matched in the same way. Choosing the best claim for each
-text with the truth in hand, with replacement, scores an adversary that claims one good text eight times as if it had
-found eight (as the published evaluation of DAGER does, arXiv:2405.15586).
+Texts are tokens int64 [N, T], 0 is padding. Claimed texts are matched to true ones without replacement, by the
+sum of their token F1 (Hungarian method), and every baseline is matched in the same way. Choosing the best claim
+for each text with the truth in hand, with replacement, scores an adversary that claims one good text eight
+times as if it had found eight (as the published evaluation of DAGER does, arXiv:2405.15586).
 
 F1 and ROUGE-L (Lin, ROUGE, ACL 2004, sec. 3.1) are of a pair of texts; ROUGE-L here is the harmonic mean of the
 longest common subsequence as a share of both texts.
@@ -25,13 +25,13 @@ COMMON_TOKENS = "commonest tokens of auxiliary text"
 RANDOM_TEXT = "random auxiliary text"
 
 
-def strip(text: Tokens) -> tuple[int, ...]:
-    """The tokens of one text [T] without padding."""
-    return tuple(int(t) for t in text if t != PADDING)
+def strip(text: Tokens, end: int = PADDING) -> tuple[int, ...]:
+    """The tokens of one text [T] without padding, and without the one that ends every text."""
+    return tuple(int(t) for t in text if t not in (PADDING, end))
 
 
 def compute_f1(claimed: Sequence[int], true: Sequence[int]) -> float:
-    """Token F1 of two texts, as bags: twice the common tokens over all tokens of both; 0 where either is empty."""
+    """Token F1 of two texts, as bags: twice the common tokens over all of both; 0 where either is empty."""
     common = sum((Counter(claimed) & Counter(true)).values())
     return 2 * common / (len(claimed) + len(true)) if common else 0.0
 
@@ -66,7 +66,7 @@ def match_texts(claims: Sequence[Sequence[int]], truth: Sequence[Sequence[int]])
 
 @dataclass(frozen=True, kw_only=True)
 class Likeness:
-    """How near claimed texts come to true ones, [true texts] each, after matching; 0 for a text without a claim."""
+    """How near claimed texts come to true ones, [true texts] each, matched; 0 for a text without a claim."""
 
     f1: Values
     rouge_l: Values
@@ -107,10 +107,10 @@ class Overlap:
         )
 
 
-def mark_tokens(texts: Tokens, vocabulary: int) -> NDArray[np.bool_]:
-    """[V]: which tokens stand in texts [N, T]; tokens beyond the vocabulary and padding do not."""
+def mark_tokens(texts: Tokens, vocabulary: int, end: int = PADDING) -> NDArray[np.bool_]:
+    """[V]: which tokens stand in texts [N, T]; padding, the end and tokens beyond the vocabulary do not."""
     found = np.zeros(vocabulary, np.bool_)
-    found[texts[(texts > PADDING) & (texts < vocabulary)]] = True
+    found[texts[(texts > PADDING) & (texts < vocabulary) & (texts != end)]] = True
     return found
 
 
@@ -122,11 +122,11 @@ class Background:
     texts: int
 
     @classmethod
-    def of(cls, texts: Tokens, vocabulary: int) -> "Background":
+    def of(cls, texts: Tokens, vocabulary: int, end: int = PADDING) -> "Background":
         """Of auxiliary texts [N, T]; nothing is known where there are none."""
         holding = np.zeros(vocabulary, np.int64)
         for text in texts:
-            holding += mark_tokens(text, vocabulary)
+            holding += mark_tokens(text, vocabulary, end)
         return cls(holding=holding, texts=len(texts))
 
     @property
@@ -147,9 +147,9 @@ class Background:
         return claimed
 
 
-def draw_texts(texts: Tokens, number: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+def draw_texts(texts: Tokens, number: int, rng: np.random.Generator, end: int = PADDING) -> list[tuple[int, ...]]:
     """As many different auxiliary texts [N, T], or all there are, in random order."""
-    return [strip(texts[i]) for i in rng.permutation(len(texts))[:number]]
+    return [strip(texts[i], end) for i in rng.permutation(len(texts))[:number]]
 
 
 MARKS: Mapping[str, str] = {  # how the words of a claimed text stand beside the true one
@@ -163,8 +163,8 @@ MARKS: Mapping[str, str] = {  # how the words of a claimed text stand beside the
 def align_texts(claimed: Sequence[int], true: Sequence[int]) -> list[tuple[int, str]]:
     """The claim's tokens with their marks, and the true ones that it misses where they belong.
 
-    Right: the same token at the same position. Elsewhere: a token that the true text has and that no other claimed
-    one stands for. Missed ones stand at the end, in the order of the true text.
+    Right: the same token at the same position. Elsewhere: a token that the true text has and that no other
+    claimed one stands for. Missed ones stand at the end, in the order of the true text.
     """
     left = Counter(true)
     marks = ["wrong"] * len(claimed)

@@ -1,15 +1,16 @@
 """What a linear map's change tells of its inputs: they span the rows of the change, whatever the steps were.
 
-The gradient of a linear map is a sum of outer products of output gradients and inputs, so its rows lie in the span of
-the inputs, and so do those of any number of steps of gradient descent as long as what computes the inputs stands
-still. Petrov, Dimitrov, Baader, Mueller, Vechev. DAGER. NeurIPS 2024, arXiv:2405.15586, sec. 4, who test the inputs
-of one gradient in double precision. What differs here: what is sent is a difference of float32 weights, so the
-rank is what stands above their rounding, and no tolerance is set by hand; changes of several maps with the same input,
-and of several rounds where that input stands still, are stacked.
+The gradient of a linear map is a sum of outer products of output gradients and inputs, so its rows lie in the
+span of the inputs, and so do those of any number of steps of gradient descent as long as what computes the
+inputs stands still. Petrov, Dimitrov, Baader, Mueller, Vechev. DAGER. NeurIPS 2024, arXiv:2405.15586, sec. 4,
+who test the inputs of one gradient in double precision. What differs here: what is sent is a difference of
+float32 weights, so the rank is what stands above their rounding, and no tolerance is set by hand; changes of
+several maps with the same input, and of several rounds where that input stands still, are stacked.
 
-The law of the rank. With added positions the input at (token v, position p) is a norm of e(v) + e(p), and the inputs
-of a batch span tokens + positions - components of the bipartite graph whose edges are the batch's pairs of token and
-position: along a cycle of that graph one sum follows from the others. A norm with a bias adds at most 1.
+The law of the rank. With added positions the input at (token v, position p) is a norm of e(v) + e(p), and the
+inputs of a batch span tokens + positions - components of the bipartite graph whose edges are the batch's pairs
+of token and position: along a cycle of that graph one sum follows from the others. A norm with a bias adds at
+most 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,9 @@ ENERGY = 0.99  # of the squared singular values, kept where no rank stands out
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The change of one linear map in one message: its rows [out, in], and the weights [out, in] they were added to."""
+    """The change of one linear map in one message: its rows [out, in], and the weights [out, in] they were added
+    to.
+    """
 
     change: Values
     weights: Values
@@ -36,7 +39,9 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """An orthonormal basis [in, k] of the row space, and the singular values it was cut from, in units of rounding."""
+    """An orthonormal basis [in, k] of the row space, and the singular values it was cut from, in units of
+    rounding.
+    """
 
     basis: Values
     singular: Values
@@ -60,15 +65,15 @@ class Span:
 def compute_span(blocks: Sequence[Block], *, energy: float | None = None) -> Span:
     """The span of the rows of all these changes.
 
-    Each block is measured in units of its own rounding, so that a change of early rounds, which drowns in it, takes
-    nothing from later ones. `energy` keeps that share of the squared singular values instead of what stands above
-    rounding, each block then being scaled to length 1. Raises ValueError where no block changed.
+    Each block is measured in units of its own rounding, so that a change of early rounds, which drowns in it,
+    takes nothing from later ones. `energy` keeps that share of the squared singular values instead of what
+    stands above rounding, each block then being scaled to length 1. Raises ValueError where no block changed.
     """
     moved = [b for b in blocks if b.change.any()]
     if not moved:
         raise ValueError("no linear map changed, so there is no span")
     if energy is None:
-        rows = [b.change / (ROUNDING * np.sqrt(np.mean(b.weights**2)) or np.finfo(float).tiny) for b in moved]
+        rows = [b.change / (ROUNDING * np.sqrt(np.mean(b.weights**2) + np.mean(b.change**2))) for b in moved]
     else:
         rows = [b.change / np.linalg.norm(b.change) for b in moved]
     stacked = np.concatenate(rows)
@@ -81,21 +86,19 @@ def compute_span(blocks: Sequence[Block], *, energy: float | None = None) -> Spa
     return Span(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
 
 
-def find_pairs(span: Span, inputs: Values) -> NDArray[np.bool_]:
-    """[V, P, in] first inputs of every token at every position -> [V, P]: which of them lie in the span.
+def find_pairs(span: Span, residuals: Values) -> NDArray[np.bool_]:
+    """[V, P] residuals of every token's first input at every position -> [V, P]: which inputs lie in the span.
 
-    An input does whose residual is below MEMBER of the median over tokens at its position; none where the span is all
-    there is, and none where it is empty.
+    An input does whose residual is below MEMBER of the median over tokens at its position; none where the span
+    is all there is, and none where it is empty.
     """
     if span.is_full or not span.rank:
-        return np.zeros(inputs.shape[:2], np.bool_)
-    residuals = span.compute_residuals(inputs)
+        return np.zeros(residuals.shape, np.bool_)
     return np.asarray(residuals < MEMBER * np.median(residuals, axis=0))
 
 
-def rank_tokens(span: Span, inputs: Values) -> Values:
-    """[V, P, in] -> [V]: minus each token's smallest residual, as a share of its position's median; high is likelier."""
-    residuals = span.compute_residuals(inputs)
+def rank_tokens(residuals: Values) -> Values:
+    """[V, P] -> [V]: minus each token's smallest residual, over its position's median; high is likelier."""
     scale = np.maximum(np.median(residuals, axis=0), 1e-30)
     return np.asarray(-(residuals / scale).min(axis=1))
 

@@ -193,4 +193,5 @@ def grant_knowledge(
         player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
         device=case.device,
+        schema=case.data.schema,
     )

@@ -39,6 +39,7 @@ SHELVES = {
             "fedaudit.attacks.counts",
             "fedaudit.attacks.summaries",
             "fedaudit.attacks.timing",
+            "fedaudit.attacks.text",
         ),
         "fedaudit.attacks.attack:Attack",
     ),

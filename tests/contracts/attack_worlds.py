@@ -25,6 +25,7 @@ from tests.attacks.models.overfit import Played, light, overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
+from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.updates.test_label_counts_from_gradient import Batches
@@ -147,7 +148,13 @@ def summed() -> Stage:
     return Stage(view=view, knowledge=known, truth=summaries.world())
 
 
+@cache
+def texts() -> TextWorld:
+    return TextWorld()
+
+
 WORLDS: dict[str, Callable[[], Stage]] = {
+    "adapter_span": lambda: of(TextWorld(rounds=2, trained=("q.weight", "v.weight"))),
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
     "buffer_membership": lambda: of(summaries.Buffers(4)),
     "class_list": lambda: of(condensed()),
@@ -199,10 +206,12 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "relayed_model": relayed,
     "ridge": lambda: of(groups()),
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
+    "span_check": lambda: of(texts()),
     "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
     "update_norm": lambda: memorised(UPDATE),
+    "token_set": lambda: of(texts()),
     "uploaded_critic": lambda: trained(Kind.GAN_D, Channel.UPLINK, "server", planted_steps=100),
     "vae": lambda: of(groups(), max_clients=2, least_steps=500, width=256),
 }

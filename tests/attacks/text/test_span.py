@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.text._span import Block, compute_span, count_law, find_pairs, list_pairs, rank_tokens
+from fedaudit.attacks.text._span import Block, Span, compute_span, count_law, find_pairs, list_pairs, rank_tokens
 
 A, B, C = 1, 2, 3
 RNG = np.random.default_rng(0)
@@ -12,13 +12,17 @@ INPUTS = TOKENS[:, None] + PLACES[None]  # [V, P, d]
 
 
 def changed(texts: list[list[int]], rows: int = 64, digits: type = np.float32, size: float = 1e-2) -> Block:
-    """What one step does to weights [rows, 64] whose inputs are those of these texts, as a difference of float32."""
+    """What one step does to weights [rows, 64] with the inputs of these texts, as a difference of float32."""
     pairs = sorted({(v, p) for text in texts for p, v in enumerate(text)})
     weights = RNG.normal(size=(rows, 64)).astype(digits)
     inputs = np.stack([INPUTS[v, p] for v, p in pairs])
     step = size * RNG.normal(size=(rows, len(pairs))) @ inputs
     after = (weights + step).astype(digits)
     return Block(change=np.asarray(after, np.float64) - weights, weights=np.asarray(weights, np.float64))
+
+
+def find(span: Span) -> np.ndarray:
+    return find_pairs(span, span.compute_residuals(INPUTS))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_the_rank_above_rounding_is_the_law_for_random_texts() -> None:
 
 def test_the_tokens_of_a_text_lie_in_the_span_and_no_others() -> None:
     text = [5, 9, 9, 30]
-    found = find_pairs(compute_span([changed([text])]), INPUTS)
+    found = find(compute_span([changed([text])]))
     assert {v for v, _ in zip(*np.nonzero(found), strict=True)} == {5, 9, 30}
     assert all(found[v, p] for p, v in enumerate(text))
 
@@ -62,15 +66,15 @@ def test_a_full_span_claims_nothing() -> None:
     some = compute_span([changed(RNG.integers(1, 40, (400, 6)).tolist(), rows=200)])
     assert span.rank < 64 and some.rank < 64  # 40 tokens and 6 positions: never more than 45
     full = compute_span([Block(change=np.eye(8), weights=np.ones((8, 8)))])
-    assert full.is_full and not find_pairs(full, RNG.normal(size=(5, 3, 8))).any()
+    assert full.is_full and not find_pairs(full, full.compute_residuals(RNG.normal(size=(5, 3, 8)))).any()
 
 
 def test_fewer_rows_than_the_law_hide_the_tokens_and_more_rounds_show_them() -> None:
     """An adapter of rank 2 on a text of four tokens: two rounds of it are four rows."""
     text = [[5, 9, 12, 30]]
     rounds = [changed(text, rows=2) for _ in range(2)]
-    assert not find_pairs(compute_span(rounds[:1]), INPUTS).any()
-    found = find_pairs(compute_span(rounds), INPUTS)
+    assert not find(compute_span(rounds[:1])).any()
+    found = find(compute_span(rounds))
     assert sorted(np.nonzero(found.any(axis=1))[0]) == sorted(text[0])
 
 
@@ -79,15 +83,15 @@ def test_a_round_that_drowns_in_rounding_takes_nothing_from_the_others() -> None
     drowned = changed(text, rows=2, size=1e-9)
     span = compute_span([drowned, changed(text, rows=2)])
     assert span.rank == 2
-    assert sorted(np.nonzero(find_pairs(span, INPUTS).any(axis=1))[0]) == [5, 9]
+    assert sorted(np.nonzero(find(span).any(axis=1))[0]) == [5, 9]
 
 
 def test_noise_silences_the_exact_test_and_not_the_ranked_one() -> None:
     text = [[5, 9, 12, 30]]
     block = changed(text)
     noised = Block(change=block.change + 1e-3 * RNG.normal(size=block.change.shape), weights=block.weights)
-    assert not find_pairs(compute_span([noised]), INPUTS).any()
-    order = np.argsort(-rank_tokens(compute_span([noised], energy=0.99), INPUTS))
+    assert not find(compute_span([noised])).any()
+    order = np.argsort(-rank_tokens(compute_span([noised], energy=0.99).compute_residuals(INPUTS)))
     assert set(order[:4].tolist()) == set(text[0])
 
 
