@@ -67,7 +67,7 @@ def find_token_embedding(module: "nn.Module", length: int) -> tuple[str, bool]:
     finally:
         for hook in hooks:
             hook.remove()
-    tables = {name: module.get_submodule(name).weight for name in found}
+    tables: dict[str, Tensor] = {name: module.get_submodule(name).weight for name in found}  # type: ignore[misc]
     if not tables:
         return "", False
     # positions may be looked up by ones too: the largest table is the vocabulary's

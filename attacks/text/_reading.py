@@ -20,7 +20,7 @@ from fedaudit.attacks.text._span import ENERGY, PREFIX, Block, Span, compute_spa
 from fedaudit.attacks.text._uploads import Change
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Arrays = Mapping[str, NDArray[Any]]
 Values = NDArray[np.float64]
@@ -44,7 +44,8 @@ class Network:
         name, _ = find_token_embedding(module, length)
         if not name:
             return None
-        vocabulary = len(module.get_submodule(name.removesuffix(".weight")).weight)
+        table: Tensor = module.get_submodule(name.removesuffix(".weight")).weight
+        vocabulary = len(table)
         sites = find_sites(module, length, {k: v for k, v in change.change.items() if v.any()})
         if not sites or not reads_only_tokens(module, sites[0], length, vocabulary):
             return None

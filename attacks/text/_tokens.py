@@ -160,7 +160,7 @@ class TokenTrials:
     def __post_init__(self) -> None:
         self._end = int(self.claim["end"])
         self.background = Background.of(
-            np.asarray(self.truth.auxiliary.x), int(self.claim["vocabulary"]), self._end
+            self.truth.auxiliary.x.astype(np.int64), int(self.claim["vocabulary"]), self._end
         )
         rng = np.random.default_rng(0)
         made = [self._make_trial(i, rng) for i in range(len(self.claim["artifact"]))]
@@ -170,16 +170,16 @@ class TokenTrials:
         """None where the texts behind a message are not known."""
         claim, vocabulary = self.claim, int(self.claim["vocabulary"])
         artifact, labels = str(claim["artifact"][row]), range(int(claim["classes"]))
-        behind = find_members(self.truth, artifact, labels)
-        if behind is None:
+        if find_members(self.truth, artifact, labels) is None:
             return None
-        texts, owners, rows = gather_people(self.truth, artifact, labels)
+        behind, owners, rows = gather_people(self.truth, artifact, labels)
+        texts = behind.x.astype(np.int64)
         sender = int(claim["sender"][row])
         clients = self.truth.find_contributors(artifact) if sender == SEVERAL else [sender]
         unseen = self.truth.unseen(clients).images
         marks = hash_images(behind.x)
-        held_out = [x for x in unseen.x if not hash_images(x[None]) & marks]
-        auxiliary = np.asarray(self.truth.auxiliary.x)
+        held_out = [x.astype(np.int64) for x in unseen.x if not hash_images(x[None]) & marks]
+        auxiliary = self.truth.auxiliary.x.astype(np.int64)
         return TokenTrial(
             row=row,
             origin=str(claim["origin"][row]),
@@ -190,8 +190,8 @@ class TokenTrials:
             claimed=claim["tokens"][row],
             sentences=[strip(s, self._end) for s in claim["sentences"][claim["sentence_of"] == row]],
             ranked=claim["ranked"][row],
-            texts=[strip(x, self._end) for x in texts.x],
-            true=mark_tokens(texts.x, vocabulary, self._end),
+            texts=[strip(x, self._end) for x in texts],
+            true=mark_tokens(texts, vocabulary, self._end),
             owners=owners,
             rows=rows,
             held_out=[mark_tokens(x, vocabulary, self._end) for x in held_out],

@@ -34,7 +34,7 @@ CARD = Card(
     title="",
     source="",
     aim=Aim.RECONSTRUCTION,
-    modality=frozenset({"text"}),
+    modality=frozenset({"text", "language"}),
     threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
     requires=(Kind.GLOBAL_MODEL,),
     also_reads=READ,

@@ -56,7 +56,8 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     each = min(EACH, max(1, MOST_BYTES // max(1, size)))
     for client, some in sorted(by_client.items()):
         for i, row in enumerate(rng.permutation(parts[client])[:each].tolist()):
-            chosen, note = np.array([row]), {"batch": 1, "steps": epochs, "series": f"{client}.{i}"}
+            chosen = np.array([row])
+            note: dict[str, float | str] = {"batch": 1, "steps": epochs, "series": f"{client}.{i}"}
             for origin, bench in lab.with_and_without():
                 for a in some[-MOST_ROUNDS:]:
                     streams = Streams(case.streams.key("replay_series", client, i, a.round))
