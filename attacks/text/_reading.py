@@ -91,7 +91,7 @@ def read_first(network: Network, changes: Sequence[Change]) -> Found | None:
         return None
     span = compute_span(blocks)
     none = np.zeros((network.vocabulary, network.length), np.bool_)
-    searched = 0 < span.rank < len(span.basis)
+    searched = span.rank > 0 and not span.is_full
     pairs = find_pairs(span, network.compute_residuals(span)) if searched else none
     wide = compute_span(blocks, energy=ENERGY)
     ranked = np.full(network.vocabulary, np.nan) if wide.is_full else rank_tokens(network.compute_residuals(wide))
@@ -140,5 +140,5 @@ def _list_spans(network: Network, change: Change) -> Iterator[tuple[Site, Span]]
         blocks = gather_blocks([change], site)
         if any(b.change.any() for b in blocks):
             span = compute_span(blocks)
-            if 0 < span.rank < len(span.basis):
+            if span.rank > 0 and not span.is_full:
                 yield site, span

@@ -115,6 +115,27 @@ def test_rounds_of_adapters_share_a_span_where_embeddings_stand_still() -> None:
     assert tell(AdapterSpan(), world, claim)["rare_token_recall"].value == 1
 
 
+def test_adapters_of_low_rank_tell_no_word_in_one_round_and_every_word_over_several() -> None:
+    """A text has six to nine tokens at as many places: a law of 9 at most; two maps of rank 2 add 4 a round."""
+    world = TextWorld(clients=5, texts=1, rounds=4, planted=0, rank=2, rate=2.0, kind=Kind.ADAPTER)
+    last = [a for a in world.artifacts if a.round == 3]
+    assert not play(AdapterSpan(), world, last)["tokens"].any()
+    claim = play(AdapterSpan(), world)
+    assert claim["messages"].tolist() == [4] * 5
+    found = tell(AdapterSpan(), world, claim)
+    assert found["token_recall"].value > 0.9 and found["token_precision"].value == 1
+
+
+def test_frozen_a_tells_as_much_as_its_rank_however_many_rounds() -> None:
+    """Rows of B's changes are A z: 24 numbers tell nine tokens, six do not."""
+    for rank, is_told in ((24, True), (6, False)):
+        frozen = ("lora_B.weight",)
+        world = TextWorld(
+            clients=2, texts=1, rounds=3, planted=0, rank=rank, rate=2.0, trained=frozen, kind=Kind.ADAPTER
+        )
+        assert play(AdapterSpan(), world)["tokens"].any() == is_told
+
+
 def test_where_embeddings_are_trained_rounds_have_no_span_in_common() -> None:
     world = TextWorld(rounds=2, planted=0, rate=0.5)
     assert "changes from round to round" in AdapterSpan().not_applicable(world.artifacts, world.knowledge)

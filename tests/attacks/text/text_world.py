@@ -16,7 +16,8 @@ from fedaudit.attacks.attack import Images, Knowledge, Unseen
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays, Data, Tokens
-from fedaudit.fl.kinds import Kind
+from fedaudit.fl.families.adapters import attach
+from fedaudit.fl.kinds import MODELS, Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.models.tiny_gpt import TinyGPT
 
@@ -41,11 +42,19 @@ def write_texts(rng: np.random.Generator, number: int, name: int | None = None) 
     return x
 
 
-def make_net(task: str = "classify", layers: int = 2, tied: bool = False, positions: str = "learned") -> Net:
+def make_net(
+    task: str = "classify", layers: int = 2, tied: bool = False, positions: str = "learned", rank: int = 0
+) -> Net:
+    """The same weights each time; `rank`: of adapters on q and v, whose B has been trained a little before."""
     settings = {"dim": DIM, "layers": layers, "heads": 2, "task": task, "vocabulary": VOCABULARY, "tied": tied}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net = TinyGPT((LENGTH,), CLASSES, TinyGPT.Config(**settings, positions=positions))
+        net: Net = TinyGPT((LENGTH,), CLASSES, TinyGPT.Config(**settings, positions=positions))
+        if rank:
+            net = attach(net, rank, 2.0 * rank, ["q", "v"])
+            for name, p in net.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(p, std=0.1)
     return net
 
 
@@ -95,7 +104,7 @@ class TextWorld:
 
     def _pack(self, kind: Kind, start: Weights, after: Weights) -> Weights:
         moved = {n: v for n, v in after.items() if self._is_trained(n)}
-        return moved if kind == Kind.LOCAL_MODEL else {n: v - start[n] for n, v in moved.items()}
+        return moved if kind in MODELS else {n: v - start[n] for n, v in moved.items()}
 
     def _is_trained(self, name: str) -> bool:
         return not self._trained or name.endswith(self._trained)
