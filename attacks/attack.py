@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
-from fedaudit.fl.data.dataset import Tokens
+from fedaudit.fl.data.dataset import Canary, Tokens
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
@@ -311,6 +311,9 @@ class Truth(Protocol):
 
     @property
     def auxiliary(self) -> Images: ...  # what the attacker had (for blind baselines)
+
+    @property
+    def canaries(self) -> Sequence[Canary]: ...  # secrets that the data set planted in texts; none elsewhere
 
     # training images of that class behind it, [n, C, H, W]: those of the clients heard for it
     def members(self, artifact: str, label: int) -> Floats: ...

@@ -84,6 +84,23 @@ MEASURES = {
             harm="Names and other rare words of a client's texts are read from what it sends",
         ),
         Measure(
+            name="text_emitted",
+            words="texts emitted",
+            harm="A model writes a client's text again, word for word",
+        ),
+        Measure(
+            name="exposure_of_one",
+            words="exposure of a secret that stands once",
+            unit="bits",
+            harm="A secret that stands in one text is drawn out of the model",
+        ),
+        Measure(
+            name="exposure",
+            words="exposure of a secret",
+            unit="bits",
+            harm="A secret of clients' texts is drawn out of the model",
+        ),
+        Measure(
             name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
         ),
         Measure(

@@ -34,7 +34,7 @@ class KnownTruth:
         self._data, self._parts, self._artifacts, self._groups = case.data, case.examples.parts, artifacts, groups
         self.reference = images(case.data, case.examples.reference)
         self._own, self._alike = case.examples.unseen, case.simulated and case.data.train.owner is None
-        self.auxiliary = images(case.data, case.examples.auxiliary)
+        self.auxiliary, self.canaries = images(case.data, case.examples.auxiliary), case.data.canaries
 
     def members(self, artifact: str, label: int) -> NDArray[Any]:
         """[n, C, H, W] training images of that class behind the artifact: those of the clients heard for it."""
