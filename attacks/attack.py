@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series
+from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.data.dataset import Canary, Tokens
@@ -373,6 +373,10 @@ class Attack(Plugin):
 
     def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         """Images worth showing; none by default."""
+        return []
+
+    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit]:
+        """Texts worth showing; none by default."""
         return []
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

@@ -90,6 +90,29 @@ class ImageGallery:
     columns: tuple[str, ...] = ()  # a label over each column
 
 
+Mark = Literal["right", "elsewhere", "wrong", "missed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPair:
+    """A client's text above what was claimed of it. A word begins with a space where it is not part of the one
+    before.
+    """
+
+    name: str  # "client 3, best"
+    original: tuple[str, ...]  # its words
+    claimed: tuple[tuple[str, Mark], ...]  # words of the claim, then the original's that it misses
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExhibit:
+    """Texts for the report."""
+
+    title: str
+    caption: str  # says what to see
+    pairs: Sequence[TextPair]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """One line or set of points of a figure; an attack's are ROC curves, false against true positives."""

@@ -84,9 +84,7 @@ MEASURES = {
             harm="Names and other rare words of a client's texts are read from what it sends",
         ),
         Measure(
-            name="text_emitted",
-            words="texts emitted",
-            harm="A model writes a client's text again, word for word",
+            name="text_emitted", words="texts emitted", harm="A model writes a client's text again, word for word"
         ),
         Measure(
             name="exposure_of_one",

@@ -114,6 +114,31 @@ class Gallery(Record):
     rows: dict[str, list[str]]
 
 
+class MarkedWord(Record):
+    """A word of a claimed text; it begins with a space where it is not part of the one before."""
+
+    text: str
+    mark: Literal["right", "elsewhere", "wrong", "missed"]
+
+
+class TextLines(Record):
+    """A client's text, and what was claimed of it."""
+
+    name: str
+    original: list[str]
+    claimed: list[MarkedWord]
+
+
+class Texts(Record):
+    """Texts of clients above what an attack claims of them, as words."""
+
+    finding: str  # id of the finding it belongs to
+    title: str
+    caption: str
+    redacted: bool = False  # words stand for what they were: [name], [number], [word]
+    pairs: list[TextLines]
+
+
 class Withheld(Record):
     """Pictures that this result does not show, since they are of people's data."""
 
@@ -355,6 +380,7 @@ class AuditResult(Record):
     findings: Annotated[list[Finding], AfterValidator(worst_first)]
     figures: list[Figure] = Field(default_factory=list)
     galleries: list[Gallery] = Field(default_factory=list)
+    texts: list[Texts] = Field(default_factory=list)
     withheld: list[Withheld] = Field(default_factory=list)
     bounds: list[PrivacyBound] = Field(default_factory=list)
     claims: list[ClaimRecord] = Field(default_factory=list)

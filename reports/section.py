@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedaudit.reports.result import AuditResult, Figure, Gallery, Severity
+from fedaudit.reports.result import AuditResult, Figure, Gallery, Severity, Texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,12 @@ class Images:
     gallery: Gallery
 
 
-Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images
+@dataclass(frozen=True)
+class Sentences:
+    texts: Texts
+
+
+Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images | Sentences
 Block = Plain | Banner | Numbers | Blanks | Folded
 
 

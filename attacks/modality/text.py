@@ -10,11 +10,14 @@ longest common subsequence as a share of both texts.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedaudit.attacks.evidence import Mark, TextPair
+from fedaudit.fl.data.dataset import Tokens as Schema
 
 Tokens = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -152,22 +155,14 @@ def draw_texts(texts: Tokens, number: int, rng: np.random.Generator, end: int = 
     return [strip(texts[i], end) for i in rng.permutation(len(texts))[:number]]
 
 
-MARKS: Mapping[str, str] = {  # how the words of a claimed text stand beside the true one
-    "right": "right, in its place",
-    "elsewhere": "right, elsewhere",
-    "wrong": "wrong",
-    "missed": "missed",
-}
-
-
-def align_texts(claimed: Sequence[int], true: Sequence[int]) -> list[tuple[int, str]]:
+def align_texts(claimed: Sequence[int], true: Sequence[int]) -> list[tuple[int, Mark]]:
     """The claim's tokens with their marks, and the true ones that it misses where they belong.
 
     Right: the same token at the same position. Elsewhere: a token that the true text has and that no other
     claimed one stands for. Missed ones stand at the end, in the order of the true text.
     """
     left = Counter(true)
-    marks = ["wrong"] * len(claimed)
+    marks: list[Mark] = ["wrong"] * len(claimed)
     for i, token in enumerate(claimed):
         if i < len(true) and true[i] == token:
             marks[i] = "right"
@@ -182,3 +177,29 @@ def align_texts(claimed: Sequence[int], true: Sequence[int]) -> list[tuple[int, 
             found.append((token, "missed"))
             left[token] -= 1
     return found
+
+
+def mark_claimed(true: Sequence[int], claimed: NDArray[np.bool_]) -> list[tuple[int, Mark]]:
+    """The words of a true text where only a set of tokens [V] is claimed: right elsewhere, or missed."""
+    return [(t, "elsewhere" if t < len(claimed) and claimed[t] else "missed") for t in true]
+
+
+def write_words(ids: Iterable[int], schema: Schema | None) -> tuple[str, ...]:
+    """Words of token ids; one that is no part of the word before begins with a space. "#12" without a schema."""
+    found = list[str]()
+    for i in ids:
+        piece = schema.pieces[i] if schema is not None and i < len(schema.pieces) else f"#{i}"
+        found.append(piece[2:] if piece.startswith("##") and len(piece) > 2 else f" {piece}")
+    return tuple(found)
+
+
+def write_pair(
+    name: str, true: Sequence[int], marked: Sequence[tuple[int, Mark]], schema: Schema | None
+) -> TextPair:
+    """A true text above what was claimed of it, in words."""
+    words = write_words([token for token, _ in marked], schema)
+    return TextPair(
+        name=name,
+        original=write_words(true, schema),
+        claimed=tuple((word, mark) for word, (_, mark) in zip(words, marked, strict=True)),
+    )

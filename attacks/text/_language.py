@@ -46,7 +46,7 @@ def score_tokens(extractor: Extractor, texts: Tokens) -> Values:
 def continue_texts(
     extractor: Extractor, prompts: Sequence[Sequence[int]], length: int, rng: np.random.Generator | None = None
 ) -> list[tuple[int, ...]]:
-    """`length` tokens that follow each prompt, all of which are equally long: the likeliest, or drawn with `rng`."""
+    """`length` tokens that follow each prompt: the likeliest, or drawn with `rng`. Prompts are equally long."""
     import torch
 
     module, texts = extractor.module(), np.array(prompts, np.int64)
@@ -78,15 +78,17 @@ def predicts_tokens(module: "nn.Module", length: int) -> bool:
 def _predict(module: "nn.Module", texts: Any) -> Any:
     logits = module.eval()(texts)
     if logits.ndim != 3:
-        raise ValueError(f"the network answers a text with {tuple(logits.shape[1:])} numbers, and predicts no tokens")
+        raise ValueError(
+            f"the network answers a text with {tuple(logits.shape[1:])} numbers, and predicts no tokens"
+        )
     return logits
 
 
 def average_lowest(log_probabilities: Values, share: float) -> Values:
     """[N, T] with NaN for padding -> [N]: the mean of each text's lowest share, of one token at least.
 
-    Shi, Ajith, Xia, Huang, Liu, Blevins, Chen, Zettlemoyer. Detecting Pretraining Data from Large Language Models.
-    ICLR 2024. arXiv:2310.16789, eq. 1 (Min-K% Prob).
+    Shi, Ajith, Xia, Huang, Liu, Blevins, Chen, Zettlemoyer. Detecting Pretraining Data from Large Language
+    Models. ICLR 2024. arXiv:2310.16789, eq. 1 (Min-K% Prob).
     """
     found = np.empty(len(log_probabilities))
     for i, row in enumerate(log_probabilities):

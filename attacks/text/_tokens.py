@@ -36,7 +36,7 @@ from fedaudit.attacks.evaluation.trials import (
     median_size,
     size_range,
 )
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, is_replay
+from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, TextExhibit, TextPair, is_replay
 from fedaudit.attacks.modality.text import (
     COMMON_TOKENS,
     PADDING,
@@ -44,10 +44,13 @@ from fedaudit.attacks.modality.text import (
     Background,
     Likeness,
     Overlap,
+    align_texts,
     compare_texts,
     draw_texts,
+    mark_claimed,
     mark_tokens,
     strip,
+    write_pair,
 )
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact
@@ -56,6 +59,7 @@ from fedaudit.fl.kinds import Kind
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 WRONG = "what was claimed of another message"
+FIRST = 3  # texts that are shown whatever is claimed of them
 HIT = "a rare token that no other text behind the message has, or the whole text, is claimed"
 
 
@@ -84,7 +88,8 @@ def make_claim(
     knowledge: Knowledge,
 ) -> dict[str, NDArray[Any]]:
     """The claim as the head of this file says; `vocabulary`: how many tokens the network knows."""
-    none = np.full(vocabulary, np.nan)
+    none, schema = np.full(vocabulary, np.nan), np.empty(1, object)
+    schema[0] = knowledge.schema
     end = PADDING if knowledge.schema is None else knowledge.schema.end
     tokens = np.array([r.tokens for r in readings], np.bool_).reshape(len(readings), vocabulary)
     tokens[:, [PADDING, end]] = False  # they are in every text
@@ -107,6 +112,7 @@ def make_claim(
         "classes": np.array(knowledge.classes),
         "vocabulary": np.array(vocabulary),
         "end": np.array(end),
+        "schema": schema,
     }
 
 
@@ -142,6 +148,9 @@ class TokenAttack(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         return self._trials(claim, truth).count_people()
+
+    def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit]:
+        return self._trials(claim, truth).show_texts()
 
     @cached_property
     def _trials(self) -> "BuiltOnce[TokenTrials]":
@@ -324,6 +333,35 @@ class TokenTrials:
         interval = judge.bound_mean(np.array(values), rng, groups=groups, bounds=(0, 1))
         blind = [Baseline(name="any other rare token", value=float(np.mean(chances)))]
         return [judge.state("rare_token_recall", float(np.mean(values)), len(values), interval, blind)]
+
+    def show_texts(self) -> list[TextExhibit]:
+        """Some texts of clients above what is claimed of them: the first, then the best, median and worst."""
+        schema = self.claim["schema"][0]
+        shown = list[tuple[float, str, TextPair]]()
+        for t in (t for b in self.buckets if b.control == "none" and b.origin == "recorded" for t in b.trials):
+            given = compare_texts(t.sentences, t.texts)
+            for i, text in enumerate(t.texts):
+                if t.sentences:
+                    marked = align_texts(t.sentences[given.claim[i]] if given.claim[i] >= 0 else (), text)
+                else:
+                    marked = mark_claimed(text, t.claimed)
+                score = float(np.mean([m in ("right", "elsewhere") for _, m in marked])) if marked else 0.0
+                name = f"client {t.client}, text {i + 1}" if t.client != SEVERAL else f"sum, text {i + 1}"
+                shown.append((score, name, write_pair(name, text, marked, schema)))
+        if not shown:
+            return []
+        order = sorted(range(len(shown)), key=lambda i: (-shown[i][0], i))
+        chosen = dict.fromkeys([*range(min(FIRST, len(shown))), order[0], order[len(order) // 2], order[-1]])
+        caption = (
+            f"The first {min(FIRST, len(shown))} of {len(shown)} texts, then the one that is read best, the "
+            "median and the worst."
+        )
+        what = (
+            "Texts read from what clients sent"
+            if any(t.sentences for t in self.trials)
+            else ("Words read from what clients sent; their order is not claimed")
+        )
+        return [TextExhibit(title=what, caption=caption, pairs=[shown[i][2] for i in chosen])]
 
     def _find_other(self, trial: TokenTrial) -> TokenTrial:
         """Another message of the same origin that shares no text, of another client where there is one."""

@@ -52,10 +52,13 @@ class AdapterSpan(TokenAttack):
     @settings
     class Config:
         clients: AtLeastOne = Field(default=1000, description="clients to attack, at most")
+        planted: AtLeastOne = Field(default=1000, description="planted series to attack, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         readings, vocabulary = list[Reading](), 1
-        for changes in list(_group(view, knowledge).values()):
+        groups = [g for g in _group(view, knowledge).values() if g[0].origin == "recorded"][: self.config.clients]
+        planted = [g for g in _group(view, knowledge).values() if g[0].origin != "recorded"]
+        for changes in [*groups, *planted[: self.config.planted]]:
             network = find_still_network(changes, knowledge)
             found = None if network is None else read_first(network, changes)
             if network is None or found is None:
@@ -75,9 +78,7 @@ class AdapterSpan(TokenAttack):
                     ranked=found.ranked,
                 )
             )
-        recorded = [r for r in readings if r.origin == "recorded"][: self.config.clients]
-        kept = [*(r for r in readings if r.origin != "recorded"), *recorded]
-        return make_claim(kept, view, UPLOADS, vocabulary, knowledge)
+        return make_claim(readings, view, UPLOADS, vocabulary, knowledge)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := explain_absence(view, knowledge):

@@ -1,12 +1,13 @@
 """Canary exposure: how far up a planted secret stands among as many random ones, by what a model makes of each.
 
-Carlini, Liu, Erlingsson, Kos, Song. The Secret Sharer. USENIX Security 2019. arXiv:1802.08232, sec. 4.2: of R secrets
-of one format, of which one was trained on, exposure = log2 R - log2 rank. It is at most log2 R, which the evidence
-says. Controls are secrets that were made in the same way and put into no text; a secret that a model knows nothing of
-has an exposure of log2 e = 1.44 on average. What differs: R - 1 alternatives are drawn, not all counted.
+Carlini, Liu, Erlingsson, Kos, Song. The Secret Sharer. USENIX Security 2019. arXiv:1802.08232, sec. 4.2: of R
+secrets of one format, of which one was trained on, exposure = log2 R - log2 rank. It is at most log2 R, which
+the evidence says. Controls are secrets that were made in the same way and put into no text; a secret that a
+model knows nothing of has an exposure of log2 e = 1.44 on average. What differs: R - 1 alternatives are drawn,
+not all counted.
 
-The secrets are those that the data set planted; how many texts hold one is counted in what clients trained on. Digits
-are drawn for digits and letters for letters.
+The secrets are those that the data set planted; how many texts hold one is counted in what clients trained on.
+Digits are drawn for digits and letters for letters.
 
 Claim: a rule, since any text can be queried. models [k], objects; artifact and round [k]; alternatives, length,
 classes and seed [].
@@ -52,10 +53,9 @@ class CanaryExposure(Attack):
         control="",  # the data set plants it
         rounds="latest",
         learns="a secret of a known format, such as an insurance number, that stands in clients' texts",
-        does_not_show="secrets in another context, or of more digits than so many alternatives tell; nor that a "
-        "secret which is not exposed here is forgotten",
-        remedy="remove repeated texts and numbers before training, train fewer epochs, or with dp_sgd for a stated "
-        "epsilon",
+        does_not_show="secrets in another context; nor that one which is not exposed here is forgotten",
+        remedy="remove repeated texts and numbers before training, train fewer epochs, or with dp_sgd for a "
+        "stated epsilon",
         uncounted="its secrets are made up and are nobody's; it shows how much a model remembers",
         effort=Effort(seconds=20, grows=("parameters",)),
     )
@@ -63,7 +63,7 @@ class CanaryExposure(Attack):
     @settings
     class Config:
         alternatives: int = Field(
-            default=2000, ge=10, le=1_000_000, description="R: secrets that each is ranked among, itself included"
+            default=2000, ge=10, le=1_000_000, description="R: secrets that each is ranked among, with itself"
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -112,9 +112,7 @@ class CanaryExposure(Attack):
             found.append(judge.state("exposure", float(np.mean(never)), len(never), interval, [KNOWING_NOTHING]))
         return found
 
-    def rank_secret(
-        self, model: Extractor, tokens: Tokens, canary: Canary, rng: np.random.Generator
-    ) -> float:
+    def rank_secret(self, model: Extractor, tokens: Tokens, canary: Canary, rng: np.random.Generator) -> float:
         """Exposure of one secret, in bits."""
         number = self.config.alternatives
         secrets = [canary.secret, *(_draw_like(canary.secret, rng) for _ in range(number - 1))]

@@ -1,14 +1,14 @@
 """Regurgitation: texts that a language model goes on with word for word, given how they begin.
 
-Carlini, Ippolito, Jagielski, Lee, Tramer, Zhang. Quantifying Memorization Across Neural Language Models. ICLR 2023.
-arXiv:2202.07646, sec. 3.1: a text is extractable where its beginning makes the model emit the rest. Here the first
-half is given, and the rest must come as the likeliest continuation, or in at least `least` of `samples` drawn ones
-(Hayes et al., Measuring Memorization through Probabilistic Discoverable Extraction, arXiv:2410.19482, definition 3).
-Templates are emitted for texts that nobody trained on as well, so both stand beside it: held-out texts of the same
-model, and the same texts of the model that training began with.
+Carlini, Ippolito, Jagielski, Lee, Tramer, Zhang. Quantifying Memorization Across Neural Language Models. ICLR
+2023. arXiv:2202.07646, sec. 3.1: a text is extractable where its beginning makes the model emit the rest. Here
+the first half is given, and the rest must come as the likeliest continuation, or in at least `least` of
+`samples` drawn ones (Hayes et al., Measuring Memorization through Probabilistic Discoverable Extraction,
+arXiv:2410.19482, definition 3). Templates are emitted for texts that nobody trained on as well, so both stand
+beside it: held-out texts of the same model, and the same texts of the model that training began with.
 
-Claim: a rule. models and starts [k], objects (None: no earlier model); artifact, origin, kind, model and sender [k];
-senders [s]; classes, end and seed [].
+Claim: a rule. models and starts [k], objects (None: no earlier model); artifact, origin, kind, model and sender
+[k]; senders [s]; classes, end and seed [].
 """
 
 from collections import defaultdict
@@ -175,7 +175,9 @@ class Regurgitation(Attack):
 
             hits = is_own(continue_texts(model, prompts, longest)) > 0
             if self.config.samples:
-                drawn = sum(is_own(continue_texts(model, prompts, longest, rng)) for _ in range(self.config.samples))
+                drawn = sum(
+                    is_own(continue_texts(model, prompts, longest, rng)) for _ in range(self.config.samples)
+                )
                 hits |= np.asarray(drawn) >= self.config.least
             found[rows] = hits
         return found

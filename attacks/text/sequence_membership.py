@@ -61,7 +61,7 @@ def explain_network(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     assert knowledge.architecture is not None, "granted by the threat model"
     model = next(a for a in view if a.kind == "global_model")
     if not predicts_tokens(knowledge.architecture(model.payload).module(), int(shape[0])):
-        return "the network tells a text's class and predicts no tokens"
+        return "the network predicts a text's class, and no tokens"
     return ""
 
 
@@ -119,9 +119,7 @@ class SequenceReference(SequenceMembership):
         def score(candidates: Images) -> Floats:
             texts = candidates.x.astype(np.int64)
             before = average_tokens(score_tokens(architecture(base), texts))
-            return np.stack(
-                [self.rate(score_tokens(architecture(t.weights), texts)) - before for t in queried]
-            )
+            return np.stack([self.rate(score_tokens(architecture(t.weights), texts)) - before for t in queried])
 
         return score
 

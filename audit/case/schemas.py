@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from fedaudit.attacks.evidence import Assertion, Evidence, Series
+from fedaudit.attacks.evidence import Assertion, Evidence, Series, TextExhibit
 from fedaudit.attacks.people import People
 from fedaudit.fl.threats.threat import Aim
 
@@ -77,6 +77,7 @@ class AttackFile(Form):
     people: list[People] = []  # of each kind of message, where the attack reads several
     remedy: str = ""  # for what was found here; the card's where it is empty
     galleries: list[ImageFile] = []
+    texts: list[TextExhibit] = []
     curves: list[Series] = []
     read: list[str]
     rounds: dict[str, list[Count]] = {}  # kind -> rounds of the messages that it opened

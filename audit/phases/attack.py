@@ -287,6 +287,7 @@ def _measure(
         "people": [dataclasses.asdict(p) for p in people],
         "remedy": attack.choose_remedy(claim, truth, people),
         "galleries": [_encode(g) for g in attack.galleries(claim, truth)],
+        "texts": [dataclasses.asdict(t) for t in attack.exhibits(claim, truth)],
         "curves": [dataclasses.asdict(c) for c in attack.curves(claim, truth)],
     }
 

@@ -221,6 +221,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         findings=findings,
         figures=[*figures, *timelines(history), *_clock(run, case.time_model, history)],
         galleries=images,
+        texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
         people=people,
         bounds=limits,
         claims=score_files(config.locate_claims()).claims,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.kinds import UPDATES, Kind, Modality
 from fedaudit.fl.threats.threat import Aim
 
 NAMED = (Aim.INVERSION, Aim.RECONSTRUCTION)  # one harm: a person is named among others
@@ -80,15 +80,21 @@ def find_family(kind: Kind) -> Family:
     return next(family for family in FAMILIES if family.holds(kind))
 
 
-def list_aims(kind: Kind, channels: Collection[Channel]) -> Iterator[tuple[Aim, bool]]:
+def list_aims(
+    kind: Kind, channels: Collection[Channel], modality: Modality = "image"
+) -> Iterator[tuple[Aim, bool]]:
     """Aims on a kind that is read on these channels, and whether a verdict may wait for each.
 
-    Records can be hidden only in what clients make.
+    Records can be hidden only in what clients make. A model of language writes texts, so it may write again
+    what it was trained on, as a generator of images may.
     """
     family = find_family(kind)
-    for aim in (*family.aims, *family.besides):
+    aims = family.aims
+    if modality == "language" and kind in _STATES | _CHANGES:
+        aims = (*aims, Aim.REGURGITATION)
+    for aim in (*aims, *family.besides):
         if aim is not Aim.EXFILTRATION or FROM_CLIENTS & set(channels):
-            yield aim, aim in family.aims
+            yield aim, aim in aims
 
 
 def is_same_harm(one: Aim, other: Aim) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings.config import Show
-from fedaudit.reports.result import AuditResult, Gallery, Withheld
+from fedaudit.reports.result import AuditResult, Gallery, MarkedWord, TextLines, Texts, Withheld
 
 # Rows that an attack drew. All others are examples, or were made of them, whatever an attack calls them
 DRAWN = frozenset(
@@ -25,7 +25,8 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
 
     Args:
         result: The whole result. It is not changed.
-        show: "full", "reconstructions" (no example of a client, no name) or "redacted" (no picture at all).
+        show: "full", "reconstructions" (no example of a client, no name) or "redacted" (no picture and no word of
+            a text at all).
         names: Name of a person or organisation -> what is written in its place.
     """
     if show == "full":
@@ -43,8 +44,30 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
         for triggered in robustness.triggered:
             withheld += _count("", triggered.title, triggered.rows)
         robustness = robustness.model_copy(update={"triggered": []})
-    changed = {"galleries": kept, "withheld": withheld, "robustness": robustness}
+    texts = [_redact(t) for t in result.texts]
+    changed = {"galleries": kept, "texts": texts, "withheld": withheld, "robustness": robustness}
     return AuditResult.model_validate(_rename(result.model_copy(update=changed).model_dump(), names))
+
+
+def _redact(texts: Texts) -> Texts:
+    """The same with what kind of word stood in each place: how much was read can be seen, and nothing of it."""
+    pairs = [
+        TextLines(
+            name=pair.name,
+            original=[_hide_word(w) for w in pair.original],
+            claimed=[MarkedWord(text=_hide_word(w.text), mark=w.mark) for w in pair.claimed],
+        )
+        for pair in texts.pairs
+    ]
+    return texts.model_copy(update={"pairs": pairs, "redacted": True})
+
+
+def _hide_word(word: str) -> str:
+    """[number] for digits, [name] for what begins with a capital or goes on a word, else [word]."""
+    bare = word.strip()
+    if any(sign.isdigit() for sign in bare):
+        return " [number]"
+    return " [name]" if bare[:1].isupper() or not word.startswith(" ") else " [word]"
 
 
 def _count(finding: str, title: str, rows: Mapping[str, Sequence[str]]) -> list[Withheld]:

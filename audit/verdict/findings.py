@@ -19,7 +19,18 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import Asserted, UnverifiedAttack
 from fedaudit.reports.questions import Question
-from fedaudit.reports.result import Figure, Finding, Gallery, Headline, Outcome, Severity, worst_first
+from fedaudit.reports.result import (
+    Figure,
+    Finding,
+    Gallery,
+    Headline,
+    MarkedWord,
+    Outcome,
+    Severity,
+    TextLines,
+    Texts,
+    worst_first,
+)
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
@@ -102,6 +113,24 @@ class Attacked(Subject):
         """The curves over n and the ROC."""
         curves = figures.by_samples(finding.id, self.found) + figures.by_frozen(finding.id, self.found)
         return curves + figures.roc(finding.id, self.file.get("curves", []))
+
+    def texts(self, finding: Finding) -> list[Texts]:
+        return [
+            Texts(
+                finding=finding.id,
+                title=t["title"],
+                caption=t["caption"],
+                pairs=[
+                    TextLines(
+                        name=p["name"],
+                        original=list(p["original"]),
+                        claimed=[MarkedWord(text=text, mark=mark) for text, mark in p["claimed"]],
+                    )
+                    for p in t["pairs"]
+                ],
+            )
+            for t in self.file.get("texts", [])
+        ]
 
     def galleries(self, finding: Finding) -> list[Gallery]:
         return [

@@ -75,7 +75,7 @@ def list_questions(scene: Scene, demands: Demands) -> list[Question]:
     found = []
     for reach, channels in scene.traffic.paths.items():
         is_sum = reach.kind == Kind.AGGREGATE
-        awaited = _list_summed_aims(scene) if is_sum else dict(list_aims(reach.kind, channels))
+        awaited = _list_summed_aims(scene) if is_sum else dict(list_aims(reach.kind, channels, scene.modality))
         for aim, waits in awaited.items():
             found.append(
                 _question(
@@ -99,7 +99,7 @@ def _list_summed_aims(scene: Scene) -> dict[Aim, bool]:
     """Of a sum is asked what is asked of what it sums, as a client would have sent it."""
     aims: dict[Aim, bool] = {}
     for kind in sorted(scene.traffic.summed):
-        for aim, waits in list_aims(kind, (Channel.UPLINK,)):
+        for aim, waits in list_aims(kind, (Channel.UPLINK,), scene.modality):
             aims[aim] = aims.get(aim, False) or waits
     return {aim: aims[aim] for aim in Aim if aim in aims}
 

@@ -38,6 +38,7 @@ from fedaudit.reports.section import (
     KeyValues,
     Numbers,
     Paragraph,
+    Sentences,
     Table,
     words,
 )
@@ -158,6 +159,16 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
                 for s in strips(gallery)[:1]
             ]
             return {"kind": kind, **_words(gallery), "strips": parts}
+        case Sentences(texts=texts):
+            pairs = [
+                {
+                    "name": p.name,
+                    "original": breakable("".join(p.original).strip(), LONG_WORD),
+                    "claimed": [{"text": w.text, "mark": w.mark} for w in p.claimed],
+                }
+                for p in texts.pairs
+            ]
+            return {"kind": kind, "title": texts.title, "caption": texts.caption, "pairs": pairs}
         case KeyValues(items=facts):
             return {"kind": kind, "items": {k: breakable(v) for k, v in facts.items()}}
         case Heading(text=text):

@@ -25,6 +25,7 @@ from tests.attacks.models.overfit import Played, light, overfit
 from tests.attacks.prototypes import test_prototype_collusion, test_prototype_difference
 from tests.attacks.summaries import test_hidden_images
 from tests.attacks.summaries import worlds as summaries
+from tests.attacks.text.language_world import learnt
 from tests.attacks.text.text_world import TextWorld
 from tests.attacks.timing.timed import Timed
 from tests.attacks.updates.gradients import Planted
@@ -154,9 +155,12 @@ def texts() -> TextWorld:
 
 
 WORLDS: dict[str, Callable[[], Stage]] = {
-    "adapter_span": lambda: of(TextWorld(rounds=2, trained=("q.weight", "v.weight"))),
+    "adapter_span": lambda: of(
+        TextWorld(rounds=2, trained=("q.weight", "v.weight"), planted=1), clients=6, planted=6
+    ),
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
     "buffer_membership": lambda: of(summaries.Buffers(4)),
+    "canary_exposure": lambda: of(learnt(), leak={"copies": 4}),
     "class_list": lambda: of(condensed()),
     "condensed_class": lambda: of(condensed()),
     "condensed_membership": lambda: of(condensed()),
@@ -202,11 +206,15 @@ WORLDS: dict[str, Callable[[], Stage]] = {
         view=summaries.answers(), knowledge=summaries.asked(), truth=summaries.world()
     ),
     "rare_class": lambda: of(updates()),
+    "regurgitation": lambda: of(learnt(), leak={"model": UPDATE}, samples=2, least=1),
     "relayed_generator": lambda: trained(Kind.GAN_G, Channel.RELAY, "client/1", **GAN, images=2000),
     "relayed_model": relayed,
     "ridge": lambda: of(groups()),
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
-    "span_check": lambda: of(texts()),
+    "span_check": lambda: of(texts(), recorded=6, replayed=12),
+    "sequence_loss": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
+    "sequence_min_k": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
+    "sequence_reference": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "speed_profile": lambda: of(Timed()),
     "sum_difference": summed,
     "upcnn": lambda: of(groups(), max_clients=2, least_steps=500, width=256),

@@ -45,7 +45,7 @@ def own_kind(name: str, **fields: Any) -> Kind:
 
 
 def test_a_kind_of_somebodys_own_is_asked_everything() -> None:
-    kind = own_kind("adapter")
+    kind = own_kind("widget")
     aims = dict(list_aims(kind, [Channel.UPLINK]))
     assert {a for a in Aim if a.is_against_people} == set(aims)
     assert aims[Aim.MEMBERSHIP] and aims[Aim.EXFILTRATION] and not aims[Aim.LINKAGE]
@@ -69,9 +69,10 @@ def test_losses_and_logits_are_asked_for_membership_and_nothing_answers(kind: st
 
 @pytest.mark.parametrize("name", CARDS)
 def test_every_attack_asks_something_of_some_method(name: str) -> None:
-    asked = set()
+    asked, fits = set(), CARDS[name].modality
+    modality = "image" if "image" in fits else min(fits)
     for method in METHODS:
-        scene = make_scene(method)
+        scene = make_scene(method, modality=modality)
         protected = make_scene(method, protections=[SecureAggregation()]) if name == "sum_difference" else scene
         for tried in (t for t in try_all(protected) if t.id == name):
             found = answer(protected, [tried])
@@ -101,8 +102,9 @@ def test_an_image_attack_asks_nothing_of_text() -> None:
     assert "loss_threshold" in tried and not {"analytic", "hidden_images", "inverting_gradients"} & tried
     assert answer(image, try_all(image))["reconstruction.server.local_model"].state is State.INCONCLUSIVE
     found = answer(text, try_all(text))
-    for id in ("reconstruction.server.local_model", "exfiltration.server.local_model"):
-        assert found[id].state is State.NO_ATTACK and "image data only, and these are text data" in found[id].why
+    hidden, read = (found[f"{aim}.server.local_model"] for aim in ("exfiltration", "reconstruction"))
+    assert hidden.state is State.NO_ATTACK and "image data only, and these are text data" in hidden.why
+    assert {"token_set", "span_check"} <= set(read.findings) and read.state is State.INCONCLUSIVE
 
 
 def test_rounds_that_were_not_recorded_or_not_read_are_a_question_of_their_own() -> None:

@@ -1,0 +1,111 @@
+"""Attacks on language models: min-k and exposure by hand, what is drawn out of a model, and what a fresh one
+hides.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks.attack import Attack
+from fedaudit.attacks.evidence import Evidence
+from fedaudit.attacks.text._language import average_lowest, continue_texts, score_tokens
+from fedaudit.attacks.text.canary_exposure import CanaryExposure, compute_exposure
+from fedaudit.attacks.text.regurgitation import Regurgitation
+from fedaudit.attacks.text.sequence_membership import SequenceLoss, SequenceReference
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.verdict.aims import list_aims
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Aim
+from tests.attacks.text.language_world import PIECES, LanguageWorld, learnt, make_net, untrained
+
+
+def tell(attack: Attack, world: LanguageWorld) -> list[Evidence]:
+    assert attack.not_applicable(world.artifacts, world.knowledge) == ""
+    claim = attack.run(world.artifacts, world.knowledge, np.random.default_rng(0))
+    return attack.measure(claim, world, np.random.default_rng(1))
+
+
+def test_min_k_is_the_mean_of_the_least_likely_half() -> None:
+    assert average_lowest(np.array([[-1.0, -5.0, -2.0, -4.0]]), 0.5).tolist() == [-4.5]
+    assert average_lowest(np.array([[-1.0, -3.0, np.nan]]), 0.2).tolist() == [-3.0]
+
+
+def test_exposure_of_rank_four_in_a_thousand_is_7_966_bits() -> None:
+    others = np.array([3.0, 2.0, 1.5, *np.full(996, -1.0)])
+    assert compute_exposure(1.0, others) == pytest.approx(7.966, abs=1e-3)
+    assert compute_exposure(9.0, others) == pytest.approx(math.log2(1000))
+
+
+def test_a_secret_that_a_model_knows_nothing_of_has_log2_e_bits_on_average() -> None:
+    rng = np.random.default_rng(0)
+    found = [compute_exposure(rng.normal(), rng.normal(size=999)) for _ in range(2000)]
+    assert np.mean(found) == pytest.approx(math.log2(math.e), abs=0.1)
+
+
+def test_probabilities_of_the_next_token_add_up_to_one() -> None:
+    world = learnt()
+    architecture = world.knowledge.architecture
+    assert architecture is not None
+    model = architecture(world.artifacts[-1].payload)
+    begin = world.clients[0].x[0, :3]
+    texts = np.array([[*begin, v] for v in range(1, len(PIECES))])
+    assert np.exp(score_tokens(model, texts)[:, -1]).sum() == pytest.approx(1, abs=1e-2)
+
+
+def test_the_likeliest_continuation_is_that_of_the_scores() -> None:
+    world = learnt()
+    architecture = world.knowledge.architecture
+    assert architecture is not None
+    model = architecture(world.artifacts[-1].payload)
+    begin = tuple(world.clients[1].x[5, :3].tolist())
+    (said,) = continue_texts(model, [begin], 1)
+    texts = np.array([[*begin, v] for v in range(1, len(PIECES))])
+    assert said == (int(score_tokens(model, texts)[:, -1].argmax()) + 1,)
+    drawn = {continue_texts(model, [begin], 1, np.random.default_rng(i)) == [said] for i in range(40)}
+    assert drawn == {True, False}
+
+
+def test_texts_come_back_out_of_a_model_that_learnt_them_and_out_of_no_other() -> None:
+    quick = Regurgitation(Regurgitation.Config(samples=2, least=1))
+    found = {e.place: e for e in tell(quick, learnt()) if e.control == "none"}
+    assert found["model = update, origin = recorded"].value > 0.9
+    assert all(e.value == 0 for e in tell(quick, untrained()) if e.control == "none")
+
+
+def test_a_secret_of_one_copy_is_exposed_as_far_as_so_many_alternatives_tell() -> None:
+    found = {e.place: e for e in tell(CanaryExposure(), learnt())}
+    assert found["copies = 1"].value == pytest.approx(math.log2(2000))
+    assert "at most 10.97" in found["copies = 1"].note
+    fresh = {e.place: e for e in tell(CanaryExposure(), untrained())}
+    assert fresh["copies = 1"].value < 6
+
+
+def test_a_model_that_was_not_trained_tells_no_member() -> None:
+    for attack in (SequenceLoss(), SequenceReference()):
+        found = [e for e in tell(attack, untrained()) if e.measure == "auc" and e.control == "none"]
+        assert found and all(e.interval is not None and e.interval[0] <= 0.5 for e in found)
+
+
+def test_a_network_that_tells_a_class_is_no_language_model() -> None:
+    world = learnt()
+    known = world.knowledge
+    assert isinstance(known.architecture, KnownArchitecture)
+    classifier = KnownArchitecture(lambda: make_net("classify"), known.architecture._data)
+    net = make_net("classify")
+    view: list[Any] = [
+        replace(a, payload={k: v.detach().numpy() for k, v in net.state_dict().items()})
+        for a in world.artifacts[:1]
+    ]
+    reason = Regurgitation().not_applicable(view, replace(known, architecture=classifier))
+    assert "and no tokens" in reason
+
+
+def test_of_a_language_model_it_is_asked_whether_it_writes_texts_again() -> None:
+    for kind in (Kind.GLOBAL_MODEL, Kind.ADAPTER):
+        asked = dict(list_aims(kind, (Channel.UPLINK,), "language"))
+        assert asked[Aim.REGURGITATION]
+        assert Aim.REGURGITATION not in dict(list_aims(kind, (Channel.UPLINK,), "text"))
