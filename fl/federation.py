@@ -230,7 +230,13 @@ class Federation:
             self.workers.everywhere("recall", before.get("model", {}))
         return Tampering(
             self.compromise,
-            Rehearsal(self.workers, averages, message.get(Kind.GLOBAL_MODEL, {}), job, weight),
+            Rehearsal(
+                workers=self.workers,
+                averages=averages,
+                model=message.get(Kind.GLOBAL_MODEL, {}),
+                job=job,
+                weight=weight,
+            ),
             before,
             lambda k: not self.attendance.is_heard(averages.round, k),
         )

@@ -156,6 +156,26 @@ class Needs(Record):
     kinds: list[str] = Field(default_factory=list)  # none: it works on sums, and so under secure aggregation
 
 
+class ReplayedRound(Record):
+    """The one round of a recorded federation whose uploads were replayed."""
+
+    round: int
+    heard: int  # clients whose uploads it has
+    weights: str  # how the mean weighs them, in words
+    examples: int = 0  # of the auditor's, on which models were measured; 0: none was
+    why: str = ""  # no model was measured, as a sentence; empty where models were
+
+
+class Displacement(Record):
+    """How far forged uploads moved what a rule makes of one recorded round."""
+
+    rule: str
+    adversary: str  # its label
+    title: str  # the adversary in words
+    malicious: int
+    spreads: float  # distance from what the rule makes of the recorded uploads, over their spread
+
+
 class Robustness(Record):
     """The whole matrix; controls are cells of `planted`."""
 
@@ -175,3 +195,5 @@ class Robustness(Record):
     triggered: list[Triggered] = Field(default_factory=list)
     prototypes: list[MovedPrototypes] = Field(default_factory=list)
     advice: list[str] = Field(default_factory=list)  # sentences, from cells that ran
+    replayed: ReplayedRound | None = None  # set where no federation was run
+    displaced: list[Displacement] = Field(default_factory=list)  # of a replayed round

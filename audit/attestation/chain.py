@@ -116,10 +116,8 @@ def first_of(chain: Chain) -> str:
 
 
 def reads(name: str, first: str) -> tuple[str, ...]:
-    """What a phase reads, in a run that begins with `first`; recorded federations have no matrix."""
-    if first == "simulate":
-        return READS[name]
-    return tuple(first if r == "simulate" else r for r in READS[name] if r != "matrix")
+    """What a phase reads, in a run that begins with `first`."""
+    return tuple(first if r == "simulate" else r for r in READS[name])
 
 
 def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -> None:

@@ -102,6 +102,11 @@ def import_(
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for check in found.checks:
         say(f"{check.status}: {check.title}: {check.text}")
+    if stated.matrix is not None:
+        from fedaudit.audit.robustness.replayed_matrix import count_replays
+
+        replays = count_replays(stated.matrix, max(1, found.clients))
+        say(f"forged uploads: up to {replays} replays of one round, beside what attackers try on each rule")
     if subject is not None:
         say(f"next: fedaudit run {folder.path}{' --trust-plugins' if trust else ''}")
         return

@@ -1,11 +1,14 @@
 """Phase: attacks on the model by rules of the server, each pair a run folder under matrix/.
 
+Of a recorded federation, which nobody can run again, the uploads of one round are replayed instead.
+
 Leaves evidence/matrix.json, and what audit/phases/dropout.py leaves. Cells continue after a kill, and finished
 ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
 from collections.abc import Callable
 
+from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
@@ -14,8 +17,10 @@ from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
+from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
-from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig, require_recorded
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.reports.robustness import Robustness
 
@@ -24,15 +29,30 @@ FILE = "matrix.json"
 PHASES = ("simulate",)
 
 
-def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
-    """Runs what is left of the matrix, and measures all of it."""
+def run(run: RunDir, config: Config, progress: Progress) -> None:
+    """Runs what is left of the matrix, and measures all of it; removes the file where the config has none."""
     progress("matrix", 0, 1)
     if config.matrix is None:
         durable.remove(run.evidence / FILE)
     else:
-        run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
-    dropout.run(run, config, progress)
+        made = _measure(run, config, config.matrix, progress)
+        run.write(run.evidence / FILE, made.model_dump_json(indent=1).encode())
+    if isinstance(config, SimulatedConfig):
+        dropout.run(run, config, progress)
     progress("matrix", 1, 1)
+
+
+def _measure(run: RunDir, config: Config, matrix: Matrix, progress: Progress) -> Robustness:
+    if isinstance(config, SimulatedConfig):
+        return measure(run, config, progress)
+    return measure_replays(run, require_recorded(config), matrix, progress)
+
+
+@workers.one_thread()
+def measure_replays(run: RunDir, config: RecordedConfig, matrix: Matrix, progress: Progress) -> Robustness:
+    """The matrix of a recorded federation, of which one round is replayed."""
+    case = open_recorded_case(run, config)
+    return replay(case, matrix, config.seed, lambda done, total: progress("matrix", done, total + 1))
 
 
 def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Robustness:

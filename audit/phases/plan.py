@@ -49,7 +49,7 @@ PHASES = (
 )
 FIXED = PHASES[0].keys  # what a run folder can never change
 IMPORT = Phase("import", ("seed", "case", "subject", "protections"), "import_")
-_OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name not in ("simulate", "matrix")))
+_OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name != "simulate"))
 
 
 def phases(config: Config) -> tuple[Phase, ...]:

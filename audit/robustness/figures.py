@@ -18,7 +18,7 @@ def plot_breakdown(matrix: Robustness) -> list[Figure]:
             id=f"robustness-breakdown-{setting}",
             title=f"{setting}: accuracy under the strongest attack",
             caption="Of the attacks tried, the one that leaves each rule least. At 0 nobody is malicious. "
-            + ("Bands reach from the lowest seed to the highest." if len(matrix.seeds) > 1 else "One seed."),
+            + _describe_bands(matrix),
             alt=f"Accuracy of {setting} by rule, falling with the number of malicious clients",
             x_label="malicious clients",
             y_label="accuracy, %",
@@ -29,6 +29,12 @@ def plot_breakdown(matrix: Robustness) -> list[Figure]:
         )
         for setting in dict.fromkeys(c.setting for c in matrix.cells)
     ]
+
+
+def _describe_bands(matrix: Robustness) -> str:
+    if matrix.replayed is not None:
+        return "One round, replayed."
+    return "Bands reach from the lowest seed to the highest." if len(matrix.seeds) > 1 else "One seed."
 
 
 def plot_moved_prototypes(matrix: Robustness) -> list[Figure]:

@@ -6,6 +6,7 @@ comparisons of one finding share its confidence.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,18 @@ DRAWS = 2000
 ONE_SEED = "one seed; the interval is over test images alone"
 
 
+class Scored(Protocol):
+    """A model and what it answers on examples; those of one comparison answer the same."""
+
+    @property
+    def labels(self) -> Labels: ...
+
+    @property
+    def right(self) -> Answers: ...
+
+
 def difference(
-    measure: str,
-    before: Sequence[FinishedRun],
-    after: Sequence[FinishedRun],
-    looks: int,
-    blind: Baseline | None = None,
+    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, blind: Baseline | None = None
 ) -> Evidence:
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
     alpha = stats.correct_alpha(stats.ALPHA, looks)
@@ -42,11 +49,7 @@ def _list_baselines(measure: str, blind: Baseline | None) -> list[Baseline]:
 
 
 def worst_class_difference(
-    measure: str,
-    before: Sequence[FinishedRun],
-    after: Sequence[FinishedRun],
-    looks: int,
-    blind: Baseline | None = None,
+    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, blind: Baseline | None = None
 ) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
     alpha = stats.correct_alpha(stats.ALPHA, looks)

@@ -86,9 +86,9 @@ def plan_matrix(config: SimulatedConfig) -> list[MatrixPlace]:
     found: dict[str, MatrixPlace] = {}
     for setting, changes in _cross_settings(config, matrix).items():
         for malicious in sorted(set(matrix.malicious)):
-            for rule in _list_rules(matrix, malicious, config.federation.clients):
+            for rule in list_rules(matrix, malicious, config.federation.clients):
                 for seed in matrix.seeds or (config.seed,):
-                    for adversary, spec in _list_attackers(
+                    for adversary, spec in list_attackers(
                         matrix, rule, config.federation.clients / malicious
                     ).items():
                         attack = None if spec is None else {**spec, "clients": malicious}
@@ -134,7 +134,7 @@ def keep_settings(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
     return {"name": other.name, **shared, **other.settings}
 
 
-def _list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule]:
+def list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule]:
     rules = [ServerRule(name="mean")]
     for spec in matrix.aggregators:
         plain = {"name": spec.name, **spec.settings}
@@ -152,7 +152,7 @@ def _list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule
     return rules
 
 
-def _list_attackers(matrix: Matrix, rule: ServerRule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
+def list_attackers(matrix: Matrix, rule: ServerRule, ratio: float) -> dict[str, Mapping[str, Any] | None]:
     """Who attacks under a rule, by label; `ratio` clients are there for each malicious one."""
     own = {label_of(s): {"name": s.name, **s.settings} for s in matrix.adversaries}
     controls: dict[str, Mapping[str, Any]] = {IDLE: {"name": "free_rider", "mode": "zero"}}

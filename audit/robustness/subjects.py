@@ -10,13 +10,14 @@ from functools import cached_property
 from typing import Any
 
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.robustness.plan import CONTROLS
 from fedaudit.audit.verdict.findings import sentence
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict, Words, judge
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.audit.verdict.taxonomy import in_words
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Outcome
-from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, Robustness
+from fedaudit.reports.robustness import Certificate, DefenceCost, MatrixCell, NotRun, ReplayedRound, Robustness
 
 UNGRADED = (
     "malicious_found",
@@ -37,6 +38,10 @@ HARM = Words(
     found="The planted fault broke the mean, and no attack here was seen to change the model",
 )
 BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
+ALONE = (
+    "What more than one forged round, another attack or other data would do: clients did not train on what the "
+    "forged round left. That no attack tried here moved a rule says nothing about attacks that were not tried."
+)
 LIMIT = (
     "What another attack, another seed or other data would do. That no attack tried here moved a rule says "
     "nothing about attacks that were not tried."
@@ -67,7 +72,8 @@ class Defended(Subject):
         by = f"{cell.malicious} of {self.matrix.clients} clients"
         title = f"{rule}: no attack tried here was seen to change the model"
         if verdict.outcome is Outcome.DEMONSTRATED:
-            title = f"{rule}: {who.title} by {by} {who.does}"
+            does = "makes that round's model wrong" if self.matrix.replayed else who.does
+            title = f"{rule}: {who.title} by {by} {does}"
         elif verdict.outcome is Outcome.INCONCLUSIVE:
             title = f"{rule}: whether attacks change the model is open"
         controls = [e for e in self.found if e.control == "positive"]
@@ -81,7 +87,7 @@ class Defended(Subject):
             "threat": who.threat,
             "taxonomy": who.taxonomy,
             "evidence": [*(e for e in place_evidence(cell) if e.measure not in SILENT), *controls],
-            "does_not_show": LIMIT,
+            "does_not_show": ALONE if self.matrix.replayed else LIMIT,
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
 
@@ -95,7 +101,7 @@ class Defended(Subject):
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
             f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "
-            f"{strongest.malicious} malicious. In catalogues of attacks: {taxonomy}."
+            f"{strongest.malicious} malicious.{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
         ).strip()
 
 
@@ -104,6 +110,7 @@ class Cost(Subject):
     """What a rule costs with nobody malicious; lower ends are graded, as what attacks take is."""
 
     cost: DefenceCost
+    replayed: str = ""  # said of a matrix that replays one round
 
     @property
     def found(self) -> Sequence[Fact]:
@@ -128,7 +135,7 @@ class Cost(Subject):
             "source": "robustness",
             "method": "Cost of defence",
             "summary": f"{cost.rule} has {100 * cost.accuracy:.1f} % accuracy with nobody malicious, "
-            f"{points[0]}; its worst class has {100 * cost.worst_class:.1f} %, {points[1]}.",
+            f"{points[0]}; its worst class has {100 * cost.worst_class:.1f} %, {points[1]}.{self.replayed}",
             "evidence": list(cost.evidence),
             "does_not_show": "What the rule costs with more rounds, or on other data.",
             "remedy": "Weigh it against what the rule saves under attack.",
@@ -164,6 +171,44 @@ class Certified(Subject):
             f"{fmt.plural(c.seeds, 'seed')}).",
             "does_not_show": "What one training can come to: the ceiling is about the mean over trainings.",
             "remedy": BROKEN if broken else "",
+        }
+
+
+@dataclass(frozen=True)
+class Displaced(Subject):
+    """A replayed round of which no model could be measured: how far its aggregate moved, which nobody grades."""
+
+    matrix: Robustness
+    replayed: ReplayedRound
+
+    @property
+    def found(self) -> Sequence[Fact]:
+        return []
+
+    @property
+    def unsettled(self) -> Verdict:
+        return Verdict(
+            outcome=Outcome.INCONCLUSIVE,
+            reason=f"What forged uploads do to the model was not measured: {self.replayed.why}.",
+        )
+
+    def words(self, verdict: Verdict) -> Mapping[str, Any]:
+        tried = [d for d in self.matrix.displaced if d.adversary not in CONTROLS]
+        rules = dict.fromkeys(d.rule for d in tried)
+        worst = [max((d for d in tried if d.rule == rule), key=lambda d: d.spreads) for rule in rules]
+        moved = "; ".join(
+            f"{d.rule} by {d.spreads:.2g} ({d.title}, {fmt.plural(d.malicious, 'client')})" for d in worst
+        )
+        return {
+            "id": f"robustness-round-{self.replayed.round}-alone",
+            "title": f"Round {self.replayed.round} alone: whether forged uploads make the model wrong is open",
+            "source": "robustness",
+            "method": "Replay of one recorded round",
+            "summary": "Farthest that the aggregate moved, in spreads of the recorded uploads: "
+            f"{moved or 'nothing'}.{say_replayed(self.matrix)}",
+            "does_not_show": ALONE,
+            "remedy": "State the network (subject.model), and give labelled examples of your own (own.npz in "
+            "--truth).",
         }
 
 
@@ -205,7 +250,8 @@ def make_matrix_subjects(matrix: Robustness) -> list[Subject]:
             Defended(matrix, cells, select_planted_cells(matrix, setting))
             for (setting, _), cells in rules.items()
         ),
-        *(Cost(c) for c in matrix.costs if c.evidence),
+        *(Cost(c, say_replayed(matrix)) for c in matrix.costs if c.evidence),
+        *([Displaced(matrix, matrix.replayed)] if matrix.replayed and matrix.replayed.why else []),
         *(Certified(c, i) for i, c in enumerate(matrix.certificates) if c.above is not None),
         *(Missing(n, i) for i, n in enumerate(matrix.not_run)),
     ]
@@ -220,6 +266,12 @@ def grade(matrix: Robustness, policy: GradingPolicy) -> None:
         if cost.evidence:
             verdict = judge(Cost(cost).found, policy)
             cost.severity = fmt.SEVERITIES[verdict.severity] if verdict.rule else ""
+
+
+def say_replayed(matrix: Robustness) -> str:
+    """What a replayed matrix is about, as a sentence that follows another; empty where runs were made."""
+    one = matrix.replayed
+    return "" if one is None else f" Replayed on the {one.heard} recorded uploads of round {one.round} alone."
 
 
 def select_planted_cells(matrix: Robustness, setting: str) -> list[MatrixCell]:

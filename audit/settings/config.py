@@ -116,6 +116,11 @@ class Config(Group):
         description="the same run with other protections, each attacked; auto: protections against what was "
         "demonstrated, at most three",
     )
+    matrix: Matrix | None = Field(
+        default=None,
+        description="attacks on the model by rules of the server, each pair run, or of a recorded federation "
+        "replayed on the uploads of one round; null: none",
+    )
     replay: Replay = Field(default=Replay(), description="controls that the auditor recomputes")
     accountants: tuple[PluginSpec, ...] = Field(
         default=(PluginSpec(name="auto"),), max_length=50, description="a list of plugins"
@@ -273,9 +278,6 @@ class SimulatedConfig(Config):
         default=None, description="what compromised clients do, and how many or which they are; null: nobody"
     )
     record: RecordSettings = Field(default=RecordSettings(), description="which messages are kept")
-    matrix: Matrix | None = Field(
-        default=None, description="attacks on the model by rules of the server, each pair run; null: none"
-    )
     absence: DropoutSettings | None = Field(
         default=None, description="clients that do not answer, each case run; null: none"
     )
@@ -297,6 +299,7 @@ class SimulatedConfig(Config):
     def _check_matrix(self) -> Self:
         if self.matrix is None:
             return self
+        self.matrix.check_case(self.case)
         if (most := max(self.matrix.malicious)) > self.federation.clients:
             raise UserError(
                 f"matrix.malicious must be at most federation.clients ({self.federation.clients}), got {most}",
@@ -332,6 +335,12 @@ class RecordedConfig(Config):
     subject: RecordedSubject = Field(description="what its operator states")
 
     @model_validator(mode="after")
+    def _check_replayed_matrix(self) -> Self:
+        if self.matrix is not None:
+            self.matrix.check_case(self.case)
+        return self
+
+    @model_validator(mode="after")
     def _check_that_clients_trained_already(self) -> Self:
         for i, variant in enumerate(self.variants or ()):
             if variant.method:
@@ -361,6 +370,7 @@ def plugins(config: Config) -> Iterator[NamedPlugin]:
         yield from _of_subject(config.subject)
     if isinstance(config, SimulatedConfig):
         yield from _of_simulation(config)
+    yield from _of_matrix(config.matrix)
     for i, spec in enumerate(config.protections):
         yield NamedPlugin("protections", f"protections[{i}]", spec)
     for i, variant in enumerate(config.variants or ()):
@@ -384,6 +394,12 @@ def _of_subject(subject: RecordedSubject) -> Iterator[NamedPlugin]:
         yield NamedPlugin("protections", f"subject.protections[{i}]", spec)
 
 
+def _of_matrix(matrix: Matrix | None) -> Iterator[NamedPlugin]:
+    for axis, kind in AXES.items():
+        for i, spec in enumerate(getattr(matrix, axis, ())):
+            yield NamedPlugin(kind, f"matrix.{axis}[{i}]", spec)
+
+
 def _of_simulation(config: SimulatedConfig) -> Iterator[NamedPlugin]:
     federation = config.federation
     yield NamedPlugin("datasets", "federation.dataset", federation.dataset)
@@ -401,9 +417,6 @@ def _of_simulation(config: SimulatedConfig) -> Iterator[NamedPlugin]:
         if variant.method:
             method = merge({"method": config.method.model_dump()}, {"method": variant.method})["method"]
             yield NamedPlugin("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
-    for axis, kind in AXES.items():
-        for i, spec in enumerate(getattr(config.matrix, axis, ())):
-            yield NamedPlugin(kind, f"matrix.{axis}[{i}]", spec)
     for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
         method = merge({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
         yield NamedPlugin("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))

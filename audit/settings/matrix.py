@@ -16,6 +16,23 @@ AXES = {  # what entries of an axis are on the shelves of the catalogue
     "protections": "protections",
 }
 
+# What says how a federation is run, which of a recorded one nobody can run again
+OF_RUNS = (
+    "prototype_aggregators",
+    "breakdown",
+    "seeds",
+    "partitions",
+    "availabilities",
+    "protections",
+    "methods",
+)
+# What an import replays unless its config says otherwise: who adapts to the rule, and who ignores it
+OF_IMPORTS: dict[str, Any] = {
+    "adversaries": ["adaptive", "sign_flip"],
+    "aggregators": ["median", "trimmed_mean", "multi_krum"],
+    "malicious": [1],
+}
+
 # YAML reads `true` as a truth value, and both are what a config may say
 Told = Annotated[Literal["true", "half"], WithJsonSchema({"enum": ["true", True, "half"]})]
 
@@ -56,6 +73,23 @@ class Matrix(Group):
     methods: tuple[AttackSpec, ...] = Field(
         default=(), max_length=20, description="laid over the audit's own; none: that alone"
     )
+    round: Annotated[Whole, Field(ge=0)] | None = Field(
+        default=None,
+        description="of a recorded federation, the round whose uploads are replayed; null: the last of those in "
+        "which most clients were heard",
+    )
+
+    def check_case(self, case: str) -> None:
+        """Raises UserError for a key of the other case."""
+        recorded = case == "recorded"
+        for key in OF_RUNS if recorded else ("round",):
+            if key in self.model_fields_set and getattr(self, key) != type(self).model_fields[key].default:
+                why = "no client of a recorded federation trains again" if recorded else "every round is run"
+                raise UserError(
+                    f"matrix.{key} belongs to a {'simulated' if recorded else 'recorded'} case: {why}",
+                    hint="leave it out",
+                    key=f"matrix.{key}",
+                )
 
     @field_validator("malicious", mode="before")
     @classmethod

@@ -16,7 +16,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
-from fedaudit.fl.threats.rehearsal import Rehearsal
+from fedaudit.fl.threats.rehearsal import RuleRehearsal
 from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.training.local import TrainingHooks
@@ -96,7 +96,7 @@ class Tampering:
     """What the adversary does to one round's replies, and what it keeps of the round."""
 
     compromise: Compromise
-    rehearsal: Rehearsal  # of this round: what an adversary that knows the rule may try
+    rehearsal: RuleRehearsal  # of this round: what an adversary that knows the rule may try
     before: Tree  # of the adversary, from the server's state
     lost: Callable[[int], bool]  # whose reply never arrives
     _state: Tree = field(default_factory=dict)

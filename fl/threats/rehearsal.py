@@ -3,6 +3,7 @@
 Only adversaries whose card knows "aggregator" get this. Honest clients' examples are never used.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,14 +21,12 @@ from fedaudit.fl.wire.protection import Message, Payload
 Job = tuple[int, Tree, Message]  # a client, its memory, what it alone was sent
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """One round's, of a server that will make its model of `averages`."""
+@dataclass(frozen=True, kw_only=True)
+class RuleRehearsal(ABC):
+    """One round's, of a server that will make its model of `averages`: what its rule makes of changes."""
 
-    workers: Workers
     averages: Averages
     model: State  # the shared model of this round; empty where there is none
-    job: Callable[[int], Job]
     weight: Callable[[Reply], float]
 
     def aggregate(self, heard: Mapping[int, Reply], changes: Mapping[int, Payload], draw: int = 0) -> Payload:
@@ -46,24 +45,39 @@ class Rehearsal:
             made.add(k, upload, self.weight(heard[k]), start)
         return {n: v - start[n] if start else v for n, v in made.value().items()}
 
+    @abstractmethod
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
         """[3, C] of the shared model after each change, on the compromised clients' own examples.
 
         These are the probability of the right class, summed over a class's examples, their number, and the
         probability of the adversary's own answer to them.
         """
-        return list(self.workers.map("judge", (self._move(c) for c in changes)))
 
+    @abstractmethod
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
         """Client -> what it would send after training on the model so changed, and what that is a change from."""
-        model = self._move(change)
-        found = self.workers.map("imagine", ((self.job(k), model) for k in clients))
-        return dict(zip(clients, found, strict=True))
 
-    def _move(self, change: Payload) -> State:
+    def move(self, change: Payload) -> State:
+        """The shared model so changed."""
         moved = {
             k: (self.model[k].cpu().double() + v).to(self.model[k].dtype)
             for k, v in change.items()
             if k in self.model
         }
         return {k: v.cpu() for k, v in self.model.items()} | moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal(RuleRehearsal):
+    """Of a federation that runs: its workers hold the compromised clients' examples."""
+
+    workers: Workers
+    job: Callable[[int], Job]
+
+    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
+        return list(self.workers.map("judge", (self.move(c) for c in changes)))
+
+    def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
+        model = self.move(change)
+        found = self.workers.map("imagine", ((self.job(k), model) for k in clients))
+        return dict(zip(clients, found, strict=True))

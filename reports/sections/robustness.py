@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import AuditResult, Finding, Gallery, Outcome
-from fedaudit.reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, Robustness
+from fedaudit.reports.robustness import LEAST_SEEDS, DefenceCost, MatrixCell, ReplayedRound, Robustness
 from fedaudit.reports.section import (
     Bar,
     Block,
@@ -45,8 +45,13 @@ class RobustnessSection(Section):
         matrix = result.robustness
         if matrix is None:
             return []
-        blocks: list[Block] = [Paragraph(_introduction(matrix)), Heading("What a rule costs without any attack")]
-        blocks.append(_costs(matrix.costs))
+        if matrix.replayed is None and not matrix.costs:
+            return [Paragraph("No recorded round could be replayed with forged uploads."), *_rest(matrix)]
+        blocks: list[Block] = [Paragraph(_introduction(matrix))]
+        blocks += _displaced(matrix)
+        if not matrix.costs:
+            return [*blocks, *_rest(matrix)]
+        blocks += [Heading("What a rule costs without any attack"), _costs(matrix.costs)]
         if matrix.bypassed:
             listed = "; ".join(f"{', '.join(titles)} in {s}" for s, titles in matrix.bypassed.items())
             blocks.append(
@@ -79,6 +84,8 @@ class RobustnessSection(Section):
 
 
 def _introduction(matrix: Robustness) -> str:
+    if (one := matrix.replayed) is not None:
+        return _introduce_replay(matrix, one)
     seeds = f"{fmt.plural(len(matrix.seeds), 'seed')} ({', '.join(map(str, matrix.seeds))})"
     return (
         f"Each attack was run against each rule of the server, with {matrix.clients} clients and {seeds}. A run "
@@ -87,6 +94,53 @@ def _introduction(matrix: Robustness) -> str:
         "attacks on a rule. Always answering the most frequent class is right in "
         f"{fmt.percent(matrix.chance)}."
     )
+
+
+def _introduce_replay(matrix: Robustness, one: ReplayedRound) -> str:
+    """What was replayed, and what the numbers are."""
+    text = (
+        f"One round alone: the {fmt.plural(one.heard, 'upload')} that were recorded in round {one.round} went "
+        "through each rule of the server, as they were and with some of them replaced by forged ones. Nobody "
+        "trained on what came out, so this says nothing of further forged rounds; nor is anything in it that the "
+        "server does after the rule. A rule that remembers what clients sent before begins with nothing, and the "
+        f"mean weighs clients {one.weights}. "
+    )
+    if one.why:
+        return (
+            f"{text}No model was measured: {one.why}. How far what the rule makes has moved is in spreads of the "
+            "recorded uploads: the root of the mean squared distance from their mean."
+        )
+    return (
+        f"{text}Both models answered {fmt.plural(one.examples, 'example')} of the auditor's that no attacker "
+        "went by; drops are in percentage points, below zero where accuracy rose, and their intervals are over "
+        "these examples. Always answering the most frequent class is right in "
+        f"{fmt.percent(matrix.chance)}."
+    )
+
+
+def _displaced(matrix: Robustness) -> list[Block]:
+    """How far each rule's result moved, attacks down and rules across."""
+    if not matrix.displaced:
+        return []
+    blocks: list[Block] = [Heading("How far forged uploads move what a rule makes")]
+    rules = list(dict.fromkeys(d.rule for d in matrix.displaced))
+    found = {(d.title, d.malicious, d.rule): d.spreads for d in matrix.displaced}
+    rows = list(dict.fromkeys((d.title, d.malicious) for d in matrix.displaced))
+    for start in range(0, len(rules), MOST_COLUMNS):
+        part = rules[start : start + MOST_COLUMNS]
+        blocks.append(
+            Table(
+                header=["Attack", "Malicious", *part],
+                rows=[
+                    [t, str(m), *(f"{found[t, m, r]:.2f}" if (t, m, r) in found else "not run" for r in part)]
+                    for t, m in rows
+                ],
+                align="lr" + "r" * len(part),
+                widths=[2.6, 1, *([1.4] * len(part))],
+                caption="Distance from what the rule makes of the recorded uploads, in spreads of these uploads.",
+            )
+        )
+    return blocks
 
 
 def _costs(costs: Sequence[DefenceCost]) -> Block:
@@ -321,7 +375,7 @@ def _rest(matrix: Robustness) -> list[Block]:
                 matrix.not_run, "Cells", "Cells that came to no end. They count neither for nor against."
             ),
         ]
-    if matrix.cells:
+    if matrix.cells and matrix.replayed is None:
         blocks += [
             Paragraph("Each cell is a run folder of its own inside this run's; what the first was set to:"),
             Code(f"fedaudit show {matrix.cells[0].folders[0]}/config.yaml"),

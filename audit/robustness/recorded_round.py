@@ -1,0 +1,341 @@
+"""One recorded round, to be replayed: its uploads as they came, some forged, and what a rule makes of them.
+
+Nobody trains. What clients would have sent after a forged round is not known, so nothing is said of later rounds.
+Forged uploads are made by the adversaries of a simulation, through the code that a running federation uses.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.fl.aggregation.aggregator import MOST_BYTES, Aggregator, Averages
+from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import Net, head_names
+from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.threats.compromise import Compromise, Tampering
+from fedaudit.fl.threats.rehearsal import RuleRehearsal
+from fedaudit.fl.wire.protection import Message, Payload
+
+REPLAYABLE = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what becomes a model without a step of the server's own
+MOST_EXAMPLES = 2_000  # of the auditor's that a model is measured on, and that an attacker judges by
+TRAINING = ("data", "loss", "correct", "tamper")  # hooks that act where a client, or a server, works
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RecordedRound:
+    """The uploads of one round, as the server received them."""
+
+    case: RecordedCase
+    number: int
+    start: Payload  # the model that the round began with; empty where it was not recorded
+    before: Payload  # that of the round before; empty where it was not recorded
+    messages: Mapping[int, Message]  # client -> what it sent
+    hidden: bool = False  # the server sees sums of them alone
+
+    @cached_property
+    def kind(self) -> Kind:
+        return next(k for k in REPLAYABLE if k in next(iter(self.messages.values())))
+
+    @cached_property
+    def net(self) -> Net | None:
+        make = self.case.make_net
+        if make is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            return make()
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Those that were sent; none where the network is not known, and everything counts."""
+        sent = self.messages[next(iter(self.messages))][self.kind]
+        return () if self.net is None else tuple(k for k, _ in self.net.named_parameters() if k in sent)
+
+    @cached_property
+    def streams(self) -> Streams:
+        return Streams(self.case.streams.key("replayed round", self.number))
+
+    def weigh(self, reply: Reply) -> float:
+        """As the operator states; plain where that is unknown or no number was sent."""
+        if self.case.subject.aggregation == "uniform":
+            return 1.0
+        for kind, name in ((Kind.NUM_EXAMPLES, "count"), (Kind.NUM_STEPS, "steps")):
+            if kind in reply.message:
+                return float(reply.message[kind][name])
+        return 1.0
+
+    @property
+    def weights_in_words(self) -> str:
+        if self.case.subject.aggregation != "uniform":
+            sent = next(iter(self.messages.values()))
+            if Kind.NUM_EXAMPLES in sent:
+                return "by the numbers of examples that they claim"
+            if Kind.NUM_STEPS in sent:
+                return "by the numbers of steps that they claim"
+        return "each alike"
+
+    def begin(self, rule: Aggregator) -> Averages:
+        """An aggregation of this round; a rule that remembers remembers nothing."""
+        head = head_names(self.net) if self.net is not None else ()
+        return Averages(rule, self.number, self.streams, parameters=self.parameters, head=head)
+
+    def combine(self, rule: Aggregator, messages: Mapping[int, Message]) -> Payload:
+        """What the rule makes of these messages: a model, or a change where clients sent changes.
+
+        Raises UserError where the rule cannot work on them.
+        """
+        made = self.begin(rule).begin()
+        start = self.start if self.kind is Kind.LOCAL_MODEL else {}
+        for k in sorted(messages):
+            upload = messages[k][self.kind]
+            known = {n: start[n] for n in upload} if start else {}
+            made.add(k, upload, self.weigh(Reply(message=messages[k], examples=0)), known)
+        return made.value()
+
+    def model(self, made: Payload) -> Payload:
+        """The model that the server has after the round."""
+        if self.kind is Kind.LOCAL_MODEL:
+            return {**self.start, **made}
+        return self.start | {
+            k: (self.start[k].double() + v.double()).to(self.start[k].dtype) for k, v in made.items()
+        }
+
+    def forge(
+        self, adversary: Adversary, malicious: int, rule: Aggregator
+    ) -> tuple[dict[int, Message], dict[str, Any]]:
+        """All messages, those of so many clients forged, and what is noted of it (`sent`, `near`, ranks).
+
+        The clients are the first of one permutation: more of them contain fewer. With none, every message is the
+        recorded one. Raises UserError for an adversary that acts where clients train, or forges something else.
+        """
+        refuse_training(adversary)
+        senders = sorted(self.messages)
+        chosen = self.streams.numpy("adversary").permutation(len(senders))[:malicious]
+        compromise = Compromise(adversary, frozenset(senders[i] for i in chosen))
+        compromise.check("this federation", [k for m in self.messages.values() for k in m], True)
+        received: Message = {Kind.GLOBAL_MODEL: self.start}
+        sent = [(k, Reply(message=self.messages[k], examples=0)) for k in senders]
+        crafted = [
+            (k, compromise.leave(self._make_client(k), reply, received) if k in compromise.clients else reply)
+            for k, reply in sent
+        ]
+        tampering = Tampering(compromise, self._rehearse(rule), {}, lambda _: False)
+        forged = {k: reply.message for k, reply in tampering.replies(crafted, lambda *_: received)}
+        return forged, dict(tampering.notes())
+
+    def _make_client(self, index: int) -> Client:
+        net = self.net if self.net is not None else _Names(self.messages[index][self.kind])
+        nothing = torch.zeros(0)
+        return Client(
+            index=index,
+            round=self.number,
+            x=nothing,
+            y=nothing.long(),
+            classes=len(self.case.subject.examples.classes),
+            message={Kind.GLOBAL_MODEL: self.start},
+            memory={},
+            net=net,
+            streams=self.streams,
+            before=self.before,
+        )
+
+    def _rehearse(self, rule: Aggregator) -> "_Tried":
+        judge = self.judge if self.measured_on is not None else None
+        return _Tried(
+            averages=self.begin(rule), model=self.start if judge else {}, weight=self.weigh, measure=judge
+        )
+
+    # Of the model, where it can be run
+
+    @cached_property
+    def measured_on(self) -> tuple[NDArray[np.float32], Labels] | None:
+        """Examples of the auditor's that no attacker goes by; None where models cannot be measured."""
+        held, data = self.case.examples, self.case.data
+        rows = np.sort(np.concatenate([held.reference, held.planted]).astype(np.int64))
+        if self.cannot_measure:
+            return None
+        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
+        return data.train.x[rows], np.asarray(data.train.y, np.int64)[rows]
+
+    @cached_property
+    def cannot_measure(self) -> str:
+        """Why no model can be measured, as a sentence; empty where they can."""
+        if self.net is None:
+            return "the network was not stated, or the weights of its base were not given"
+        if not self.messages[next(iter(self.messages))][self.kind].keys() <= self.start.keys():
+            return "the model that the round began with was not recorded"
+        held = self.case.examples
+        if not len(held.auxiliary) or not len(held.reference):
+            return "the auditor gave no labelled examples of their own (own.npz in --truth)"
+        return ""
+
+    @cached_property
+    def _architecture(self) -> KnownArchitecture:
+        assert self.case.make_net is not None
+        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)
+
+    def answer(self, model: Payload) -> Labels:
+        """[N] the class that a model gives to each example of `measured_on`."""
+        assert self.measured_on is not None
+        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.measured_on[0])
+        return np.asarray(logits.argmax(1), np.int64)
+
+    def judge(self, models: Sequence[Payload]) -> list[Tensor]:
+        """[3, C] of each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
+        rows = self.case.examples.auxiliary
+        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
+        x, y = self.case.data.train.x[rows], torch.from_numpy(np.asarray(self.case.data.train.y, np.int64)[rows])
+        classes = len(self.case.subject.examples.classes)
+        seen, nothing = torch.bincount(y, minlength=classes).double(), torch.zeros(classes, dtype=torch.float64)
+        found = []
+        for model in models:
+            logits = torch.from_numpy(self._architecture({k: v.numpy() for k, v in model.items()}).logits(x))
+            right = logits.double().softmax(1).gather(1, y[:, None])[:, 0]
+            found.append(torch.stack([nothing.index_add(0, y, right), seen, nothing]))
+        return found
+
+    # Of what was sent
+
+    @cached_property
+    def spread(self) -> float:
+        """Root of the mean squared distance of the recorded uploads from their plain mean."""
+        uploads, squares = [m[self.kind] for m in self.messages.values()], 0.0
+        for name in self._name_arrays(uploads[0]):
+            rows = torch.stack([u[name].double() for u in uploads])
+            squares += float((rows - rows.mean(0)).square().sum())
+        return math.sqrt(squares / len(uploads))
+
+    def measure_displacement(self, made: Payload, other: Payload) -> float:
+        """The distance of two aggregates in spreads of the recorded uploads.
+
+        Raises UserError where these are all one, so that nothing is a unit.
+        """
+        if not self.spread:
+            raise UserError(
+                "All recorded uploads of the round are one and the same: there is no spread to count in"
+            )
+        names = self._name_arrays(made)
+        far = sum(float((made[k].double() - other[k].double()).square().sum()) for k in names)
+        return math.sqrt(far) / self.spread
+
+    def _name_arrays(self, payload: Payload) -> list[str]:
+        """Of the parameters; where the network is not known, of all that are no counters."""
+        return [k for k, v in payload.items() if v.is_floating_point() and k in (self.parameters or payload)]
+
+
+class _Names(Net):
+    """What was sent, under its names: all that a forger asks of a network that nobody stated."""
+
+    def __init__(self, arrays: Payload) -> None:
+        super().__init__((), 0)
+        self._arrays = {k: v for k, v in arrays.items() if v.is_floating_point()}
+
+    def named_parameters(self, *_: Any, **__: Any) -> Any:
+        return iter(self._arrays.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tried(RuleRehearsal):
+    """What attackers try on a recorded round; the auditor's auxiliary examples stand for theirs."""
+
+    measure: Callable[[Sequence[Payload]], list[Tensor]] | None
+
+    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
+        assert self.measure is not None
+        return self.measure([self.move(c) for c in changes])
+
+    def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
+        raise UserError(
+            "an attacker who looks rounds ahead trains, and recorded clients cannot", hint="set its ahead to 0"
+        )
+
+
+def refuse_training(adversary: Adversary) -> None:
+    """Raises UserError for an adversary that acts where a client trains, or where a server sends."""
+    for hook in TRAINING:
+        if getattr(type(adversary), hook) is not getattr(Adversary, hook):
+            raise UserError(
+                f"{adversary.card.title} acts before an upload is made, and recorded uploads are not made again",
+                hint="choose an adversary that forges what is sent, such as sign_flip or adaptive",
+            )
+
+
+def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
+    """The wanted round, or the last of those in which most clients were heard.
+
+    Raises UserError where no round can be replayed: clients sent no models, sums hide them, or too few came.
+    """
+    lines = [x for x in manifest(case.artifacts) if "message" in x and x["channel"] == Channel.UPLINK]
+    able = [x for x in lines if {*REPLAYABLE} & {*x["kinds"]}]
+    if not able and any(Kind.AGGREGATE in x["kinds"] for x in manifest(case.artifacts) if "message" in x):
+        raise UserError("Sums of uploads were recorded and no upload by itself: none of them can be replaced.")
+    if not able:
+        kinds = sorted({str(k) for x in lines for k in x["kinds"]})
+        raise UserError(
+            f"Clients sent {', '.join(kinds) or 'nothing that was recorded'}: only models, and changes of a "
+            "model, are replayed with forged ones among them."
+        )
+    heard: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for line in able:
+        heard.setdefault(line["round"], {})[line["sender"]] = line
+    most = max(len(senders) for senders in heard.values())
+    chosen = max(t for t, senders in heard.items() if len(senders) == most) if wanted is None else wanted
+    if len(heard.get(chosen, ())) < 2:
+        had = "one upload was" if heard.get(chosen) else "no upload was"
+        raise UserError(
+            f"Of round {chosen} {had} recorded: an attacker has nobody to hide among, and a rule nothing to "
+            "choose from."
+        )
+    sent = heard[chosen].values()
+    hidden = not all("server" in x["seen_by"] for x in sent)
+    return _read_round(case, chosen, {x["message"] for x in sent}, hidden)
+
+
+def _read_round(case: RecordedCase, number: int, messages: set[str], hidden: bool) -> RecordedRound:
+    found: dict[int, Message] = {}
+    size = 0
+    for a in read(case.artifacts, lambda x: x["message"] in messages):
+        assert a.sender.index is not None
+        found.setdefault(a.sender.index, {})[a.kind] = {
+            k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()
+        }
+        size += a.size_bytes
+    if size > MOST_BYTES:
+        raise UserError(
+            f"The uploads of round {number} are more than {MOST_BYTES >> 30} GiB, and all are needed."
+        )
+    kinds = {k for m in found.values() for k in m if k in REPLAYABLE}
+    shapes = {
+        tuple((n, v.shape) for n, v in sorted(m[k].items())) for m in found.values() for k in kinds if k in m
+    }
+    if len(kinds) > 1 or len(shapes) > 1:
+        raise UserError(f"Uploads of round {number} differ in their arrays, and a rule compares them one by one.")
+    ends: dict[int, Payload] = {}
+    for a in read(
+        case.artifacts,
+        lambda x: x["channel"] == Channel.DOWNLINK and x["round"] in (number - 1, number),
+        (Kind.GLOBAL_MODEL,),
+    ):
+        ends.setdefault(a.round, {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()})
+    start = ends.get(number, {})
+    if kinds == {Kind.LOCAL_MODEL} and not {n for n, _ in next(iter(shapes))} <= start.keys():
+        raise UserError(
+            f"The model that round {number} began with was not recorded with all arrays of the uploads, and "
+            "rules compare what clients changed."
+        )
+    return RecordedRound(case, number, start, ends.get(number - 1, {}), dict(sorted(found.items())), hidden)

@@ -1,0 +1,300 @@
+"""A matrix of one recorded round: its uploads with some of them forged, through the mean and through other rules.
+
+The harm is what the model of that one round loses on examples of the auditor's that no attacker went by; where
+no model can be measured, how far the aggregate moved, in spreads of the recorded uploads. Cells stand beside the
+same rule on the recorded uploads, and the controls are those of a simulated matrix.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.robustness import family, measures
+from fedaudit.audit.robustness.finished_runs import score_classes
+from fedaudit.audit.robustness.plan import IDLE, PLANTED, ServerRule, describe, list_attackers, list_rules
+from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
+from fedaudit.audit.robustness.table import describe_adversary, find_breakdowns, give_advice, list_needs
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.matrix import Matrix
+from fedaudit.fl.aggregation.aggregator import Aggregator, RowRule
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.wire.protection import Message, Payload
+from fedaudit.reports.robustness import DefenceCost, Displacement, MatrixCell, NotRun, ReplayedRound, Robustness
+
+ONE_ROUND = "one round; the interval is over test examples alone"
+WHOLE = "every attack on every rule"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What one rule made of the round's messages, and what the model so made answers."""
+
+    round: RecordedRound
+    made: Payload
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        assert self.round.measured_on is not None
+        return self.round.measured_on[1]
+
+    @cached_property
+    def right(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.round.answer(self.round.model(self.made)) == self.labels
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.mean())
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One adversary by some malicious clients on one rule."""
+
+    label: str
+    spec: Mapping[str, Any]
+    rule: ServerRule
+    malicious: int
+
+
+def replay(
+    case: RecordedCase, matrix: Matrix, seed: int, progress: Callable[[int, int], None] = lambda *_: None
+) -> Robustness:
+    """The whole matrix; what cannot be replayed is among `not_run`, each with a sentence."""
+    made = Robustness(clients=case.clients, chance=0.0, seeds=[seed])
+    try:
+        here = find_round(case, matrix.round)
+    except UserError as error:
+        made.not_run = [NotRun(cells=[WHOLE], reason=str(error.args[0]), failed=False)]
+        return made
+    made.clients = len(here.messages)
+    made.replayed = ReplayedRound(
+        round=here.number,
+        heard=len(here.messages),
+        weights=here.weights_in_words,
+        examples=0 if here.measured_on is None else len(here.measured_on[1]),
+        why=here.cannot_measure,
+    )
+    if here.measured_on is not None:
+        made.chance = float(np.bincount(here.measured_on[1]).max() / len(here.measured_on[1]))
+    _Table(here, matrix, made).fill(progress)
+    made.breakdown, made.advice = find_breakdowns(made.cells), give_advice(made)
+    made.uncertified = "a certificate is about whole trainings, and this is one round"
+    return made
+
+
+def count_replays(matrix: Matrix, heard: int) -> int:
+    """Aggregates that are made of a round with so many uploads, those that an adaptive attacker tries apart."""
+    return sum(
+        len(list_attackers(matrix, rule, heard / m))  # nobody among them
+        for m in set(matrix.malicious)
+        for rule in list_rules(matrix, m, heard)
+    )
+
+
+@dataclass
+class _Table:
+    """The matrix of one round in the making."""
+
+    round: RecordedRound
+    matrix: Matrix
+    made: Robustness
+
+    def fill(self, progress: Callable[[int, int], None]) -> None:
+        heard, clean = len(self.round.messages), dict[str, Replayed]()
+        total, done = count_replays(self.matrix, heard), 0
+        rules = dict[str, ServerRule]()
+        for malicious in sorted(set(self.matrix.malicious)):
+            for rule in list_rules(self.matrix, malicious, heard):
+                attackers = list_attackers(self.matrix, rule, heard / malicious)
+                progress(done, total)
+                done += len(attackers)
+                try:
+                    if rule.name not in clean:
+                        clean[rule.name] = self._combine(rule, self.round.messages)
+                        self._note_cost(rule, clean)
+                    rules[rule.name] = rule
+                    if malicious >= heard:
+                        raise UserError(f"{malicious} malicious clients, and {heard} were heard in the round")
+                except UserError as error:
+                    self._leave_out(f"{rule.name}, {malicious} malicious", error)
+                    continue
+                attacks = [Attack(a, s, rule, malicious) for a, s in attackers.items() if s is not None]
+                self._attack_rule(attacks, clean[rule.name])
+        self.made.needs = list_needs(list(rules.values()))
+        progress(total, total)
+
+    @property
+    def setting(self) -> str:
+        return f"round-{self.round.number}-alone"
+
+    def _combine(self, rule: ServerRule, messages: Mapping[int, Message]) -> Replayed:
+        return Replayed(self.round, self.round.combine(configure_rule(rule, self.round), messages))
+
+    def _attack_rule(self, attacks: list[Attack], clean: Replayed) -> None:
+        """Cells of one rule: the idle first, which the others stand beside."""
+        rule, looks = attacks[0].rule, sum(a.label not in (IDLE, PLANTED) for a in attacks)
+        attacks = sorted(attacks, key=lambda a: a.label != IDLE)
+        idle: Replayed | None = None
+        tried = {a.label for a in attacks}
+        while attacks:
+            attack = attacks.pop(0)
+            try:
+                adversary = make_attacker(attack.spec)
+                forged, notes = self.round.forge(adversary, attack.malicious, configure_rule(rule, self.round))
+                after = self._combine(rule, forged)
+                moved = self.round.measure_displacement(after.made, clean.made)
+            except UserError as error:
+                self._leave_out(f"{attack.label} on {rule.name}, {attack.malicious} malicious", error)
+                continue
+            for member in [notes["sent"], *notes["near"]][: family.MOST] if "sent" in notes else ():
+                if (
+                    label := family.label(member)
+                ) not in tried:  # what an attacker nearly took is tried by itself
+                    tried.add(label)
+                    attacks.append(replace(attack, label=label, spec=member))
+            if attack.label == IDLE:
+                idle = after
+                continue
+            self._note_cell(attack, clean, after, idle, looks, notes, moved)
+
+    def _note_cell(
+        self,
+        attack: Attack,
+        clean: Replayed,
+        after: Replayed,
+        idle: Replayed | None,
+        looks: int,
+        notes: Mapping[str, Any],
+        moved: float,
+    ) -> None:
+        title = ("planted fault: " if attack.label == PLANTED else "") + describe(attack.spec)
+        self.made.displaced.append(
+            Displacement(
+                rule=attack.rule.name,
+                adversary=attack.label,
+                title=title,
+                malicious=attack.malicious,
+                spreads=moved,
+            )
+        )
+        self.made.adversaries.setdefault(attack.label, describe_adversary(attack.spec))
+        if self.round.measured_on is None:
+            return
+        cell = MatrixCell(
+            setting=self.setting,
+            rule=attack.rule.name,
+            family=attack.rule.family,
+            assumed=attack.rule.assumed,
+            adversary=attack.label,
+            title=title,
+            malicious=attack.malicious,
+            accuracy=after.accuracy,
+            clean=clean.accuracy,
+            by_seed=[(after.accuracy, clean.accuracy)],
+            evidence=list(_measure(attack, clean, after, idle, looks, notes, len(self.round.messages))),
+        )
+        (self.made.planted if attack.label == PLANTED else self.made.cells).append(cell)
+
+    def _note_cost(self, rule: ServerRule, clean: Mapping[str, Replayed]) -> None:
+        if self.round.measured_on is None:
+            return
+        own, looks = clean[rule.name], 1 + len(self.matrix.aggregators)
+        before = [clean["mean"]] if rule.name != "mean" and "mean" in clean else []
+        evidence = (
+            [
+                measures.difference("cost_of_defence", before, [own], looks),
+                measures.worst_class_difference("cost_of_worst_class", before, [own], looks),
+            ]
+            if before
+            else []
+        )
+        self.made.costs.append(
+            DefenceCost(
+                setting=self.setting,
+                rule=rule.name,
+                assumed=rule.assumed,
+                accuracy=own.accuracy,
+                worst_class=float(min(score_classes(own.right, own.labels))),
+                evidence=[replace(e, note=ONE_ROUND) for e in evidence],
+            )
+        )
+
+    def _leave_out(self, cell: str, error: UserError) -> None:
+        """Note a cell with its reason; those of one reason together."""
+        reason = str(error.args[0])
+        known = next((n for n in self.made.not_run if n.reason == reason), None)
+        if known is None:
+            self.made.not_run.append(NotRun(cells=[cell], reason=reason, failed=False))
+        else:
+            known.cells.append(cell)
+
+
+def _measure(
+    attack: Attack,
+    clean: Replayed,
+    after: Replayed,
+    idle: Replayed | None,
+    looks: int,
+    notes: Mapping[str, Any],
+    heard: int,
+) -> Iterator[Evidence]:
+    """What a cell holds; the drop of accuracy first."""
+    for name, measure in (
+        ("accuracy_drop", measures.difference),
+        ("worst_class_drop", measures.worst_class_difference),
+    ):
+        blind = None
+        if idle is not None:
+            lost = measure(name, [clean], [idle], looks)
+            blind = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
+        yield replace(measure(name, [clean], [after], looks, blind), note=ONE_ROUND)
+    for name in ("norm_rank", "cosine_rank"):
+        if name in notes:
+            yield Evidence(
+                measure=name,
+                value=float(notes[name]),
+                unit="index",
+                trials=1,
+                interval=(float(notes[name]), float(notes[name])),
+                baselines=(Baseline(name="an honest client", value=0.5),),
+                note="one round",
+            )
+    yield measures.exactly("honest_share", 1 - attack.malicious / heard)
+    if attack.malicious == 1:
+        yield measures.exactly("sole_attacker", 1.0)
+
+
+def configure_rule(rule: ServerRule, here: RecordedRound) -> Aggregator:
+    """The rule, as the matrix sets it; raises UserError where it cannot work on the uploads of this round."""
+    settings = {k: v for k, v in rule.aggregator.items() if k != "name"}
+    made: Aggregator = configure(
+        catalog.load("aggregators", str(rule.aggregator["name"])), settings, "matrix.aggregators"
+    )
+    if made.needs_root:
+        raise UserError(f"{made.title} needs an update of the server's own, and none was recorded")
+    if made.reads_single_uploads and here.hidden:
+        raise UserError(f"{made.title} needs each client's upload, and the server sees sums of them alone")
+    heard = len(here.messages)
+    if isinstance(made, RowRule) and (least := made.needs(heard)) > heard:
+        raise UserError(f"{made.title} as set needs {least} uploads, and the round has {heard}")
+    return made
+
+
+def make_attacker(spec: Mapping[str, Any]) -> Adversary:
+    """The adversary of a cell; one that would look rounds ahead looks at this round."""
+    cls = catalog.load("adversaries", str(spec["name"]))
+    settings = {k: v for k, v in spec.items() if k not in ("name", "id")}
+    if any(f.name == "ahead" for f in dataclasses.fields(cls.Config)):
+        settings["ahead"] = 0
+    made: Adversary = configure(cls, settings, "matrix.adversaries")
+    return made
