@@ -288,6 +288,7 @@ class Alternative(Record):
     time: float | None = None  # simulated seconds of the whole run; None: there is no clock
     eligible: bool = False  # answers what the audited run answers, at a tolerable cost
     recommended: bool = False  # at most one is
+    place: int = 0  # among the options, the best first
     why_not: str = ""  # a sentence; empty of the audited run and of what is recommended
     severity: Severity = Severity.NONE  # worst that was demonstrated with it
     bound: PrivacyBound | None = None  # towards the server; None: no accountant ran

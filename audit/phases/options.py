@@ -36,14 +36,16 @@ from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection, Uploads
 from fedaudit.reports.result import Outcome
 
-MOST = 3  # variants
+MOST = 3  # variants of a simulation
+MOST_COPIES = 7  # of a recorded federation, whose messages pass through them in moments
 
 
 class Proposal(NamedTuple):
     """A protection that answers what was demonstrated."""
 
     name: str
-    weight: int  # the ranks of the severities that it answers, added up
+    meant: int  # the ranks of the severities of leaks that it is made against, added up
+    weight: int  # of all leaks that it acts on
     specs: tuple[PluginSpec, ...]  # the protection, after what has to be withheld for it
 
 
@@ -86,8 +88,9 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
         if settings is None or any(p.name == name for p in config.protections):
             continue
         if specs := _make_act(PluginSpec(name=name, settings=settings), case):
-            ranked.append(Proposal(name, sum(leak.weight for leak in answered), specs))
-    return sorted(ranked, key=lambda p: (-p.weight, p.name))
+            meant = sum(leak.weight for leak in answered if leak.aim in cls.answers)
+            ranked.append(Proposal(name, meant, sum(leak.weight for leak in answered), specs))
+    return sorted(ranked, key=lambda p: (-p.meant, -p.weight, p.name))
 
 
 def _propose(
@@ -159,12 +162,13 @@ def _norms_of(artifact: Artifact, start: Mapping[str, NDArray[np.generic]]) -> l
 def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Iterator[Variant]:
     """The first few whose attacks fit the budget together, by the estimates on their cards."""
     left, taken = config.budget.minutes * 60, 0
+    most = MOST if config.case == "simulated" else MOST_COPIES
     for variant in variants:
         changes = {"protections": variant.model_dump()["protections"], "variants": []}
         changed = overridden(config, changes, where=f"variant {variant.name}")
         case = open_case(run, changed)
         specs = choose_anew(changed, case)
         needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
-        if needed <= left and taken < MOST and specs != ():  # one that nothing attacks tells nothing
+        if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
             left, taken = left - needed, taken + 1
             yield variant

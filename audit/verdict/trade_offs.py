@@ -114,7 +114,7 @@ def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> C
 
 
 def recommend(rows: Sequence[Alternative], exposed: int) -> None:
-    """Fill in `eligible`, `recommended` and `why_not` of options; the audited run is the first row.
+    """Fill in `eligible`, `recommended`, `why_not` and `place` of options; the audited run is the first row.
 
     `exposed` are the people whom the audited run exposes at least.
     """
@@ -130,6 +130,9 @@ def recommend(rows: Sequence[Alternative], exposed: int) -> None:
             row.recommended = True
         else:
             row.why_not = reason
+    order = sorted(rows[1:], key=lambda r: (not r.recommended, not r.eligible, not r.finished, *_rank(r)))
+    for place, row in enumerate(order):
+        row.place = place
 
 
 def summarise_recommendation(rows: Sequence[Alternative], exposed: int) -> str:

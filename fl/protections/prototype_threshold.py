@@ -9,6 +9,8 @@ known to be small. Other counts that a method sends (num_examples, label_counts)
 nothing.
 """
 
+from collections.abc import Collection
+
 from pydantic import Field
 from torch import Tensor
 
@@ -38,6 +40,11 @@ class PrototypeThreshold(Protection):
             f"prototype, label and count of a class are withheld by clients with fewer than "
             f"{self.config.least} examples of it"
         )
+
+    def refuses(self, uplink: Collection[Kind]) -> str:
+        if Kind.LOCAL_PROTOTYPES in uplink and Kind.PROTO_COUNTS not in uplink:
+            return "nobody says how many examples are behind a prototype"
+        return ""
 
     def apply(self, sending: Sending) -> None:
         sent, least = [k for k in self.kinds if k in sending.message], self.config.least

@@ -15,7 +15,7 @@ nothing.
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -25,9 +25,10 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.coded import Coded, levels
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, change, rebuilt
-from fedaudit.fl.wire.protection import Protection, Sending
+from fedaudit.fl.wire.protection import Protection, Sending, Uploads
 
 OFF = 32  # the numbers have no more bits than that
+FEW_BITS = 3  # as an audit tries it
 
 
 class Quantise(Protection):
@@ -45,6 +46,12 @@ class Quantise(Protection):
             default="stochastic",
             description="up with the probability of the remainder (unbiased), or to the nearer step",
         )
+
+    @classmethod
+    def propose(cls, uploads: Uploads) -> dict[str, Any] | None:
+        """Few levels: at 8 bits an array is rounded by less than any attack here would notice."""
+        able = [k for k in cls.Config().kinds if k in uploads.kinds]
+        return {"kinds": [k.value for k in able], "bits": FEW_BITS} if able else None
 
     def describe(self) -> str:
         c = self.config

@@ -4,6 +4,7 @@ A page has room for a fixed number of rows, and texts of others are shortened to
 """
 
 import textwrap
+from collections.abc import Sequence
 from typing import Literal
 
 from fedaudit.reports import format as fmt
@@ -33,11 +34,13 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
     Word.CANNOT_TELL: "wait",
 }
 MOST_ROWS = 5  # of harms and options together, options first
-MOST_OPTIONS = 2
+MOST_OPTIONS = 3  # with a row of their own; further ones are named
+MOST_REMEDIES = 2
 MOST_NAMED = 1  # of the findings that do not fit
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
 LONGEST_EFFECT = 140
+LONGEST_OF_MANY = 85  # of a cell of an option, where there are more than two
 LONGEST_ADVICE = 200
 LONGEST_SENTENCE = 300  # of the banner
 NOT_STATED = "not stated"
@@ -68,6 +71,7 @@ class Decision(Section):
             Heading("What must be decided"),
             Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
+            *_further_options(result),
             *([Paragraph(f"*What more time would answer.* {decision.more}")] if decision.more else []),
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
@@ -156,7 +160,10 @@ def _describe_baseline(risk: Risk) -> str:
 def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
-    measured = [[_name_risk(r), _effect(r), _cost(r, rows[0]), BOX] for r in rows[1:][:MOST_OPTIONS]]
+    few = len(rows) < MOST_OPTIONS + 1
+    name, effect = (LONGEST, LONGEST_EFFECT) if few else (LONGEST_OF_MANY, LONGEST_OF_MANY)
+    shown = _rank(rows)[:MOST_OPTIONS]
+    measured = [[_name_option(r, name), _effect(r, effect), _cost(r, rows[0]), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
@@ -170,6 +177,21 @@ def _options(result: AuditResult) -> Table:
         caption="The options, with what each costs.",
         numbered=False,
     )
+
+
+def _rank(rows: Sequence[Alternative]) -> list[Alternative]:
+    """The options without the audited run, the best first."""
+    return sorted(rows[1:], key=lambda r: r.place)
+
+
+def _further_options(result: AuditResult) -> list[Block]:
+    """Options that were tried and have no row, by name, with the word of their own audits."""
+    more = _rank(result.alternatives)[MOST_OPTIONS:]
+    if not more:
+        return []
+    named = "; ".join(f"{r.name} ({r.word.words.lower() if r.word else 'not run to the end'})" for r in more)
+    text = f"*Also tried, and ranked below these.* {named}."
+    return [Paragraph(_shorten(text, LONGEST_SENTENCE))]
 
 
 def _advise(result: AuditResult) -> str:
@@ -188,12 +210,12 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _name_risk(row: Alternative) -> str:
+def _name_option(row: Alternative, most: int) -> str:
     what = "; ".join([*row.protections, *row.settings])
-    return _shorten(f"{row.name}: {what}" if what else row.name)
+    return _shorten(f"{row.name}: {what}" if what else row.name, most)
 
 
-def _effect(row: Alternative) -> str | Cell:
+def _effect(row: Alternative, most: int) -> str | Cell:
     """The word and the coverage of an option's own audit, the people left, and why it is not recommended."""
     if not row.finished or row.word is None:
         return "not run to the end"
@@ -205,7 +227,7 @@ def _effect(row: Alternative) -> str | Cell:
     elif row.bound and row.bound.status is Status.REFUTED:
         parts.append("its epsilon is refuted")
     text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
-    return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
+    return Cell(lead=row.word.words, text=_shorten(text, most))
 
 
 def _cost(row: Alternative, audited: Alternative) -> str:
@@ -220,4 +242,4 @@ def _remedies(result: AuditResult) -> list[str]:
     failing = result.decision.failing if result.decision else []
     found.sort(key=lambda f: f.source == "accountant" and f.id not in failing)
     once = dict.fromkeys(fmt.sentence_case(f.remedy.split(". ")[0].rstrip(".").replace("`", "")) for f in found)
-    return list(once)[:MOST_OPTIONS]
+    return list(once)[:MOST_REMEDIES]

@@ -249,3 +249,17 @@ def test_no_interval_is_written_in_brackets() -> None:
     ]
     bracketed = re.compile(r"\[\{[^}]*\}, \{[^}]*\}\]")
     assert [str(p) for p in sources if bracketed.search(p.read_text())] == []
+
+
+def test_page_1_names_every_option_that_was_tried_the_best_first() -> None:
+    audited = crowded(result(), 4, 4, "Five tried")
+    names = ["as audited", "second", "fifth", "first", "third", "fourth"]
+    places = [0, 1, 4, 0, 2, 3]
+    audited.alternatives = [
+        audited.alternatives[0].model_copy(update={"name": n, "place": p})
+        for n, p in zip(names, places, strict=True)
+    ]
+    (table,) = [b for b in Decision().build(audited) if isinstance(b, Table) and b.header[0] == "Option"]
+    assert [str(row[0])[:9] for row in table.rows[:3]] == ["A. first:", "B. second", "C. third:"]
+    (more,) = [b for b in Decision().build(audited) if isinstance(b, Paragraph) and "Also tried" in str(b.text)]
+    assert re.search(r"fourth \(cannot tell[^)]*\); fifth \(cannot tell[^)]*\)\.", str(more.text))

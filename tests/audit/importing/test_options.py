@@ -1,6 +1,7 @@
 """Options of a recorded federation: its messages passed through protections, and attacked anew."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,19 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import import_
 from fedaudit.audit.phases.import_inbox import state_inbox
+from fedaudit.audit.phases.options import MOST_COPIES, list_proposals
+from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.phases.variants import execute_all, list_variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.prototype_threshold import PrototypeThreshold
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
+from tests.audit.importing.inboxes import INBOXES
+from tests.audit.importing.test_inboxes import state, take
 from tests.audit.importing.theirs import EXAMPLE, brought
 
 PHASES = ["import", "attack", "account", "score", "report"]
@@ -134,9 +140,24 @@ def test_a_copy_that_was_cut_short_is_made_again_to_the_same_bytes(
 def test_protections_are_chosen_by_what_was_demonstrated(optioned: tuple[RunDir, Config]) -> None:
     run, config = optioned
     chosen = list_variants(run, with_variants(config, "auto"))
-    assert 1 <= len(chosen) <= 3 and len({v.name for v in chosen}) == len(chosen)
+    assert 3 <= len(chosen) <= MOST_COPIES and len({v.name for v in chosen}) == len(chosen)
     shown = [f for f in result_of(run).findings if f.source == "attack" and f.outcome == "demonstrated"]
-    assert shown and {"secure-aggregation", "dp-gaussian"} <= {v.name for v in chosen}
+    assert shown and {"secure-aggregation", "dp-gaussian"} == {v.name for v in chosen[:2]}
+    rounding = next(v for v in chosen if v.name == "quantise")
+    assert rounding.protections[-1].settings == {"kinds": ["local_model"], "bits": 3}
+
+
+def test_thresholds_are_tried_where_counts_say_how_many_are_behind_a_prototype() -> None:
+    rule = PrototypeThreshold(PrototypeThreshold.Config())
+    assert rule.refuses([Kind.LOCAL_PROTOTYPES, Kind.PROTO_COUNTS]) == ""
+    assert "how many examples" in rule.refuses([Kind.LOCAL_PROTOTYPES])
+    one = INBOXES["page: prototypes alone"]
+    with tempfile.TemporaryDirectory() as folder:
+        one.write(Path(folder))
+        run, config, _ = take(Path(folder), one, state(Path(folder), one))
+        config = Config.model_validate(config.model_dump() | {"attacks": ["count_recovery"], "variants": "auto"})
+        execute(run, config, ["attack", "account"], silent, skip_finished=True)
+        assert "prototype_threshold" in {p.name for p in list_proposals(run, config)}
 
 
 def test_recorded_messages_cannot_be_protected_in_place_and_clients_cannot_be_changed(tmp_path: Path) -> None:
