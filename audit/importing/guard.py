@@ -1,7 +1,8 @@
 """Guard: what is about to leave a site, held against what the site holds.
 
 It asks what needs no other client: whether examples stand in the message as they are, or in numbers of the model
-or of its change at any scale and offset; whether numbers of examples are true; whether noise that is claimed is
+or of its change at any scale and offset; whether a layer changed as one step on one example changes it; whether
+numbers of examples are true; whether noise that is claimed is
 there, and is no noise that somebody else could compute. What it does not find may still leak: members, classes,
 and images in pieces, in low bits or in another order are questions of an audit.
 """
@@ -38,6 +39,11 @@ from fedaudit.reports import format as fmt
 PAYLOAD = "application/vnd.fedaudit.guard+json"
 MOST_NOISE = 100_000  # numbers of a message whose noise is tested for copies, seeds and its law
 CHANCE = 0.01  # that correct noise raises an alarm
+GRADIENTS = (Kind.GRADIENT, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)  # sums over examples, as changes are
+RANK_ONE = 1e-3  # of a change's length: what is further from rank one is more than one example
+LEAST_ROWS = 3  # of a layer that changed, and as many columns: two outputs are always each other's opposite
+ROUNDING = 4  # times the precision of the numbers sent, over which a difference is told from rounding
+LOUDEST_ROUNDING = 0.02  # of a change's length; where rounding is more, nothing is told
 Payload = Mapping[str, NDArray[Any]]
 Action = Literal["stop", "warn", "pass"]  # what becomes of a message
 
@@ -97,6 +103,7 @@ def check_outgoing(
     """
     return [
         *_check_examples(sent, own),
+        *_check_rank(sent),
         *_check_counts(sent, own, noised),
         *(_check_noise(sent, noise_std, clean) if noise_std else []),
     ]
@@ -144,6 +151,48 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
                 )
             alarms.append(Alarm(check="examples", text=text))
     return alarms
+
+
+def _check_rank(sent: Outgoing) -> list[Alarm]:
+    """Layers that changed by one outer product, which is what one step on one example leaves."""
+    alarms = []
+    for a in sent.parts:
+        if a.kind not in (*UPDATES, *GRADIENTS):
+            continue
+        moved = _change(a, sent.received) or (a.payload if a.kind in (Kind.MODEL_DELTA, *GRADIENTS) else {})
+        layers = [n for n, v in sorted(moved.items()) if is_of_rank_one(v, a.payload[n])]
+        if layers:
+            text = (
+                f"{a.kind} changes {', '.join(layers[:3])} by a matrix of rank one, as one step on one example "
+                "does: that example's input to the layer can be read from it, whatever the code intends"
+            )
+            alarms.append(Alarm(check="examples", text=text))
+    return alarms
+
+
+def is_of_rank_one(change: NDArray[Any], sent: NDArray[Any]) -> bool:
+    """Whether a change [o, i] of what was `sent` is one outer product, as far as its precision tells.
+
+    All rows of such a change are multiples of its longest row r: of its squared length nothing is left beside
+    ||change @ r||^2 / ||r||^2. False of fewer than three rows or columns that changed at all.
+    """
+    if change.ndim != 2 or change.dtype.kind != "f" or min(change.shape) < LEAST_ROWS:
+        return False
+    rows = np.einsum("oi,oi->o", change, change, dtype=np.float64)
+    total, longest = float(rows.sum()), int(rows.argmax())
+    if not total or not np.isfinite(total):
+        return False
+    rounding = ROUNDING * float(np.finfo(sent.dtype).eps) * float(np.linalg.norm(sent.astype(np.float64)))
+    noise = rounding / total**0.5
+    if noise > LOUDEST_ROUNDING:
+        return False
+    row = change[longest].astype(np.float64)
+    kept = float(np.square(change @ row.astype(change.dtype), dtype=np.float64).sum()) / float(rows[longest])
+    if total - kept > (RANK_ONE + noise) ** 2 * total:
+        return False
+    moved = (rows > 1e-6 * rows.max()).sum(), (np.abs(row) > 1e-3 * np.abs(row).max()).sum()
+    is_flat = float(row.std()) <= RANK_ONE * float(np.abs(row).max())  # an input that tells nothing
+    return bool(min(moved) >= LEAST_ROWS) and not is_flat
 
 
 def _find_examples(payload: Payload, own: Arrays) -> tuple[set[int], set[int]]:

@@ -19,7 +19,7 @@ from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.attacks.summaries._stretches import fits
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.importing.guard import PAYLOAD, Outgoing, check_outgoing
+from fedaudit.audit.importing.guard import PAYLOAD, Outgoing, check_outgoing, is_of_rank_one
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.fl.data.dataset import Arrays
 from tests.audit.importing import nets
@@ -104,6 +104,43 @@ def test_what_should_not_leave_is_named(name: str, tmp_path: Path) -> None:
     other = digits()[0][1]
     of_others = check_outgoing(Outgoing.read(tmp_path), Arrays(x=other[0], y=other[1].astype(np.int64)))
     assert "examples" not in {a.check for a in of_others}  # it is the image that is found, not the place
+
+
+def one_step(x: np.ndarray, y: np.ndarray, make: type[nn.Module] = nets.Mlp) -> tuple[State, State]:  # type: ignore[type-arg]
+    """The network before and after one step on a batch."""
+    torch.manual_seed(1)
+    net = make()
+    before = {n: v.numpy().copy() for n, v in net.state_dict().items()}
+    nn.functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y).long()).backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            assert p.grad is not None
+            p -= 0.1 * p.grad
+    return before, {n: v.numpy().copy() for n, v in net.state_dict().items()}
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_one_step_on_one_example_is_named_and_on_several_it_is_not(images: int, tmp_path: Path) -> None:
+    before, after = one_step(PART[0][[0, 1, 21, 22, 23][-images:]], PART[1][[0, 1, 21, 22, 23][-images:]])
+    alarms = check_outgoing(outgoing(tmp_path, {"local_model": after}, before), OWN)
+    ranks = [a.text for a in alarms if "rank one" in a.text]
+    assert len(ranks) == (images == 1)
+    assert images > 1 or ("head.weight, hidden.weight" in ranks[0] and "whatever the code intends" in ranks[0])
+
+
+def test_rank_one_is_told_by_numbers_and_not_where_rounding_or_shape_makes_it() -> None:
+    rng = np.random.default_rng(0)
+    weights, one = (
+        rng.normal(size=(16, 64)).astype("f4"),
+        np.outer(rng.normal(size=16), rng.random(64)).astype("f4"),
+    )
+    assert is_of_rank_one(weights + 0.01 * one - weights, weights)
+    other = np.outer(rng.normal(size=16), rng.random(64)).astype("f4")
+    assert not is_of_rank_one(0.01 * (one + 0.01 * other), weights)  # a hundredth of a second example is told
+    assert not is_of_rank_one(0.01 * one, weights.astype("f2"))  # there is more rounding than change
+    assert not is_of_rank_one(one[:2], weights[:2])  # two outputs: always each other's opposite
+    assert not is_of_rank_one(np.eye(16, 64, dtype="f4")[:1].repeat(16, 0), weights)  # one column moved
+    assert not is_of_rank_one(np.zeros((16, 64), "f4"), weights)
 
 
 def test_rows_that_no_training_makes_are_not_excused(tmp_path: Path) -> None:
