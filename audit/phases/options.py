@@ -162,7 +162,7 @@ def _norms_of(artifact: Artifact, start: Mapping[str, NDArray[np.generic]]) -> l
 def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Iterator[Variant]:
     """The first few whose attacks fit the budget together, by the estimates on their cards."""
     left, taken = config.budget.minutes * 60, 0
-    most = MOST if config.case == "simulated" else MOST_COPIES
+    most = MOST if isinstance(config, SimulatedConfig) else MOST_COPIES
     for variant in variants:
         changes = {"protections": variant.model_dump()["protections"], "variants": []}
         changed = overridden(config, changes, where=f"variant {variant.name}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -32,13 +32,10 @@ class MatrixFlaw:
 class MatrixRecord:
     """What the lints read."""
 
-    config: SimulatedConfig
+    wanted: Matrix
+    partition: str  # of the federation; empty where it is not known
+    protections: Sequence[str]
     matrix: Robustness
-
-    @property
-    def wanted(self) -> Matrix:
-        assert self.config.matrix is not None
-        return self.config.matrix
 
 
 def r1_naive(record: MatrixRecord) -> MatrixFlaw | None:
@@ -55,7 +52,7 @@ def r1_naive(record: MatrixRecord) -> MatrixFlaw | None:
 
 def r2_iid(record: MatrixRecord) -> MatrixFlaw | None:
     """Every client holds the same mix of classes"""
-    parts = [p.name for p in record.wanted.partitions] or [record.config.federation.partition.name]
+    parts = [p.name for p in record.wanted.partitions] or [record.partition]
     if set(parts) != {"iid"}:
         return None
     return MatrixFlaw(
@@ -119,7 +116,7 @@ def r7_intrinsic(record: MatrixRecord) -> MatrixFlaw | None:
 
 def r8_single_uploads(record: MatrixRecord) -> MatrixFlaw | None:
     """A rule reads single uploads, which secure aggregation hides"""
-    secure = [s.name for s in record.config.protections if _hides_uploads(s.name)]
+    secure = [name for name in record.protections if _hides_uploads(name)]
     rules = [s for s in record.wanted.aggregators if _reads_uploads(s.name)]
     if not secure or not rules:
         return None
@@ -167,12 +164,14 @@ class Pitfall(Subject):
         }
 
 
-def pitfalls(config: SimulatedConfig, matrix: Robustness) -> list[Subject]:
+def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
     """Every lint that found its flaw, in the order of the numbers."""
-    record = MatrixRecord(config, matrix)
-    asked = LINTS if matrix.replayed is None else {name: LINTS[name] for name in OF_REPLAYS}
-    if not matrix.cells and config.case == "recorded":
+    simulated = isinstance(config, SimulatedConfig)
+    if config.matrix is None or not (simulated or matrix.cells):
         return []
+    partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
+    record = MatrixRecord(config.matrix, partition, [p.name for p in config.protections], matrix)
+    asked = LINTS if matrix.replayed is None else {name: LINTS[name] for name in OF_REPLAYS}
     return [Pitfall(name, flaw) for name, lint in asked.items() if (flaw := lint(record)) is not None]
 
 

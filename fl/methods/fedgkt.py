@@ -148,7 +148,8 @@ class FedGKT(OwnModels):
         if "logits" not in const:
             return cross_entropy(z, own)
         taught = distillation_loss(z, const["logits"][y], self.config.temperature)
-        return cross_entropy(z, own) + self.config.alpha * taught
+        loss: Tensor = cross_entropy(z, own) + self.config.alpha * taught
+        return loss
 
 
 def distillation_loss(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
