@@ -29,7 +29,7 @@ class TransformerConfig:
     """Settings that the transformers share."""
 
     dim: AtLeastOne = Field(default=128, description="d: numbers that stand for a token")
-    layers: AtLeastOne = Field(default=2, description="blocks")
+    layers: AtLeastOne = Field(default=2, description="blocks of attention, one after the other")
     heads: AtLeastOne = Field(default=4, description="heads of attention; they divide dim")
     positions: Literal["learned", "rotary"] = Field(
         default="learned", description="how a model knows where a token stands: added vectors, or rotations"
