@@ -18,6 +18,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "fedcurv": surfaces.fedcurv,
     "fedmd": surfaces.fedmd,
     "fedgkt": surfaces.fedgkt,
+    "fedproto": surfaces.fedproto,
     "fedasync": visits.fedasync,
     "fedbuff": visits.fedbuff,
     "astraea": visits.astraea,

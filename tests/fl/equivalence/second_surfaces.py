@@ -203,3 +203,37 @@ def fedgkt() -> Pair:
         return mine | {f"server/{k}": v.flatten() for k, v in made.last["server"].items()}
 
     return pair(made, CHANGING, second, ours)
+
+
+def fedproto() -> Pair:
+    """Tan et al. 2022, Algorithm 1: CE and the public code's mean square to the mean prototypes.
+
+    Distances are no trajectory: where a client alone holds a class they begin at 0, with a direction of rounding.
+    """
+    strength = 0.3
+
+    def second(w: Tensor) -> Vectors:
+        own, seen, mean = dict.fromkeys(CLIENTS, w), set[int](), dict[int, Tensor]()
+        for t in range(ROUNDS):
+            sent = {}
+            for k in heard(t):
+                x, y = images_of(k)
+
+                def near(v: Tensor, xb: Tensor, yb: Tensor, mean: dict[int, Tensor] = mean) -> Tensor:
+                    loss = cross_entropy(logits(v, xb), yb)
+                    h, total = features(v, xb), torch.zeros(())
+                    for row, c in zip(h, yb.tolist(), strict=True):
+                        total = total + ((row - mean[c]) ** 2).mean() if c in mean else total
+                    return loss + strength * total / len(yb)
+
+                own[k] = descend(own[k], x, y, order(t, k, len(y)), near)
+                h = features(own[k], x)
+                sent[k] = {c: h[y == c].mean(0) for c in set(y.tolist())}
+            seen |= sent.keys()
+            if sent:
+                known = {c for rows in sent.values() for c in rows}
+                mean = {c: torch.stack([r[c] for r in sent.values() if c in r]).mean(0) for c in known}
+        return {f"own/{k}": own[k] for k in seen}
+
+    made = method_of("fedproto", {"get_client_models": _own_models}, strength=strength)
+    return pair(made, CHANGING, second, lambda world: {f"own/{k}": vector(s) for k, s in made.seen.items()})
