@@ -207,3 +207,57 @@ def leaning() -> list[Artifact]:
         replace(a, payload={**a.payload, "logits": 0.1 * a.payload["logits"] + more})
         for a, more in zip(answers(), lean, strict=True)
     ]
+
+
+class Flat(nn.Module):
+    """A network whose first layer reads pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(SHAPE[1] * SHAPE[2], 64)
+        self.head = nn.Linear(64, CLASSES)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.first(x.flatten(1)).relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+class FlatArchitecture:
+    def __call__(self, weights: Arrays) -> Extractor:
+        with torch.random.fork_rng(devices=[]):
+            net = Flat()
+        net.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
+        return Extractor(net)  # type: ignore[arg-type]
+
+
+class Steep(World):
+    """Clients that send the diagonals of such a network, each of so many images."""
+
+    def __init__(self, owned: int) -> None:
+        super().__init__(sizes=(), clients=6)
+        self.clients = [Images(x=c.x[:owned], y=c.y[:owned]) for c in self.clients]
+        self.artifacts = []
+        for k, own in enumerate(self.clients):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(k)
+                net = Flat()
+            params = dict(net.named_parameters())
+            u = {name: np.zeros(p.shape) for name, p in params.items()}
+            for x, y in zip(torch.from_numpy(own.x), torch.from_numpy(own.y), strict=True):
+                loss = nn.functional.cross_entropy(net(x[None]), y[None])
+                for name, g in zip(u, torch.autograd.grad(loss, list(params.values())), strict=True):
+                    u[name] += g.double().numpy() ** 2 / len(own)
+            model = {name: p.detach().numpy() for name, p in params.items()}
+            sent = {f"u/{name}": v.astype(np.float32) for name, v in u.items()}
+            self.artifacts += [artifact(Kind.LOCAL_MODEL, model, k), artifact(Kind.FISHER, sent, k)]
+
+    @property
+    def knowledge(self) -> Knowledge:  # type: ignore[override]
+        return replace(world().knowledge, architecture=FlatArchitecture())
+
+
+@cache
+def steep(owned: int) -> Steep:
+    return Steep(owned)
