@@ -1,6 +1,7 @@
 """A first subject.yaml from what an inbox shows: every line marked as seen in it, guessed, or not seen."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fedaudit.audit.importing.survey import Survey
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 
+PROTOTYPES = re.compile(r"^class:\w*(proto|mean|centroid|centre|center)", re.IGNORECASE)
 UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
     "model": "the network: a name of `fedaudit tools list models`, or module:Class of a file beside the subject",
     "method": "what a client does in a round, with its settings, such as {name: fedavg, rounds: 3, "
@@ -68,11 +70,29 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     name, shown = found.aggregation
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
     yield f"protections: []  # not seen: {UNSEEN['protections']}"
+    yield from _write_prototypes(found)
     if found.filters:
         yield f"# seen: messages name the privacy filters {', '.join(sorted(found.filters))}"
     if found.nodes:
         yield "identities: {}  # node: name of its truth, where they differ; seen were"
         yield from (f"#   {node}: {party}" for party, node in [*found.nodes.items()][:50])
+
+
+def _write_prototypes(found: Survey) -> Iterator[str]:
+    """Open kinds of classes that are called prototypes or means and have a row of features for each label."""
+    rows = dict[str, dict[str, str]]()
+    for line in found.on(Channel.UPLINK):
+        for name in line["kinds"]:
+            if PROTOTYPES.search(name) and name not in rows:
+                arrays = header(found.inbox / f"{line['message']}.safetensors")
+                own = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{name}/")}
+                features = [n for n, (kind, shape) in own.items() if kind[0] in "FB" and len(shape) == 2]
+                labels = [n for n, (kind, shape) in own.items() if kind[0] in "IU" and len(shape) == 1]
+                if len(features) == 1 and len(labels) < 2:
+                    rows[name] = {"features": features[0], **({"labels": labels[0]} if labels else {})}
+    if rows:
+        yield "prototypes:  # guessed by their names and shapes: a row of features for each class"
+        yield from (f"  - {json.dumps({'kind': name, **arrays})}" for name, arrays in rows.items())
 
 
 def _list_adapters(found: Survey) -> list[str]:

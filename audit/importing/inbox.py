@@ -23,6 +23,7 @@ from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
+from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind, explain_misfit
 from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, lines
@@ -76,6 +77,7 @@ def take_in(
     limits: InboxLimits | None = None,
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
+    prototypes: Sequence[PrototypeArrays] = (),
 ) -> Taken:
     """Copy an inbox into `out`, an artifacts folder.
 
@@ -85,16 +87,18 @@ def take_in(
         limits: What it may hold at most.
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
+        prototypes: Open kinds that are stated to be prototypes, with their arrays.
 
     Raises UserError for the first thing that is not what a recorder leaves.
     """
-    limits, taken, layout = limits or InboxLimits(), Taken(), Layout(network or {})
+    limits, taken = limits or InboxLimits(), Taken()
+    layout = Layout(network or {}, prototypes=prototypes)
     checked = _parse_lines(inbox, limits)
     models = (x for x in checked if "message" in x and MODEL_KINDS & {*x["kinds"]})
     layout.learn_types(header(_locate(inbox, x["message"])) for x in islice(models, MOST_LOOKED_AT))
     for _ in checked:  # every line, before anything is written
         pass
-    log, traffic, told = None, _Counted(), False
+    log, traffic, besides, told = None, _Counted(), _Counted(), False
     for line in _parse_lines(inbox, limits):
         if log is None:
             durable.remove(out / MANIFEST)
@@ -103,7 +107,11 @@ def take_in(
         if "message" in line:
             data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken.bytes)
             arrays = _arrays(inbox, line, data, limits)
-            settled = layout.settle(str(line["message"]), arrays)
+            settled = layout.settle(str(line["message"]), arrays, str(line["sender"]))
+            if prototypes and (kinds := [*dict.fromkeys(k.partition("/")[0] for k in settled)]) != line["kinds"]:
+                renamed = {layout.rename(k, str(line["sender"])) for k in line["kinds"]}
+                besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, settled)
+                line = line | {"kinds": kinds}
             _refuse_misfit(inbox, line, settled)
             _name_clients(line, taken)
             if broken := _not_finite(arrays):
@@ -120,7 +128,7 @@ def take_in(
             traffic.add(line, arrays)
             taken.messages, taken.bytes = taken.messages + 1, taken.bytes + len(data)
         elif "traffic" in line:
-            told = True
+            told, line = True, line | {"traffic": layout.rename(str(line["traffic"]), str(line["sender"]))}
         elif "party" in line:
             taken.nodes[line["party"]] = line["node"]
         elif "error" in line:
@@ -133,7 +141,7 @@ def take_in(
         raise UserError(
             f"{inbox} holds no message", hint="record at least one round; `fedaudit tools doctor INBOX`"
         )
-    for line in [] if told else traffic.lines():
+    for line in besides.lines() if told else traffic.lines():
         log.add(line)
     durable.sync([log])
     log.close()

@@ -7,12 +7,14 @@ reported.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedaudit.audit.settings.subject import PrototypeArrays
+from fedaudit.fl.artifact import Role
 from fedaudit.fl.kinds import MODEL, UPDATES, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -28,6 +30,19 @@ def drop_adapter(name: str) -> str:
     return ADAPTER.sub(r"\1\2", name)
 
 
+def _take(message: str, kind: str, own: Mapping[str, Any], name: str, axes: int) -> Any:
+    """An array of so many axes; raises UserError where there is none."""
+    if name in own and np.ndim(own[name]) == axes:
+        return own[name]
+    has = f"of shape {list(np.shape(own[name]))}" if name in own else "not there"
+    raise UserError(
+        f"{message}: {name!r:.80} of {kind} is {has}, and subject.prototypes states an array of "
+        f"{fmt.plural(axes, 'axis', 'axes')}",
+        hint=f"it has {', '.join(f'{n} {list(np.shape(v))}' for n, v in sorted(own.items()))[:200]}",
+        key="subject.prototypes",
+    )
+
+
 @dataclass
 class Layout:
     """How the arrays of one inbox become those of `network`: name -> shape, in its order; empty: not stated."""
@@ -36,6 +51,7 @@ class Layout:
     shared: dict[str, bool] = field(default_factory=dict)  # array of the first shared model -> is of integers
     integers: set[str] = field(default_factory=set)  # arrays that are integers in some message
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
+    prototypes: Sequence[PrototypeArrays] = ()  # open kinds that are stated to be prototypes
 
     def learn_types(self, headers: Iterable[Mapping[str, tuple[str, tuple[int, ...]]]]) -> None:
         """Note which arrays of a model are integers in some of the messages."""
@@ -48,10 +64,11 @@ class Layout:
                     self.shared.setdefault(name, kind_of_number[0] in "IU")
         self.integers -= {name for name, is_integer in self.shared.items() if not is_integer}
 
-    def settle(self, message: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    def settle(self, message: str, arrays: dict[str, Any], sender: str = "client") -> dict[str, Any]:
         """The arrays of a message as the network has them; the same dict where nothing is to be changed.
 
-        Raises UserError where positions do not fit it, or weights are whole numbers.
+        Raises UserError where positions do not fit it, weights are whole numbers, or arrays that are stated to be
+        prototypes are none.
         """
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
@@ -62,7 +79,7 @@ class Layout:
                     hint="record what the server makes of compressed or masked uploads, or name them as what "
                     "they are, such as client:masked_upload",
                 )
-        settled = dict(arrays)
+        settled = self._settle_prototypes(message, arrays, sender)
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
             if kind not in MODEL_KINDS and Kind(kind).arrays.get(name) == "[]" and array.shape == (1,):
@@ -75,6 +92,45 @@ class Layout:
             settled |= {f"{kind}/{names[name]}": self._cast(name, names[name], a) for name, a in own.items()}
         if settled.keys() == arrays.keys() and all(settled[key] is arrays[key] for key in settled):
             return arrays
+        return settled
+
+    def rename(self, kind: str, sender: str) -> str:
+        """The kind that an open one is read as, where its operator stated what its arrays are."""
+        if kind not in {p.kind for p in self.prototypes}:
+            return kind
+        own = Kind.GLOBAL_PROTOTYPES if sender == Role.SERVER else Kind.LOCAL_PROTOTYPES
+        return own.value
+
+    def _settle_prototypes(self, message: str, arrays: Mapping[str, Any], sender: str) -> dict[str, Any]:
+        """Rows of features by class under the names of prototypes; what else stands beside them stays.
+
+        Raises UserError where a stated array is not there, or its rows are not those of the others.
+        """
+        settled = dict(arrays)
+        for stated in self.prototypes:
+            kind = stated.kind
+            own = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{kind}/")}
+            if not own:
+                continue
+            rows = _take(message, kind, own, stated.features, 2)
+            labels = np.arange(len(rows)) if not stated.labels else _take(message, kind, own, stated.labels, 1)
+            counts = _take(message, kind, own, stated.counts, 1) if stated.counts else None
+            if any(v is not None and len(v) != len(rows) for v in (labels, counts)):
+                raise UserError(
+                    f"{message}: {kind} has {len(rows)} rows of features and another number of labels or counts",
+                    hint="each row is of one class",
+                    key="subject.prototypes",
+                )
+            for name in {stated.features, stated.labels, stated.counts} - {""}:
+                del settled[f"{kind}/{name}"]
+            read_as = self.rename(kind, sender)
+            settled |= {f"{read_as}/classes": labels.astype(np.int64), f"{read_as}/features": rows}
+            if counts is not None:
+                settled |= {
+                    f"{Kind.PROTO_COUNTS}/classes": labels.astype(np.int64),
+                    f"{Kind.PROTO_COUNTS}/counts": counts.astype(np.int64),
+                }
+            self._count(f"{kind} read as {read_as}, as its operator states of its arrays")
         return settled
 
     def describe(self) -> list[str]:

@@ -159,7 +159,7 @@ def _take_in(
         if not config.subject.base:
             raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
         durable.write(run.base, read_base(base, network))
-    taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network)
+    taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network, config.subject.prototypes)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
     if own_ledger is not None:

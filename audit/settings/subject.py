@@ -43,6 +43,21 @@ class ExampleLayout(Group):
     about: Text = Field(default="", description="one sentence for the report: what the examples are")
 
 
+class PrototypeArrays(Group):
+    """Which arrays of an open kind are rows of features by class, and what is said of each row."""
+
+    kind: Annotated[Text, Field(pattern=r"^class:[A-Za-z]\w{0,59}$")] = Field(
+        description="a kind of the federation's own, class:ROLE"
+    )
+    features: Text = Field(min_length=1, description="the array with a row of features for each class, [c, D]")
+    labels: Text = Field(
+        default="", description="the array with the class of each row, [c]; empty: row c is of class c"
+    )
+    counts: Text = Field(
+        default="", description="the array that says how many examples are behind each row, [c]; empty: nothing"
+    )
+
+
 class RecordedSubject(Group):
     """A federation that somebody recorded."""
 
@@ -85,6 +100,11 @@ class RecordedSubject(Group):
     )
     protections: tuple[PluginSpec, ...] = Field(
         default=(), max_length=50, description="those that are claimed, with their parameters"
+    )
+    prototypes: Annotated[tuple[PrototypeArrays, ...], Field(max_length=20)] = Field(
+        default=(),
+        description="kinds of the federation's own, such as class:means, whose role is that of prototypes: "
+        "attacks on these read them",
     )
     sees: dict[
         Literal["uplink", "downlink", "relay", "release"], Annotated[tuple[Text, ...], Field(max_length=100)]

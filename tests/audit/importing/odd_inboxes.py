@@ -23,10 +23,12 @@ from tests.audit.importing.inboxes import (
     inbox,
     inbox_of,
     only,
+    prototypes,
     record,
     record_truth,
     standard,
     to_state,
+    write_line,
     write_message,
 )
 
@@ -89,6 +91,22 @@ inbox_of(
     "statistics of each class beside the model",
     up=lambda _, u: {**counted(u.state, u.examples), "class:pixel_statistics": describe_classes(u)},
 )
+
+
+@inbox("prototypes under a name of their own", model="", has_labels=False)
+def _class_means(folder: Path) -> None:
+    """Those of "page: prototypes alone", with the recorder's counts of messages."""
+    parts, own = digits()
+    for k, part in enumerate(parts):
+        sent, n = prototypes(part)["local_prototypes"], prototypes(part)["proto_counts"]["counts"]
+        kinds = {"class:class_means": {"of": sent["classes"], "mean": sent["features"], "n": n}}
+        write_message(folder / "inbox", f"client-{k}", 0, "uplink", f"client/{k}", ["server"], kinds)
+    traffic = {"traffic": "class:class_means", "round": 0, "channel": "uplink", "sender": "client"}
+    told = {"senders": len(parts), "seen_by": ["server"], "messages": len(parts), "bytes": 5000}
+    write_line(folder / "inbox", traffic | told)
+    record_truth(folder, parts, own)
+
+
 inbox_of(
     "examples under a name of their own",
     up=lambda _, u: {**counted(u.state, u.examples), "example:buffer": {"x": digits()[0][u.client][0][:3]}},

@@ -107,6 +107,53 @@ def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
     assert "example:buffer" in questions
 
 
+MEANS = [{"kind": "class:class_means", "features": "mean", "labels": "of", "counts": "n"}]
+
+
+def test_means_of_classes_are_prototypes_once_their_shape_and_role_are_stated(tmp_path: Path) -> None:
+    attacks = ["count_recovery", "prototype_collusion", "hidden_images"]
+    name = "prototypes under a name of their own"
+    run, config, found = take(tmp_path / "own", name, attacks, prototypes=MEANS)
+    other, same, _ = take(tmp_path / "ours", "page: prototypes alone", attacks)
+    assert "class:class_means read as local_prototypes" in " ".join(found.changes)
+    sent, known = ([(a.kind, a.sender, a.payload) for a in read(folder.artifacts)] for folder in (run, other))
+    assert len(sent) == len(known) == 10
+    for (kind, who, a), (kind_too, who_too, b) in zip(sent, known, strict=True):
+        assert (kind, who) == (kind_too, who_too) and a.keys() == b.keys()
+        assert all(np.array_equal(a[n], b[n]) for n in a)
+    theirs, ours = attack(run, config), attack(other, same)
+    for id in attacks:
+        assert theirs[id].outcome is ours[id].outcome and theirs[id].evidence == ours[id].evidence
+    assert theirs["count_recovery"].outcome is Outcome.DEMONSTRATED
+    assert {q.kind for q in read_result(run).questions} == {q.kind for q in read_result(other).questions}
+
+
+def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_path: Path) -> None:
+    name = "prototypes under a name of their own"
+    run, _, _ = take(tmp_path / "a", name, [], prototypes=[])
+    assert {a.kind for a in read(run.artifacts)} == {Kind("class:class_means")}
+    text = first_subject(tmp_path / "a" / "inbox", tmp_path / "a" / "truth")
+    assert "prototypes:  # guessed" not in text  # two arrays of whole numbers: which has labels is not guessed
+    inbox = Inbox(tmp_path / "plain")
+    rows = {"label": np.arange(2), "row": np.ones((2, 4), np.float32)}
+    inbox.message(0, "uplink", inbox.client("a"), ["server"], {"class:prototypes": rows})
+    shown = first_subject(tmp_path / "plain")
+    assert '{"kind": "class:prototypes", "features": "row", "labels": "label"}' in shown
+
+
+@pytest.mark.parametrize(
+    ("stated", "phrase"),
+    [
+        ({"kind": "class:class_means", "features": "means"}, "'means' of class:class_means is not there"),
+        ({"kind": "class:class_means", "features": "of"}, "states an array of 2 axes"),
+        ({"kind": "client:class_means", "features": "mean"}, "prototypes"),
+    ],
+)
+def test_prototypes_that_are_none_are_refused(stated: Any, phrase: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=phrase):
+        take(tmp_path, "prototypes under a name of their own", [], prototypes=[stated])
+
+
 class Named(nn.Module):
     """Submodules called as parts of our networks are."""
 
