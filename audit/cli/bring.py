@@ -48,10 +48,12 @@ def init(
 
         durable.write(out, first_subject(inbox, truth).encode())
         given = f" --truth {truth}" if truth else ""
-        say(f"{out}: correct what is guessed, then `fedaudit import {inbox} --subject {out}{given}`")
+        say(f"{out}: correct what is guessed")
+        say(f"next: fedaudit import {inbox} --subject {out}{given}")
         return
     durable.write(out, STARTER.replace("THIS_FILE", str(out)).encode())
-    say(f"{out}: read it, then `fedaudit plan {out}`")
+    say(f"{out}: read it")
+    say(f"next: fedaudit plan {out}")
 
 
 @reader(
@@ -112,7 +114,7 @@ def import_(
         return
     for line in list_unseen(model, has_truth=truth is not None):
         say(f"not stated: {line}")
-    say(f"correct a copy of {folder.path / SUBJECT}; then this command with --subject COPY, and `fedaudit run`")
+    say(f"to state more: correct a copy of {folder.path / SUBJECT}, and import again with --subject COPY")
     finish_audit(folder.path, trust=trust)
 
 

@@ -10,7 +10,7 @@ server would have rejected it. Optional keys are filled in, and a model's arrays
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -78,6 +78,7 @@ def take_in(
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
     prototypes: Sequence[PrototypeArrays] = (),
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Taken:
     """Copy an inbox into `out`, an artifacts folder.
 
@@ -88,6 +89,7 @@ def take_in(
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
         prototypes: Open kinds that are stated to be prototypes, with their arrays.
+        progress: Called with the messages that were read, and with how many there are.
 
     Raises UserError for the first thing that is not what a recorder leaves.
     """
@@ -98,6 +100,7 @@ def take_in(
     layout.learn_types(header(_locate(inbox, x["message"])) for x in islice(models, MOST_LOOKED_AT))
     for _ in checked:  # every line, before anything is written
         pass
+    total = sum("message" in line for line in lines(inbox))
     log, traffic, besides, told = None, _Counted(), _Counted(), False
     for line in _parse_lines(inbox, limits):
         if log is None:
@@ -105,6 +108,7 @@ def take_in(
             log = durable.Log(out / MANIFEST)
             log.add({"format": FORMAT, "version": VERSION})
         if "message" in line:
+            progress(taken.messages + len(taken.left_out), total)
             data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken.bytes)
             arrays = _arrays(inbox, line, data, limits)
             settled = layout.settle(str(line["message"]), arrays, str(line["sender"]))
@@ -145,6 +149,7 @@ def take_in(
         log.add(line)
     durable.sync([log])
     log.close()
+    progress(total, total)
     taken.changes = layout.describe()
     return taken
 

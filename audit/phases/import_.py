@@ -52,21 +52,26 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         _state_copy(run, case, "copied" in taken)
         return
     own = ledger.read(run.path / BROUGHT) if (run.path / BROUGHT).is_file() else []
-    steps: list[Callable[[], list[CheckedStatement]]] = []
+    steps: dict[str, Callable[[], list[CheckedStatement]]] = {}
     with locate_errors(config.file):
         _ = case.clients
         shapes(case)
         latest = latest_uploads(case)
-        steps = [
-            lambda: [check_identities(case, latest)],
-            lambda: [meaning(latest), *check_base(case, latest), fits(case, latest), *rounds(case)],
-            lambda: [check_replays(case)],
-            lambda: aggregate(case),
-            lambda: check_protections(case, every_upload(case), own),
-        ]
+        steps = {  # named: how long one takes says nothing of another
+            "who is who": lambda: [check_identities(case, latest)],
+            "models and examples": lambda: [
+                meaning(latest),
+                *check_base(case, latest),
+                fits(case, latest),
+                *rounds(case),
+            ],
+            "clients played": lambda: [check_replays(case)],
+            "the server's model": lambda: aggregate(case),
+            "protections": lambda: check_protections(case, every_upload(case), own),
+        }
         checks: list[CheckedStatement] = []
-        for i, step in enumerate(steps):
-            progress("import", i, len(steps))
+        for i, (name, step) in enumerate(steps.items()):
+            progress(f"import ({name})", i, len(steps))
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named, case)

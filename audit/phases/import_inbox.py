@@ -7,6 +7,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def bring(
     """
     with _stage(run.path) as staged:
         _copy_code(staged.path, config, beside, trust)
-        _take_in(staged, require_recorded(config), inbox, truth, own_ledger, limits, base)
+        reported = partial(progress, "inbox")
+        _take_in(staged, require_recorded(config), inbox, truth, own_ledger, limits, base, reported)
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = ImportRecord.model_validate(staged.read_json(staged.imported))
         if subject:
@@ -151,6 +153,7 @@ def _take_in(
     own_ledger: Path | None,
     limits: InboxLimits,
     base: Path | None,
+    progress: Callable[[int, int], None],
 ) -> None:
     """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
     build = RecordedCase(config, run.artifacts).network
@@ -159,7 +162,8 @@ def _take_in(
         if not config.subject.base:
             raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
         durable.write(run.base, read_base(base, network))
-    taken = take_in(inbox, run.artifacts, limits, config.subject.sees, network, config.subject.prototypes)
+    stated = config.subject.sees, network, config.subject.prototypes
+    taken = take_in(inbox, run.artifacts, limits, *stated, progress)
     if truth is not None:
         durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
     if own_ledger is not None:

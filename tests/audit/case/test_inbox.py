@@ -240,3 +240,9 @@ def test_arrays_have_the_shapes_of_their_kind(
 ) -> None:
     found = explain_misfit(Kind(kind), shapes)
     assert problem in found and bool(problem) == bool(found)
+
+
+def test_what_is_left_of_an_import_is_told_by_its_messages(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    taken = take_in(good(tmp_path), tmp_path / "out", progress=lambda done, total: told.append((done, total)))
+    assert told == [(i, taken.messages) for i in range(taken.messages + 1)]
