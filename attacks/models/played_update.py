@@ -151,9 +151,13 @@ class Stage:
         return np.stack([row for row in rows if row is not None])
 
     def flatten(self, change: Mapping[str, NDArray[Any]]) -> Values:
-        """[D] changes of all numbers that training may change, or random sums of them, the same for all rows."""
-        names = [k for k in sorted(change) if np.issubdtype(self.target.start[k].dtype, np.floating)]
-        numbers = [np.zeros(0), *(np.asarray(change[k], np.float64).ravel() for k in names)]
+        """[D] changes of all numbers that training may change, or random sums of them, the same for all rows.
+
+        What an update does not hold did not change.
+        """
+        start = {k: v for k, v in sorted(self.target.start.items()) if np.issubdtype(v.dtype, np.floating)}
+        moved = (np.asarray(change.get(k, np.zeros(v.shape)), np.float64).ravel() for k, v in start.items())
+        numbers = [np.zeros(0), *moved]
         whole: Values = np.nan_to_num(np.concatenate(numbers))
         if len(whole) <= MOST_NUMBERS:
             return whole

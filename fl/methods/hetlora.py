@@ -37,6 +37,7 @@ class HetLoRA(FedLoRA):
         source="arXiv:2401.06432",
         text="Clients train adapters of the rank that their device can hold; the server pads them with zeros and "
         "weights them by how large a change they stand for.",
+        uplink=(Kind.ADAPTER,),
     )
 
     @settings
@@ -89,12 +90,14 @@ class HetLoRA(FedLoRA):
         return loss + penalty
 
     def finish(self, client: Client, trained: Trained) -> Reply:
-        reply, tail = super().finish(client, trained), self._mark_tail(client.start).cpu()
         start = {k: v.cpu() for k, v in client.start.items()}
-        if not tail.any() or measure_tail(trained.state, tail) >= measure_tail(start, tail):
-            return reply
-        shorter = cut(trained.state, count_rank(start) - int(tail.sum()))
-        return replace(reply, message=reply.message | {self.upload: shorter})
+        tail, sent = self._mark_tail(start), trained.state
+        if tail.any() and measure_tail(sent, tail) < measure_tail(start, tail):
+            sent = cut(sent, count_rank(start) - int(tail.sum()))
+        return replace(super().finish(client, trained), message={self.upload: sent})
+
+    def weigh(self, reply: Reply) -> float:
+        return measure_product(read_model(reply.message))
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]

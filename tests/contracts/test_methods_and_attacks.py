@@ -17,7 +17,7 @@ from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from tests.fl.test_all_methods import light
+from tests.fl.test_all_methods import adapters, light
 
 ATTACKS = catalog.names("attacks")
 # one of each way to send: the others in the slow test
@@ -56,6 +56,7 @@ def federation(method: str) -> tuple[Case, Config]:
                 "availability": "full",
                 # of two layers, U-shaped split learning would leave the server none
                 "model": {"name": "mlp", "hidden": [8, 8] if method == "split_u_shape" else [8]},
+                **adapters(method, "layers.0"),
                 "holdout": {"auxiliary": 0.3, "reference": 0.4, "server": 0.1},
             },
             "method": {"name": method, **light(method, rounds=2)},

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedaudit.fl.execution.batched import plan_width
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
 from tests.accelerator import DEVICE, OWN, REAL, TOLERANCE, accelerator, apart, run_apart
@@ -21,14 +22,15 @@ EVERY = [
 STACKED = [
     n
     for n in plugin.names("fedaudit.fl.methods")
-    if is_stackable(plugin.load("fedaudit.fl.methods", n, Method)) and n not in ("fjord", "heterofl")
+    if is_stackable(found := plugin.load("fedaudit.fl.methods", n, Method)) and n not in ("fjord", "heterofl")
+    if getattr(found, "upload", None) is not Kind.ADAPTER
 ]
 NORMALISED = [
     pytest.param(n, marks=() if n in ("fedmmd", "moon", "scaffold") else pytest.mark.nightly) for n in STACKED
 ]
 
 
-def world(name: str, workers: int | str, device: str = "cpu", make: Any = TinyNet, **settings: Any) -> World:
+def world(name: str, workers: int | str, device: str = "cpu", make: Any = None, **settings: Any) -> World:
     """Clients of unequal size, one without data."""
     return run(
         method(name, rounds=2, **settings),  # type: ignore[arg-type]

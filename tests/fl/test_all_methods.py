@@ -43,6 +43,13 @@ def light(name: str, **settings: Any) -> dict[str, Any]:
     return {k: v for k, v in (COMMON | settings).items() if k in known}
 
 
+def adapters(name: str, layer: str) -> dict[str, Any]:
+    """The key of a config's federation that a method for adapters wants: on this layer, with the head trained."""
+    found: Any = plugin.load("fedaudit.fl.methods", name, Method)
+    wanted = getattr(found, "upload", None) is Kind.ADAPTER
+    return {"adapters": {"rank": 8, "targets": [layer], "in_full": ["head"]}} if wanted else {}
+
+
 def method(name: str, **settings: Any) -> Method:
     """A fresh instance with common settings; everything else at its default."""
     found = plugin.load("fedaudit.fl.methods", name, Method)

@@ -13,7 +13,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.ledger import read
-from tests.fl.test_all_methods import COMMON
+from tests.fl.test_all_methods import COMMON, adapters
 
 METHODS = catalog.names("methods")
 
@@ -31,6 +31,7 @@ def honest(method: str, folder: Path) -> tuple[RunDir, Config]:
             "availability": {"name": "bernoulli", "p": 0.7},
             "empty_round": "skip",
             "model": "small_cnn",
+            **adapters(method, "fc"),
             "reply_loss": 0.2,
             "holdout": {"server": 0.1},
         },

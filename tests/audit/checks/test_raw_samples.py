@@ -20,7 +20,7 @@ from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
-from tests.fl.test_all_methods import light
+from tests.fl.test_all_methods import adapters, light
 
 POLICY = load_policy("default")
 
@@ -37,6 +37,7 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
                 "partition": {"name": "dirichlet", "alpha": 0.5},
                 "availability": "full",
                 "model": {"name": "mlp", "hidden": [8]},
+                **adapters(method, "layers.0"),
                 "holdout": {"reference": 0.4},
             },
             "method": {"name": method, **light(method, rounds=2, lr=0.1)},

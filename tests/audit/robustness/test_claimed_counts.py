@@ -27,6 +27,7 @@ from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.reports.result import Outcome, Severity
 from fedaudit.reports.robustness import CheckedCount, CheckedCounts
+from tests.fl.test_all_methods import adapters
 
 BASE: dict[str, Any] = {
     "title": "Claimed counts",
@@ -91,7 +92,8 @@ def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
 def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path: Path) -> None:
     known = catalog.load("methods", method).Config.__dataclass_fields__
     settings = {k: v for k, v in BASE["method"].items() if k in known} | {"name": method}
-    base = {**BASE, "method": settings, "seed": seed}
+    federation = BASE["federation"] | adapters(method, "layers.0")
+    base = {**BASE, "federation": federation, "method": settings, "seed": seed}
     run, config = RunDir.create(tmp_path / "run"), overridden(base, {}, where="the test")
     execute(run, config, ("simulate",), lambda *_: None, skip_finished=True, workers=0)
     assert check(open_case(run, config), LabelCountsFromUpdate()).contradicted == []
