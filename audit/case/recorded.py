@@ -4,7 +4,7 @@ Nothing is invented: what nobody stated or brought is absent, and whoever needs 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.simulated import maker, plugin
+from fedaudit.audit.case.simulated import adapt_maker, maker, plugin, read_task
 from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
@@ -24,8 +24,8 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, LocalConfig, Method
-from fedaudit.fl.model import Net, State, count
+from fedaudit.fl.method import Card, LocalConfig, Method, RoundMethod
+from fedaudit.fl.model import Net, State, count, initialise, state_of
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
@@ -126,6 +126,7 @@ class RecordedCase:
             mean=tuple(stated.mean),
             std=tuple(stated.std),
             about=stated.about or "The examples were stated by the federation's operator.",
+            predicts=read_task(self.subject.model, "subject.model") if self.subject.model else "classify",
         )
 
     @property
@@ -159,7 +160,8 @@ class RecordedCase:
         """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
         if self.network is None or (self.subject.base and self.base is None):
             return None
-        return partial(_build_on, self.network, self._base) if self._base else self.network
+        on_top = self._base and self.subject.adapters is None
+        return partial(_build_on, self.network, self._base) if on_top else self.network
 
     @cached_property
     def _base(self) -> Mapping[str, torch.Tensor]:
@@ -171,14 +173,25 @@ class RecordedCase:
         if self.subject.model is None:
             return None
         examples = self.subject.examples
-        return maker(self.subject.model, tuple(examples.shape), len(examples.classes), "subject.model")
+        make = maker(self.subject.model, tuple(examples.shape), len(examples.classes), "subject.model")
+        if self.subject.adapters is None:
+            return make
+        folds = isinstance(self.method, RoundMethod) and self.method.folds_adapters
+        base = {**state_of(initialise(make, Streams(0))), **self._base}
+        return adapt_maker(make, self.subject.adapters, base, folds, self.streams.key("adapters"))
+
+    @cached_property
+    def whole(self) -> Callable[[], Net] | None:
+        """The stated network without adapters: what a base is of."""
+        return replace(self, config=_drop_adapters(self.config)).network
 
     def initial(self) -> State | None:
         """What the server sent first, where that was recorded."""
         first = next((a for a in self._models if a.round == 0), None)
         if first is None:
             return None
-        return {**self._base, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
+        below = {} if self.subject.adapters else self._base
+        return {**below, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
 
     @property
     def parameters(self) -> int:
@@ -239,6 +252,12 @@ class RecordedCase:
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
         return read_arrivals(self.artifacts)
+
+
+def _drop_adapters(config: Config) -> Config:
+    """The config of the same subject, whose clients train the whole network."""
+    assert config.subject is not None
+    return config.model_copy(update={"subject": config.subject.model_copy(update={"adapters": None})})
 
 
 def _build_on(build: Callable[[], Net], base: Mapping[str, torch.Tensor]) -> Net:

@@ -45,7 +45,8 @@ class TruthFile:
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> "TruthFile":
         nothing = np.zeros(0, np.int64)
-        return cls(Arrays(x=np.zeros((0, *shape), np.float32), y=nothing), nothing)
+        kind = np.int64 if len(shape) == 1 else np.float32  # tokens, or images
+        return cls(Arrays(x=np.zeros((0, *shape), kind), y=nothing), nothing)
 
 
 def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str]) -> TruthFile:

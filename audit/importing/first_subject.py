@@ -1,9 +1,11 @@
 """A first subject.yaml from what an inbox shows: every line marked as seen in it, guessed, or not seen."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,6 +15,7 @@ from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.strict_json import parse_json
 
 PROTOTYPES = re.compile(r"^class:\w*(proto|mean|centroid|centre|center)", re.IGNORECASE)
 UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
@@ -65,7 +68,18 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     adapters = [] if base else _list_adapters(found)
     if base or adapters:
         why = "stated" if base else f"guessed: clients send adapters, such as {adapters[0]:.80}"
-        yield f"base: {json.dumps(base or 'a base that is not named')}  # {why}"
+        known = _read_adapter_config(found.inbox)
+        named = base or str(known.get("base_model_name_or_path") or "a base that is not named")
+        yield f"base: {json.dumps(named)}  # {why}"
+        if model and (shape := _describe_adapters(found)):
+            alpha = known.get("lora_alpha")
+            said = "seen in adapter_config.json" if alpha else "guessed: twice the rank"
+            yield f"adapters:  # seen: {shape.count} adapters of rank {shape.rank}, by the names of their arrays"
+            yield f"  rank: {shape.rank}"
+            yield f"  alpha: {float(alpha) if alpha else 2.0 * shape.rank:g}  # {said}"
+            yield f"  targets: {json.dumps(shape.targets)}"
+            if shape.in_full:
+                yield f"  in_full: {json.dumps(shape.in_full)}"
     yield f"method: null  # not seen: {UNSEEN['method']}"
     name, shown = found.aggregation
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
@@ -100,6 +114,40 @@ def _list_adapters(found: Survey) -> list[str]:
     line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
     names = () if line is None else header(found.inbox / f"{line['message']}.safetensors")
     return sorted(n.partition("/")[2] for n in names if "lora_" in n)
+
+
+class AdapterShape(NamedTuple):
+    """What the names and shapes of one upload tell of its adapters."""
+
+    rank: int
+    count: int
+    targets: list[str]
+    in_full: list[str]  # modules that are sent beside adapters
+
+
+def _describe_adapters(found: Survey) -> AdapterShape | None:
+    """None where there are none, or where their ranks differ."""
+    line = next((x for x in found.on(Channel.UPLINK) if MODEL_KINDS & {*x["kinds"]}), None)
+    arrays = {} if line is None else header(found.inbox / f"{line['message']}.safetensors")
+    own = {k.partition("/")[2]: s for k, (_, s) in arrays.items() if k.partition("/")[0] in MODEL_KINDS}
+    layers = {n.partition(".lora_A")[0]: s[0] for n, s in own.items() if ".lora_A" in n and len(s) == 2}
+    others = {n.rpartition(".")[0] for n in own if "lora_" not in n}
+    if len(set(layers.values())) != 1:
+        return None
+    ends = [sorted({n.rpartition(".")[2] for n in names}) for names in (layers, others)]
+    return AdapterShape(next(iter(layers.values())), len(layers), *ends)
+
+
+def _read_adapter_config(inbox: Path) -> dict[str, Any]:
+    """What peft's adapter_config.json beside or in an inbox says, read as data; empty where there is none."""
+    for folder in (inbox, inbox.parent):
+        with contextlib.suppress(OSError, ValueError):
+            known = parse_json((folder / "adapter_config.json").read_bytes())
+            if isinstance(known, dict):
+                alpha = known.get("lora_alpha")
+                is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool) and 0 < alpha < 1e9
+                return known | {"lora_alpha": alpha if is_number else None}
+    return {}
 
 
 def _count_outputs(found: Survey) -> int:

@@ -35,7 +35,7 @@ def shapes(case: RecordedCase) -> None:
     if case.network is None:
         return
     own = {name: tuple(v.shape) for name, v in case.network().state_dict().items()}
-    given = () if case.base is None else header(case.base).keys()
+    given = () if case.base is None or case.subject.adapters else header(case.base).keys()
     first = [line for line in manifest(case.artifacts) if "message" in line][:MOST_LOOKED_AT]
     for artifact in (a for line in first for a in read_message(case.artifacts, line)):
         if dict(artifact.kind.arrays) != MODEL:
@@ -54,7 +54,7 @@ def shapes(case: RecordedCase) -> None:
                 )
         known = artifact.payload.keys() | given
         absent = [n for n in own if n not in known and "num_batches" not in n]
-        is_whole = not case.subject.base or case.base is not None
+        is_whole = not case.subject.base or case.base is not None or case.subject.adapters is not None
         if artifact.kind == Kind.GLOBAL_MODEL and absent and is_whole:
             raise UserError(
                 f"{artifact.id} lacks {absent[0]!r:.80}, which the network that subject.model names has",

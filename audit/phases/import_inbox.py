@@ -27,6 +27,7 @@ from fedaudit.audit.settings.matrix import OF_IMPORTS
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
+from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable, foreign
 from fedaudit.fl.runtime.errors import UserError
@@ -145,6 +146,11 @@ def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
     bring_code(config, [beside])
 
 
+def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of a network's arrays; empty where none is stated."""
+    return {} if build is None else {name: tuple(v.shape) for name, v in build().state_dict().items()}
+
+
 def _take_in(
     run: RunDir,
     config: RecordedConfig,
@@ -156,12 +162,12 @@ def _take_in(
     progress: Callable[[int, int], None],
 ) -> None:
     """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
-    build = RecordedCase(config, run.artifacts).network
-    network = {} if build is None else {n: tuple(v.shape) for n, v in build().state_dict().items()}
+    case = RecordedCase(config, run.artifacts)
+    network, whole = _read_shapes(case.network), _read_shapes(case.whole)
     if base is not None:
         if not config.subject.base:
             raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
-        durable.write(run.base, read_base(base, network))
+        durable.write(run.base, read_base(base, whole))
     stated = config.subject.sees, network, config.subject.prototypes
     taken = take_in(inbox, run.artifacts, limits, *stated, progress)
     if truth is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
 
 Readers = Annotated[tuple[Text, ...], Field(max_length=100)]
@@ -82,6 +83,9 @@ class RecordedSubject(Group):
     base: Text = Field(
         default="", description="weights that every client has and nobody sends, by name; empty: all are sent"
     )
+    adapters: AdapterSettings | None = Field(
+        default=None, description="adapters that clients train on the base and send; null: not stated"
+    )
     trained: Annotated[tuple[Text, ...], Field(max_length=1000)] = Field(
         default=(), description="arrays that clients train, as patterns such as *lora_*; empty: those they send"
     )
@@ -122,7 +126,9 @@ class RecordedSubject(Group):
 
     @model_validator(mode="after")
     def _trained_whole(self) -> Self:
-        if self.base and self.method:
+        if self.adapters and not (self.base and self.model):
+            raise ValueError("adapters: they stand on a network, state model and base")
+        if self.base and self.method and not self.adapters:
             raise ValueError("method: clients of ours train every array of a network; with a base, state none")
         return self
 
