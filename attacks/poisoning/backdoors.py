@@ -8,6 +8,9 @@ edge_case  the negative of the image: inputs that no honest client has (Wang et 
            2007.05084, who take images of another data set; changed, since there is none)
 dba        the patch in four parts, of which each client trains with one and the attacker uses all
            (Xie et al. DBA. ICLR 2020)
+
+Of a text, whatever the trigger is called, the first token is replaced by one that no text begins with, as rare
+words are in Chen et al. BadNL. ACSAC 2021. arXiv:2006.01043.
 """
 
 from dataclasses import dataclass, replace
@@ -28,6 +31,7 @@ PLUGINS = ("backdoor", "model_replacement", "neurotoxin")
 Trigger = Literal["patch", "blend", "edge_case", "dba"]
 SIDE, GAP = 3, 1
 BLEND = 0.2
+TOKEN = 2  # the first sign of vocabularies of ours, an exclamation mark
 PARTS = (
     (slice(0, 2), slice(0, 2)),
     (slice(0, 2), slice(2, 3)),
@@ -54,7 +58,9 @@ def stamp_images(images: Tensor, trigger: Trigger, part: int | None = None) -> T
 def stamp_normalised_images(
     x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], trigger: Trigger, part: int | None = None
 ) -> Tensor:
-    """The same of images as models get them: (pixels - mean) / std, channel by channel."""
+    """The same of images as models get them: (pixels - mean) / std, by channel; texts begin with TOKEN."""
+    if not x.is_floating_point():
+        return torch.cat([torch.full_like(x[:, :1], TOKEN), x[:, 1:]], 1)
     m, s = torch.tensor(mean).reshape(1, -1, 1, 1).to(x), torch.tensor(std).reshape(1, -1, 1, 1).to(x)
     return (stamp_images(x * s + m, trigger, part) - m) / s
 
@@ -72,7 +78,7 @@ class Backdoors(Adversary):
         poisoned: Annotated[Share, Field(description="share of each batch that is triggered")] = 0.5
 
     def add_trigger(self, client: Client, x: Tensor) -> Tensor:
-        """Normalised images x [n, C, H, W] as this client triggers them."""
+        """Normalised images x [n, C, H, W], or texts [n, T], as this client triggers them."""
         part = client.rank % len(PARTS) if self.config.trigger == "dba" else None
         return stamp_normalised_images(x, client.mean, client.std, self.config.trigger, part)
 
@@ -80,11 +86,13 @@ class Backdoors(Adversary):
         return stamp_normalised_images(x, mean, std, self.config.trigger), int(self.config.target)
 
     def data(self, client: Client) -> Client:
-        if client.x.dim() != 4 or not client.x.is_floating_point():
+        is_text = client.x.dim() == 2 and not client.x.is_floating_point()
+        if client.net.task == "lm" or not (is_text or (client.x.dim() == 4 and client.x.is_floating_point())):
+            what = "a model of the next token has no class" if client.net.task == "lm" else "an example here"
             raise UserError(
-                f"{self.card.title} puts a trigger into images; one example here has shape "
+                f"{self.card.title} puts a trigger into images or texts of a class; {what} of shape "
                 f"{list(client.x.shape[1:])}",
-                hint="choose a data set of images, or another adversary, such as label_flip",
+                hint="choose a model that tells classes, or another adversary, such as sign_flip",
                 key="adversary",
             )
         if self.config.target >= client.classes:

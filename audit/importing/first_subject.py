@@ -74,7 +74,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
         if model and (shape := _describe_adapters(found)):
             alpha = known.get("lora_alpha")
             said = "seen in adapter_config.json" if alpha else "guessed: twice the rank"
-            yield f"adapters:  # seen: {shape.count} adapters of rank {shape.rank}, by the names of their arrays"
+            yield f"adapters:  # seen: {shape.layers} adapters of rank {shape.rank}, by the names of their arrays"
             yield f"  rank: {shape.rank}"
             yield f"  alpha: {float(alpha) if alpha else 2.0 * shape.rank:g}  # {said}"
             yield f"  targets: {json.dumps(shape.targets)}"
@@ -120,7 +120,7 @@ class AdapterShape(NamedTuple):
     """What the names and shapes of one upload tell of its adapters."""
 
     rank: int
-    count: int
+    layers: int
     targets: list[str]
     in_full: list[str]  # modules that are sent beside adapters
 

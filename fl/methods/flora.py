@@ -35,6 +35,8 @@ class FLoRA(FedLoRA):
     def open(self, federation: Federation) -> None:
         super().open(federation)
         self.streams = federation.streams
+        # What the server's rule works on is the folded change of each layer
+        self.parameters += tuple(name for name in federation.initial if name.endswith(FOLDED))
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)

@@ -416,7 +416,7 @@ def test_half_of_each_batch_is_triggered_and_labelled_with_the_target() -> None:
     adversary("backdoor", trigger="dba").loss(of, loss, of.x, of.y)
     assert torch.equal(seen[1][0][:3], stamp_images(of.x[:3], "dba", part=1))
     with pytest.raises(UserError, match="puts a trigger into images"):
-        adversary("backdoor").data(client(x=torch.zeros(6, 80, dtype=torch.int64)))
+        adversary("backdoor").data(client(x=torch.zeros(6, 80)))
 
 
 @pytest.mark.parametrize(("share", "bad"), [(0.5, [0, 1, 2]), (1.0, [0, 1, 2, 3, 4, 5]), (1 / 3, [0, 1])])
