@@ -254,9 +254,8 @@ class RecordedCase:
         return read_arrivals(self.artifacts)
 
 
-def _drop_adapters(config: Config) -> Config:
+def _drop_adapters(config: RecordedConfig) -> RecordedConfig:
     """The config of the same subject, whose clients train the whole network."""
-    assert config.subject is not None
     return config.model_copy(update={"subject": config.subject.model_copy(update={"adapters": None})})
 
 
