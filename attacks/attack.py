@@ -151,6 +151,13 @@ class Extractor(Protocol):
     def module(self) -> Any: ...
 
 
+class Layered(Extractor, Protocol):
+    """The same of a network that clients and a server share."""
+
+    # a torch module of the first so many layers, of tensors in [0, 1]
+    def first_layers(self, layers: int) -> Any: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """What the adversary knows beforehand. Anything the threat model does not grant is None."""
@@ -303,6 +310,15 @@ class Unseen(NamedTuple):
         return ", ".join(filter(None, ("non-members of the same classes", self.whose)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchTruth:
+    """The examples behind a message that has a row for each of them, in the order of its rows."""
+
+    client: int  # whose they are; -1: the auditor's own
+    rows: NDArray[np.int64]  # of the training data
+    images: Images
+
+
 class Truth(Protocol):
     """What the auditor knows and the attack does not."""
 
@@ -326,6 +342,9 @@ class Truth(Protocol):
 
     # what members of these clients' messages are compared with: their own where they held some out
     def unseen(self, clients: Collection[int]) -> Unseen: ...
+
+    # which examples the rows of a message are of; None where nobody told
+    def find_batch(self, artifact: str) -> BatchTruth | None: ...
 
     def read_upload(self, artifact: str) -> Mapping[str, NDArray[Any]]: ...  # the payload of a recorded one
 

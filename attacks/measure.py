@@ -101,6 +101,7 @@ MEASURES = {
         Measure(
             name="property_auc", words="property AUC", harm="A trait is revealed that the classes do not name"
         ),
+        Measure(name="label_auc", words="label AUC", harm="The label of a single example is revealed"),
         Measure(
             name="count_exact_match",
             words="count exact match",
@@ -189,6 +190,7 @@ MEASURES = {
         Measure(name="ranked_token_precision", words="first words of the order that are right", unit="share"),
         Measure(name="rouge_l", words="ROUGE-L", unit="index"),
         Measure(name="psnr", words="PSNR", unit="dB"),
+        Measure(name="mse", words="mean squared error", unit="index", higher_is_worse=False),
         Measure(name="nearest_correlation", words="nearest correlation", unit="index"),
         Measure(
             name="layer_input_relative_error",
@@ -269,6 +271,7 @@ DESCRIPTIONS = frozenset(
     {
         *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l"),
         *("psnr", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
+        *("psnr", "mse", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),
         *("rank1_over_condensed", "ssim_over_condensed", "audit_net_distance_over_condensed"),

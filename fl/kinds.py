@@ -299,7 +299,7 @@ class Kind(StrEnum):
         "smashed",
         "what the first layers of the model make of each example of a batch, and its labels",
         Tells.EXAMPLE,
-        {"activations": "[b, ...]", "labels": "[b]"},
+        {"activations": "[b, ...]", "labels": "[b] or absent"},
     )
     SMASHED_GRADIENT = Row(
         "smashed_gradient",

@@ -7,6 +7,7 @@ of non-members of that class. The wrong prototype of the same class is the blind
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class PrototypeBucket(Bucket[Reconstruction]):
     """One image is claimed in every trial, so all of a bucket are a stack [k, C, H, W]."""
 
     extractors: NDArray[Any]  # where the weights came from, [k]
+    constants: Mapping[str, Floats] = field(default_factory=dict)  # images that blind adversaries always claim
     truth: Truth
     rng: np.random.Generator
     same: Indices = field(init=False)  # for each trial another of the class, -1 where there is none
@@ -77,6 +79,7 @@ class PrototypeBucket(Bucket[Reconstruction]):
             np.arange(len(self)),
             guess_from_auxiliary(self.labels, self.truth.auxiliary, self.rng),
         )
+        guesses = dict(guesses) | {n: np.stack([x] * len(self)) for n, x in self.constants.items()}
         result = {name: (everyone, x) for name, x in guesses.items()}
         for name, partner in ((WRONG_SAME, self.same), (WRONG_ANY, self.other)):
             have = np.flatnonzero(partner >= 0)
@@ -121,7 +124,13 @@ class ImageTrials:
     """
 
     def __init__(
-        self, claim: Claim, truth: Truth, gallery: int, rng: np.random.Generator, look: Look = keep_pixels
+        self,
+        claim: Claim,
+        truth: Truth,
+        gallery: int,
+        rng: np.random.Generator,
+        look: Look = keep_pixels,
+        constants: Mapping[str, Floats] = MappingProxyType({}),
     ) -> None:
         pools = Pools(truth.reference)
         rows = range(len(claim["artifact"]))
@@ -133,11 +142,15 @@ class ImageTrials:
         size = min((len(t.decoys) for t in judged), default=gallery)
         places = collect_places([replace(t, decoys=t.decoys[:size]) for t in judged], find_place)
         # by origin and number of samples, smallest first
-        self.buckets = [_make_bucket(claim, places[where], truth, rng) for where in sorted(places)]
+        self.buckets = [_make_bucket(claim, places[where], truth, rng, constants) for where in sorted(places)]
 
 
 def _make_bucket(
-    claim: Claim, trials: Sequence[Reconstruction], truth: Truth, rng: np.random.Generator
+    claim: Claim,
+    trials: Sequence[Reconstruction],
+    truth: Truth,
+    rng: np.random.Generator,
+    constants: Mapping[str, Floats],
 ) -> PrototypeBucket:
     condition, control = describe_place(trials)
     return PrototypeBucket(
@@ -145,6 +158,7 @@ def _make_bucket(
         condition=condition,
         control=control,
         extractors=claim["extractor"][[t.row for t in trials]],
+        constants=constants,
         truth=truth,
         rng=rng,
     )

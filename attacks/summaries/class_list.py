@@ -23,7 +23,7 @@ from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
-from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
@@ -33,13 +33,14 @@ LISTED = {  # the array that names classes; of MEAN_LOGIT_TABLE it says so class
     Kind.LOCAL_PROTOTYPES: "classes",
     Kind.CONDENSED_LABELS: "labels",
     Kind.FEATURES: "labels",
+    Kind.SMASHED: "labels",  # of one batch: a client names classes by all that it sends in a round
 }
 
 
 class ClassList(Attack):
     card = Card(
         title="Classes named in messages",
-        source="the rows of tables, proxies, prototypes and condensed images, as sent",
+        source="the rows of tables, proxies, prototypes and condensed images, and labels, as sent",
         aim=Aim.ATTRIBUTE,
         modality=MODALITIES,
         threat=ThreatModel(position=Position.SERVER),
@@ -96,14 +97,19 @@ class ClassList(Attack):
 
 def _lists(view: Sequence[Artifact], classes: int) -> list[tuple[Artifact, NDArray[np.bool_]]]:
     """Messages that name classes, and which."""
-    return [
-        (a, _present(a.kind, a.payload, classes))
-        for a in view
-        if a.kind in LISTED
-        and a.sender.role == Role.CLIENT
-        and a.sender.index is not None
-        and a.origin == "recorded"
-    ]
+    named: dict[tuple[Kind, Party, int], tuple[Artifact, NDArray[np.bool_]]] = {}
+    for a in view:
+        if (
+            a.kind in LISTED
+            and a.sender.role == Role.CLIENT
+            and a.sender.index is not None
+            and a.origin == "recorded"
+            and LISTED[a.kind] in a.payload
+        ):
+            key = (a.kind, a.sender, a.round)
+            first, before = named.get(key, (a, np.zeros(classes, bool)))
+            named[key] = first, before | _present(a.kind, a.payload, classes)
+    return list(named.values())
 
 
 def _present(kind: Kind, payload: Mapping[str, NDArray[Any]], classes: int) -> NDArray[np.bool_]:

@@ -125,6 +125,8 @@ def _make_stand_in(kind: Kind, case: Case) -> Payload:
     sizes = {"C": len(case.data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
     made = {}
     for name, shape in kind.arrays.items():
+        if shape.endswith(" or absent"):
+            continue
         first = shape.partition(" or ")[0].strip("[]")
         size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
         made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)

@@ -23,6 +23,7 @@ from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.wire.wire import Wire
 
 MOST_TRAININGS = 500  # of one play
+STEPS = frozenset({"exchange"})  # parts of a training, of which the last one ends it: none can be repeated for it
 FEWEST = 8  # examples that a client holds, where it has so many
 OTHER_SEED = 0x5EED  # added to the run's own
 TRAINED = ("train", "work")  # what a site does for one client
@@ -162,11 +163,11 @@ class _Rehearsed(Workers):
             if reply is not None:
                 world.during[*where, number] = known.during[*where, number]
                 self._listener.repeat(known.during[*where, number], known)
-        if reply is None and self._left <= 0:
+        if reply is None and self._left <= 0 and kind not in STEPS:
             reply = self._last.get((kind, client))
             world.during[*where, number] = []  # nothing happens where nothing is trained
         if reply is None:
-            self._left -= 1
+            self._left -= kind not in STEPS
             before = len(world.events)
             reply = next(self._inner.map(name, [item]))
             world.during[*where, number] = list(islice(world.events, before, None))

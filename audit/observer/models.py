@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.model import Net, unwrap
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import channels_last, normalise
@@ -36,6 +37,20 @@ class Runner(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
 
+    def cut_after(self, layers: int) -> nn.Module:
+        """The first so many layers, as clients of split learning hold them."""
+        return _FirstLayers(cut_network(self._whole[0], layers).body.module, self._data)
+
+
+class _FirstLayers(nn.Module):
+    def __init__(self, body: nn.Module, data: Data) -> None:
+        super().__init__()
+        self.body, self._data = body, data
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(normalise(x, self._data))
+        return out
+
 
 class BoundExtractor:
     """One set of weights, ready to run in batches without gradients."""
@@ -51,6 +66,10 @@ class BoundExtractor:
 
     def module(self) -> Runner:
         return self._runner
+
+    def first_layers(self, layers: int) -> nn.Module:
+        """Images [N, C, H, W] in [0, 1] to what the first so many layers make of them."""
+        return self._runner.cut_after(layers)
 
     def _run(self, part: Callable[[Tensor], Tensor], images: NDArray[Any], batch: int = 500) -> NDArray[Any]:
         with torch.no_grad():

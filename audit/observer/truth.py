@@ -1,5 +1,6 @@
 """What the auditor knows and no attack does: which images are behind which artifact."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Unseen
+from fedaudit.attacks.attack import BatchTruth, Images, Unseen
 from fedaudit.attacks.evaluation.sums import find_client
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
-from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.families.splitting import BATCHES, iterate_batches
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 
@@ -30,7 +32,7 @@ class KnownTruth:
     def __init__(
         self, case: Case, artifacts: Mapping[str, Artifact], groups: Mapping[str, NDArray[np.int64]]
     ) -> None:
-        self._folder, self._times = case.artifacts, case.time_model
+        self._case, self._folder, self._times = case, case.artifacts, case.time_model
         self._data, self._parts, self._artifacts, self._groups = case.data, case.examples.parts, artifacts, groups
         self.reference = images(case.data, case.examples.reference)
         self._own, self._alike = case.examples.unseen, case.simulated and case.data.train.owner is None
@@ -85,6 +87,40 @@ class KnownTruth:
             return Unseen(images(self._data, np.concatenate(own)), "held out of the same clients' data")
         # of one distribution, class by class, where no example has an owner: the partition saw to that
         return Unseen(self.reference, "" if self._alike else "of other people, so their style is not controlled")
+
+    def find_batch(self, artifact: str) -> BatchTruth | None:
+        """The examples of a batch of split learning: those of a simulated client are drawn once more.
+
+        None where the client's examples, its training or all batches before are not known, or where it augments.
+        """
+        if artifact in self._groups:
+            rows = self._groups[artifact]
+            return BatchTruth(client=-1, rows=rows, images=images(self._data, rows))
+        found = self._artifacts.get(artifact)
+        if found is None or not self._case.simulated or self._case.training is None:
+            return None
+        end = found.sender if found.sender.role == Role.CLIENT else Party.parse(found.seen_by[0])
+        own = self._parts.get(-1 if end.index is None else end.index)
+        if own is None or self._data.augment != "none":
+            return None
+        assert end.index is not None
+        batches = self._batches.get((found.round, found.kind, found.channel, end), [])
+        epochs, size = self._case.training.local_epochs, self._case.training.batch_size
+        drawn = list(iterate_batches(self._case.streams, found.round, end.index, len(own), epochs, size))
+        if len(batches) != len(drawn):
+            return None
+        rows = own[drawn[batches.index(artifact)].numpy()]
+        return BatchTruth(client=end.index, rows=rows, images=images(self._data, rows))
+
+    @cached_property
+    def _batches(self) -> Mapping[tuple[int, Kind, Channel, Party], list[str]]:
+        """Round, kind, channel and client -> the batches that crossed, in their order."""
+        found = defaultdict[tuple[int, Kind, Channel, Party], list[str]](list)
+        for a in self._artifacts.values():
+            if a.kind in BATCHES and a.origin == "recorded":
+                end = a.sender if a.sender.role == Role.CLIENT else Party.parse(a.seen_by[0])
+                found[a.round, a.kind, a.channel, end].append(a.id)
+        return found
 
     def read_upload(self, artifact: str) -> Mapping[str, NDArray[Any]]:
         return self._artifacts[artifact].payload

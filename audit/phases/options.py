@@ -136,7 +136,7 @@ def _make_act(spec: PluginSpec, case: KnownFederation) -> tuple[PluginSpec, ...]
 
 
 def _measure_norms(artifacts: Path | None, kinds: Collection[Kind]) -> dict[Kind, float]:
-    """Median L2 norm, to two digits, of a client's change of the model, or of rows where there is one a class."""
+    """Median L2 norm, to two digits, of a client's change of the model, or of rows of classes or examples."""
     if artifacts is None or not kinds:
         return {}
     recorded = messages(artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
@@ -150,7 +150,8 @@ def _measure_norms(artifacts: Path | None, kinds: Collection[Kind]) -> dict[Kind
 
 def _norms_of(artifact: Artifact, start: Mapping[str, NDArray[np.generic]]) -> list[float]:
     arrays = {k: v.astype(np.float64) for k, v in artifact.payload.items() if v.dtype.kind == "f"}
-    if artifact.kind.summed is Summed.BY_CLASS_WEIGHTED:
+    by_example = any(shape.startswith("[b,") for shape in artifact.kind.arrays.values())
+    if artifact.kind.summed is Summed.BY_CLASS_WEIGHTED or by_example:
         return [float(np.linalg.norm(row)) for v in arrays.values() for row in v.reshape(len(v), -1)]
     before = {
         k: start[k].astype(np.float64) for k, v in arrays.items() if k in start and start[k].shape == v.shape

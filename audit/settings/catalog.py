@@ -38,6 +38,7 @@ SHELVES = {
             "fedaudit.attacks.generators",
             "fedaudit.attacks.counts",
             "fedaudit.attacks.summaries",
+            "fedaudit.attacks.batches",
             "fedaudit.attacks.timing",
             "fedaudit.attacks.text",
         ),

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Holds = Callable[[Floats, Floats, Floats, Floats], NDArray[np.bool_]]  # of a value, its end, a blind one, its end
 
 POWER = 0.8
-AREAS = ("auc", "property_auc")
+AREAS = ("auc", "label_auc", "property_auc")
 MOST = 5000  # more trials than these are counted as these, which errs on the safe side
 _RARE = 1e-12  # results of the blind adversary that are left out, in all
 

@@ -105,6 +105,8 @@ class Splitting(RoundMethod):
                 hint="choose an adversary that changes its data or what it sends, such as label_flip",
                 key="adversary",
             )
+        for protection in federation.wire.chain.protections:
+            protection.check_passes(self.config.local_epochs)
         # The server knows the architecture, and with it whose each weight is
         [self.client_names] = federation.workers.map("inspect", ["list_client_names"])
 
@@ -222,9 +224,8 @@ class Splitting(RoundMethod):
         """The server's step on a batch, by the gradient [b, ...] of what it had made of it: it has no labels."""
         part, params, moments = self._bind_server(server)
         z = server.x.requires_grad_()
-        gradient, *grads = torch.autograd.grad(
-            part(z), [z, *params.values()], grad_outputs=server.y, allow_unused=True
-        )
+        objective = (part(z) * server.y).sum()  # whose slope by what was passed on is what arrived
+        gradient, *grads = torch.autograd.grad(objective, [z, *params.values()], allow_unused=True)
         assert gradient is not None
         return self._step_server(server, params, grads, moments, gradient)
 
@@ -346,11 +347,10 @@ class Splitting(RoundMethod):
         x = visit["x"].to(device)
         own = {k: p for k, p in client.net.named_parameters() if k in cut.body.names}
         z = cut.body.module(x)
+        objective = (z * gradient).sum()  # whose slope by z is what arrived
         if self.config.nopeek:
-            objective = (z * gradient).sum() + self.config.nopeek * distance_correlation(x, z)
-            grads = torch.autograd.grad(objective, list(own.values()), allow_unused=True)
-        else:
-            grads = torch.autograd.grad(z, list(own.values()), grad_outputs=gradient, allow_unused=True)
+            objective = objective + self.config.nopeek * distance_correlation(x, z)
+        grads = torch.autograd.grad(objective, list(own.values()), allow_unused=True)
         of = dict(zip(own, grads, strict=True)) | {k: g.to(device) for k, g in visit.pop("head", {}).items()}
         params: Params = {k: p for k, p in client.net.named_parameters() if k in of}
         hooks: TrainingHooks = self if client.twist is None else client.twist(self, client)
@@ -405,7 +405,7 @@ def step(
         return {}
     config = hooks.config
     optimiser = stepper(config, list(params.values()), rate)
-    _load_moments(optimiser, moments)
+    _load_moments(optimiser, params, moments)
     with torch.no_grad():
         of = {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(params.items(), grads, strict=True)}
         for k, p in params.items():
@@ -423,8 +423,8 @@ def step(
                 params[k].copy_(moved)
     return {
         f"{_MOMENTS}{i}/{name}": v.detach().cpu().clone()
-        for i, of_one in optimiser.state_dict()["state"].items()
-        for name, v in of_one.items()
+        for i, p in enumerate(params.values())
+        for name, v in optimiser.state[p].items()
         if v is not None
     }
 
@@ -439,13 +439,13 @@ def _keeping_statistics(net: nn.Module) -> Iterator[None]:
             b.copy_(before[k])
 
 
-def _load_moments(optimiser: torch.optim.Optimizer, moments: State) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
+def _load_moments(optimiser: torch.optim.Optimizer, params: Params, moments: State) -> None:
+    """Give an optimiser its moments back; its own load_state_dict() would load torch.compile's front end."""
+    listed = list(params.values())
     for key, value in moments.items():
         number, _, name = key.removeprefix(_MOMENTS).partition("/")
-        state.setdefault(int(number), {})[name] = value
-    if state:
-        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+        p = listed[int(number)]
+        optimiser.state[p][name] = value.clone() if name == "step" else value.clone().to(p)
 
 
 def _measure(sizes: Message, message: Message) -> None:

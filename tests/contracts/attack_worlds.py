@@ -17,6 +17,8 @@ from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
+from tests.attacks.batches.batch_world import Batches as SplitBatches
+from tests.attacks.batches.batch_world import Gradients
 from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
@@ -66,6 +68,11 @@ def groups(sizes: tuple[int, ...] = (1, 20), clients: int = 4, each: int = 40) -
 @cache
 def condensed() -> CondensedWorld:
     return CondensedWorld(sizes=(1, 10))
+
+
+@cache
+def batches_of_digits() -> SplitBatches:
+    return SplitBatches()
 
 
 @cache
@@ -158,6 +165,8 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "adapter_span": lambda: of(
         TextWorld(rounds=2, trained=("q.weight", "v.weight"), planted=1), clients=6, planted=6
     ),
+    "activation_decoder": lambda: of(batches_of_digits(), least_steps=400, width=64, gallery=20),
+    "activation_ridge": lambda: of(batches_of_digits(), gallery=20),
     "analytic": lambda: of(gradients(Kind.GRADIENT), gallery=20, iterations=30),
     "buffer_membership": lambda: of(summaries.Buffers(4)),
     "canary_exposure": lambda: of(learnt(), leak={"copies": 4}),
@@ -186,6 +195,8 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "inverting_gradients": lambda: of(gradients(), iterations=50, per_size=6, gallery=20),
     "label_counts_from_gradient": batches,
     "label_counts_from_update": lambda: of(updates()),
+    "label_cosine": lambda: of(Gradients()),
+    "label_norm": lambda: of(Gradients(classes=2)),
     "latent_inversion": lambda: trained(
         Kind.GAN_G, Channel.UPLINK, "server", planted_steps=400, reference_steps=60, non_members=500
     ),

@@ -1,0 +1,184 @@
+"""Inversions of activations: images from what the first layers of a network make of them, example by example.
+
+They differ in `invert` and share the rest. Every example of a batch is a trial of its own, with the one image
+behind it, and stands beside the mean image, the mean image of its class (labels cross as well) and what was drawn
+of another example.
+
+Claim: images float32 [k, C, H, W], label (-1 where it was not sent), row (place in its batch), n, sender, round
+[k], and as text artifact ("MESSAGE#ROW"), origin and extractor (where the layers' weights came from) [k]; senders
+[s]: all clients that sent activations.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedaudit.attacks.attack import Attack, Claim, Knowledge, Truth
+from fedaudit.attacks.batches._reading import Batch, group_by_weights, list_batches, why_unreadable
+from fedaudit.attacks.evaluation.artifacts import list_senders
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.counting import count_claimed
+from fedaudit.attacks.evaluation.trials import CLASS_MEAN, count_looks
+from fedaudit.attacks.evidence import Evidence, ImageGallery
+from fedaudit.attacks.people import People
+from fedaudit.attacks.prototypes._evidence import judge_images
+from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
+
+Floats = NDArray[np.floating[Any]]
+MEAN = "mean of all auxiliary images"
+READS = (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL)
+
+
+class ActivationInversion(Attack):
+    """Base class. A subclass sets `card` and writes `invert`."""
+
+    @settings
+    class Config:
+        batches: AtLeastOne = Field(
+            default=2, description="batches of each client's newest round to attack, evenly spread over it"
+        )
+        gallery: int = Field(default=100, ge=3, description="images among which a person is looked for")
+        show: AtLeastOne = Field(default=8, description="images in a row of the report's figures")
+
+    @abstractmethod
+    def invert(
+        self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[list[Floats]]:
+        """Images [b, C, H, W] of each batch; the batches of a group were made with the same weights."""
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        batches = list_batches(view, self.config.batches)
+        groups = group_by_weights(batches)
+        made = [
+            (b, x)
+            for g, found in zip(groups, self.invert(groups, knowledge, rng), strict=True)
+            for b, x in zip(g, found, strict=True)
+        ]
+        sizes = [len(x) for _, x in made]
+
+        def spread(values: Sequence[Any]) -> NDArray[Any]:
+            return np.repeat(np.array(values), sizes)
+
+        rows = np.concatenate([np.arange(n) for n in sizes])
+        names = spread([b.artifact.id for b, _ in made])
+        return {
+            "images": np.clip(np.concatenate([x for _, x in made]), 0, 1).astype(np.float32),
+            "label": np.concatenate([b.labels for b, _ in made]),
+            "row": rows,
+            "n": np.ones(len(rows), np.int64),
+            "artifact": np.array([f"{name}#{row}" for name, row in zip(names, rows, strict=True)]),
+            "sender": spread([b.artifact.sender.index for b, _ in made]),
+            "round": spread([b.artifact.round for b, _ in made]),
+            "origin": spread([b.artifact.origin for b, _ in made]),
+            "extractor": spread([b.source for b, _ in made]),
+            "senders": list_senders(view, Kind.SMASHED),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        buckets = self._trials(claim, truth, rng).buckets
+        sources = ", ".join(sorted(set(claim["extractor"].tolist())))
+        note = f"the first layers' weights: {sources}"
+        found = [e for b in buckets for e in self._judge_errors(b, count_looks(buckets), rng)]
+        judged = [*judge_images(buckets, rng), *found]
+        return [replace(e, note="; ".join(filter(None, (e.note, note)))) for e in judged]
+
+    def _judge_errors(self, bucket: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:
+        def measure_error(images: Floats, which: Any) -> Floats:
+            return np.asarray(np.square(images - bucket.targets[which]).mean(axis=(1, 2, 3)))
+
+        everyone = np.arange(len(bucket))
+        blind = {n: measure_error(bucket.blind[n][1], bucket.blind[n][0]) for n in (MEAN, CLASS_MEAN)}
+        return [
+            bucket.judge(looks).judge_values(
+                "mse", measure_error(bucket.claimed, everyone), blind, rng, groups=bucket.clients, bounds=(0, 1)
+            )
+        ]
+
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+        known = RowTruth(truth)
+        trials = self._trials(claim, truth, rng).every
+        told = np.array([known.find_label(str(a)) >= 0 for a in claim["artifact"]])
+        graded = {k: v[told] if k != "senders" else v for k, v in claim.items()}
+        return count_claimed(_label_rows(graded, known), known, trials)
+
+    def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
+        return [self._show(b) for b in self._trials(claim, truth).buckets if b.origin == "recorded"]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        reason = why_unreadable(view, knowledge)
+        if not reason and (knowledge.auxiliary is None or not len(knowledge.auxiliary)):
+            return "the adversary has no images of its own to learn from"
+        return reason
+
+    @cached_property
+    def _trials(self) -> BuiltOnce[ImageTrials]:
+        def build(claim: Claim, truth: Truth, rng: np.random.Generator) -> ImageTrials:
+            known = RowTruth(truth)
+            blind = {MEAN: truth.auxiliary.x.mean(axis=0)}
+            labelled = _label_rows(claim, known)
+            return ImageTrials(labelled, known, self.config.gallery, rng, constants=blind)
+
+        return BuiltOnce(build)
+
+    def _show(self, bucket: PrototypeBucket) -> ImageGallery:
+        shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))
+        return ImageGallery(
+            title=f"{self.card.title}: single examples, recorded",
+            caption="Each column is one example of a batch; leakage is what the reconstruction shares with the "
+            "original and the class mean does not.",
+            rows={
+                "original": bucket.targets[shown],
+                "reconstruction": bucket.claimed[shown],
+                "class mean": bucket.blind[CLASS_MEAN][1][shown],
+            },
+            columns=tuple(f"client {bucket.trials[i].client}, class {bucket.labels[i]}" for i in shown),
+        )
+
+
+class RowTruth:
+    """The truth about single examples of batches, under the names "MESSAGE#ROW"."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._rows: dict[str, tuple[NDArray[np.int64], Floats, NDArray[np.int64]] | None] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._truth, name)
+
+    def members(self, artifact: str, label: int) -> Floats:
+        found = self._find(artifact)
+        return (
+            np.zeros((0, *self._truth.reference.x.shape[1:])) if found is None or found[2] != label else found[1]
+        )
+
+    def people(self, artifact: str, label: int) -> Mapping[int, NDArray[np.int64]]:
+        found = self._find(artifact)
+        return {} if found is None or found[2] != label else {found[3]: found[0]}
+
+    def find_label(self, artifact: str) -> int:
+        """The label of the example; -1 where nobody told which it is."""
+        found = self._find(artifact)
+        return -1 if found is None else found[2]
+
+    def _find(self, artifact: str) -> tuple[NDArray[np.int64], Floats, int, int] | None:
+        name, _, row = artifact.rpartition("#")
+        batch = self._truth.find_batch(name)
+        if batch is None or int(row) >= len(batch.rows):
+            return None
+        i = int(row)
+        return batch.rows[i : i + 1], batch.images.x[i : i + 1], int(batch.images.y[i]), batch.client
+
+
+def _label_rows(claim: Claim, truth: RowTruth) -> Claim:
+    """The claim with the examples' true labels, by which galleries are made."""
+    return {**claim, "label": np.array([truth.find_label(str(a)) for a in claim["artifact"]], np.int64)}

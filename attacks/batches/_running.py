@@ -1,0 +1,43 @@
+"""The first layers of a network, as an adversary runs them on images of its own."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Floats, Knowledge, Layered
+from fedaudit.fl.kinds import Kind
+
+
+def imitate_noise(
+    activations: Floats, sent: Floats, knowledge: Knowledge, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """[N, D] activations of the adversary's own images as the clients' protections would send them.
+
+    The noise is published. What rows are clipped to follows from the lengths of those that were `sent`, [b, D]:
+    in the mean, the square of a length is that of the clip and of the noise together.
+    """
+    noise = knowledge.training.get(f"noise_std.{Kind.SMASHED}", 0.0)
+    if not noise:
+        return np.asarray(activations, np.float32)
+    squares = np.square(sent, dtype=np.float64).sum(axis=1)
+    clip = max(float(np.mean(squares)) - sent.shape[1] * noise**2, 0.0) ** 0.5
+    lengths = np.linalg.norm(activations, axis=1, keepdims=True)
+    clipped = activations * np.minimum(1.0, clip / np.maximum(lengths, 1e-12))
+    return np.asarray(clipped + noise * rng.normal(size=clipped.shape), np.float32)
+
+
+def run_first_layers(
+    weights: Mapping[str, NDArray[Any]], images: Floats, knowledge: Knowledge, batch: int = 500
+) -> NDArray[np.float32]:
+    """[N, D] what the clients' layers with these weights make of images [N, C, H, W] in [0, 1]."""
+    import torch
+
+    assert knowledge.architecture is not None, "the threat model grants the architecture"
+    whole = cast(Layered, knowledge.architecture(weights))
+    layers = whole.first_layers(int(knowledge.training["cut"]))
+    with torch.no_grad():
+        x = torch.from_numpy(np.ascontiguousarray(images)).to(knowledge.device)
+        made = torch.cat([layers(part).flatten(1).cpu() for part in torch.split(x, batch)])
+    return np.asarray(made.numpy())

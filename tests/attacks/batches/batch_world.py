@@ -1,0 +1,150 @@
+"""A tiny federation of split learning: batches of single digits, with the layer that made them, and gradients."""
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.kinds import Kind
+from tests.attacks.world import CLASSES, SHAPE, Arrays, World
+
+
+class Layers(nn.Module):
+    """A dense layer and ReLU, wide enough to keep what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(64, 96)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x.flatten(1)).relu()
+
+
+class Known:
+    """A network of which the first layers are known."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers.eval().requires_grad_(False)
+
+    def first_layers(self, layers: int) -> Layers:
+        return self.layers
+
+    def module(self) -> Layers:
+        return self.layers
+
+
+def architecture(weights: Arrays) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        layers = Layers()
+    layers.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
+    return Known(layers)
+
+
+def draw_weights(seed: int) -> dict[str, NDArray[Any]]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return {k: v.numpy() for k, v in Layers().state_dict().items()}
+
+
+class Batches(World):
+    """Clients of the digits' world who send their images in batches, and single ones that were replayed."""
+
+    def __init__(self, clients: int = 6, size: int = 12, noise: float = 0.0, labelled: bool = True) -> None:
+        super().__init__(sizes=(), clients=clients)
+        rng = np.random.default_rng(5)
+        start, self.batches = draw_weights(0), dict[str, BatchTruth]()
+        layers = architecture(start).layers
+        self.artifacts = [_artifact("r00003/server.downlink/global_model", Kind.GLOBAL_MODEL, start, -1)]
+        for k in range(clients):
+            self._send_batch(
+                f"r00003/client-{k}.uplink/smashed",
+                k,
+                rng.permutation(len(self.clients[k]))[:size],
+                layers,
+                noise,
+                labelled,
+                rng,
+            )
+            for i in range(4):
+                row = rng.integers(len(self.clients[k]), size=1)
+                self._send_batch(f"replay/activations/{k}.{i}", k, row, layers, 0.0, labelled, rng)
+
+    def _send_batch(
+        self, id: str, k: int, rows: Any, layers: Layers, noise: float, labelled: bool, rng: Any
+    ) -> None:
+        own = self.clients[k].only(rows)
+        z = layers(torch.from_numpy(own.x)).numpy()
+        payload: dict[str, Any] = {"activations": (z + noise * rng.normal(size=z.shape)).astype(np.float32)}
+        if labelled:
+            payload["labels"] = own.y
+        replayed = id.startswith("replay")
+        self.batches[id] = BatchTruth(client=-1 if replayed else k, rows=1000 * k + rows, images=own)
+        sent = _artifact(id, Kind.SMASHED, payload, k)
+        self.artifacts.append(replace(sent, origin="replayed", note={"n": 1}) if replayed else sent)
+
+    def find_batch(self, artifact: str) -> BatchTruth | None:
+        return self.batches.get(artifact)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=architecture,
+            auxiliary=self.auxiliary,
+            training={"cut": 1.0},
+        )
+
+
+class Gradients(World):
+    """Clients who keep their labels; the server knows the gradient of each example's loss at the cut.
+
+    `knows`: how far the network has learnt its training data, from 0 to 1. Of two classes the second is rare.
+    """
+
+    def __init__(self, classes: int = CLASSES, clients: int = 6, size: int = 40, knows: float = 0.0) -> None:
+        super().__init__(sizes=(), clients=clients)
+        self._classes = classes
+        rng = np.random.default_rng(6)
+        self.artifacts, self.batches = [], dict[str, BatchTruth]()
+        top, prior = rng.normal(size=(classes, 24)), np.full(classes, 1 / classes)
+        if classes == 2:
+            prior = np.array([0.9, 0.1])
+        for k in range(clients):
+            own = self.reference.only(np.arange(k * size, (k + 1) * size))
+            y = own.y if classes == CLASSES else (own.y == 0).astype(np.int64)
+            one = np.eye(classes)[y]
+            wrong = rng.uniform(0.2, 1, size=(size, 1))  # how unsure the network is of each example
+            p = (1 - knows) * prior + knows * (one * (1 - wrong / 8) + (1 - one) * prior * wrong / 8)
+            g = (p - one) @ top * (rng.random((size, 24)) < 0.8)  # not a linear top: some units are off
+            id = f"r00003/server.downlink.client-{k}/smashed_gradient"
+            self.batches[id] = BatchTruth(client=k, rows=1000 * k + np.arange(size), images=Images(x=own.x, y=y))
+            self.clients[k] = Images(x=own.x, y=y)
+            sent = _artifact(id, Kind.SMASHED_GRADIENT, {"gradient": g.astype(np.float32)}, -1)
+            self.artifacts.append(replace(sent, seen_by=(f"client/{k}",)))
+
+    def find_batch(self, artifact: str) -> BatchTruth | None:
+        return self.batches.get(artifact)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(classes=self._classes, image_shape=SHAPE)
+
+
+def _artifact(id: str, kind: Kind, payload: Arrays, client: int) -> Artifact:
+    up = client >= 0
+    return Artifact(
+        id=id,
+        kind=kind,
+        channel=Channel.UPLINK if up else Channel.DOWNLINK,
+        round=3,
+        sender=Party.client(client) if up else SERVER,
+        seen_by=("server",) if up else ("client",),
+        payload=payload,
+    )
