@@ -25,6 +25,9 @@ class Layers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.one(x.flatten(1)).relu()
 
+    def cut_after(self, layers: int) -> "Layers":
+        return self
+
 
 class Known:
     """A network of which the first layers are known."""
@@ -128,6 +131,11 @@ class Gradients(World):
             self.clients[k] = Images(x=own.x, y=y)
             sent = _artifact(id, Kind.SMASHED_GRADIENT, {"gradient": g.astype(np.float32)}, -1)
             self.artifacts.append(replace(sent, seen_by=(f"client/{k}",)))
+            for i in range(8):  # what it is the gradient of, and batches before
+                unlabelled = {"activations": np.zeros((2, 3), np.float32)}
+                self.artifacts.append(
+                    _artifact(f"r00003/client-{k}.uplink.{i}/smashed", Kind.SMASHED, unlabelled, k)
+                )
 
     def find_batch(self, artifact: str) -> BatchTruth | None:
         return self.batches.get(artifact)

@@ -1,0 +1,98 @@
+"""What a client of split learning can tell of the gradients that it is sent: two detectors of a hijacking server.
+
+A server that trains clients' layers for itself (Pasquini, Ateniese, Bernaschi. CCS 2021, arXiv:2012.02670)
+sends gradients that do not depend on labels. Both detectors look for that.
+
+SplitGuard (Erdogan, Kupcu, Cicek. 2021, arXiv:2108.09052; ege-erdogan/splitguard c29acbe). A client sends
+some batches with false labels. Of the mean gradients F of those, and C and R of two halves of the others,
+with angles and lengths f, c, r and d = |f - cr| + |c - r|,
+
+    x = angle(F, CR) |f - cr| / d - angle(C, R) |c - r| / d,    S = sigmoid(5 x)^2;  low: the server is hijacking
+
+Gradients Scrutinizer (Fu et al. NDSS 2023; CGCL-codes f6f4821). Of means s, d and deviations of similarities,
+half the cosine and a half, of gradients of equal and of unlike labels, the gap g = (s - d) / (s + d), the
+overlap o of the intervals of one deviation (their intersection over their union) and the root mean square r of
+a quadratic fit of s over batches,
+
+    sigmoid(5 (g |g|^-.6 ln(7 r + e^-2) ln(o + e^-1) - .7)),    hijacking below .5
+
+Two defects of that code are mended: the overlap of honest runs took the smaller end where that of hijacked ones
+took the larger, and a gap of 0 was 0 / 0, which is 0 here.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+HIJACKED = 0.5  # a score of Gradients Scrutinizer below it
+
+
+class Similarities(NamedTuple):
+    """Means and deviations of similarities of gradients in one batch or over several."""
+
+    same: float
+    other: float
+    same_std: float
+    other_std: float
+
+
+def score_splitguard(false: Floats, one: Floats, two: Floats) -> float:
+    """S from the mean gradients [D] of batches with false labels and of two halves of the others; from 0 to 1.
+
+    0 where the lengths and angles of all three agree, for which the formula has no value.
+    """
+    regular = (np.asarray(one, np.float64) + two) / 2
+    gaps = [abs(np.linalg.norm(a) - np.linalg.norm(b)) for a, b in ((false, regular), (one, two))]
+    whole = sum(gaps)
+    if not whole:
+        return 0.0
+    angles = (_measure_angle(false, regular), _measure_angle(one, two))
+    x = float((angles[0] * gaps[0] - angles[1] * gaps[1]) / whole)
+    return _squash(5 * x) ** 2
+
+
+def score_scrutinizer(means: Similarities, error: float) -> float:
+    """The score of Gradients Scrutinizer from 0 to 1, of similarities and the error of their fit over batches."""
+    whole = means.same + means.other
+    gap = (means.same - means.other) / whole if whole else 0.0
+    bent = math.copysign(abs(gap) ** 0.4, gap) if gap else 0.0
+    lows = (means.same - means.same_std, means.other - means.other_std)
+    highs = (means.same + means.same_std, means.other + means.other_std)
+    span = max(highs) - min(lows)
+    overlap = max(min(highs) - max(lows), 0.0) / span if span else 0.0
+    x = bent * math.log(7 * error + math.exp(-2)) * math.log(overlap + math.exp(-1)) - 0.7
+    return _squash(5 * x)
+
+
+def compare_gradients(gradients: Floats, y: NDArray[np.int64]) -> Similarities:
+    """Similarities of gradients [b, D] of one batch, of pairs with equal labels y [b] and with unlike ones."""
+    flat = np.asarray(gradients, np.float64).reshape(len(y), -1)
+    unit = flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    values, pairs = (unit @ unit.T + 1) / 2, np.triu(np.ones((len(y), len(y)), bool), 1)
+    same = y[:, None] == y
+    groups = [values[pairs & same], values[pairs & ~same]]
+    means = [float(v.mean()) if len(v) else 0.0 for v in groups]
+    deviations = [float(v.std()) if len(v) else 0.0 for v in groups]
+    return Similarities(*means, *deviations)
+
+
+def measure_fit(values: Sequence[float]) -> float:
+    """Root mean square error of the quadratic that fits values over batches best; 0 of three or fewer."""
+    if len(values) <= 3:
+        return 0.0
+    places = np.arange(len(values)) / len(values)
+    fitted = np.polyval(np.polyfit(places, values, 2), places)
+    return float(np.sqrt(np.square(fitted - values).mean()))
+
+
+def _measure_angle(a: Floats, b: Floats) -> float:
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return math.acos(float(np.clip(np.dot(a, b) / lengths, -1, 1))) if lengths else 0.0
+
+
+def _squash(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
