@@ -38,7 +38,7 @@ class Quantise(Protection):
     @settings
     class Config:
         kinds: tuple[Kind, ...] = Field(
-            default=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.LOCAL_PROTOTYPES),
+            default=(Kind.LOCAL_MODEL, Kind.MODEL_DELTA, Kind.LOCAL_PROTOTYPES, Kind.PUBLIC_LOGITS),
             description="kinds of messages to quantise",
         )
         bits: int = Field(default=8, ge=1, le=OFF, description="bits of each number sent; 32 changes nothing")

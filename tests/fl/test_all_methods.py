@@ -30,6 +30,8 @@ COMMON = {
     "labeler_rounds": 2,
     "iterations": 5,
     "enlarged": 8,
+    "tiers": 2,
+    "interval": 1,
 }
 
 # Client 4 never answers, round 1 is empty, and client 0 comes in every third round only

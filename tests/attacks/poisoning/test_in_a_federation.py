@@ -22,6 +22,7 @@ HOME = {
     "relay_poison": "gandalf",
     "freeze_lie": "freezefl",
     "false_claims": "qffl",
+    "false_outputs": "fedcurv",
 }
 
 

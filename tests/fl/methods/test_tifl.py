@@ -14,6 +14,7 @@ from fedaudit.fl.methods.tifl import TiFL, share_chances
 from fedaudit.fl.runtime import tree
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
+from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.methods.worlds_of_methods import SETTINGS, continues
 from tests.fl.worlds import EVERYONE, TinyNet, run, same
 
@@ -75,6 +76,16 @@ def test_scores_are_shares_of_wrong_answers_every_interval(tmp_path: Path) -> No
 
 def test_at_most_so_many_of_a_tier_train() -> None:
     assert {h["delivered"] for h in run(make(chosen=1), **WORLD).history} == {1}
+
+
+def test_a_client_that_overstates_its_loss_has_its_tier_scored_worst(tmp_path: Path) -> None:
+    plain = {"rounds": 2, "interval": 1}
+    run(make(**plain), folder=tmp_path / "honest", **WORLD)
+    honest = state_of(tmp_path / "honest")
+    best = int(np.argmax(honest["scores"]))
+    liar = adversary("false_claims", clients=(honest["tiers"][best][0],), factor=1000.0)
+    run(make(**plain), folder=tmp_path / "false", adversary=liar, **WORLD)
+    assert int(np.argmin(state_of(tmp_path / "false")["scores"])) == best
 
 
 def test_no_tier_is_refused() -> None:

@@ -51,8 +51,8 @@ def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None
 
 
 def test_every_protection_on_messages_is_listed_here() -> None:
-    # these have files of their own: in training, on the mean, only with noise, on batches
-    assert {*OFF, "dp_sgd", "central_dp", "noised_prototypes", "noised_activations"} == set(
+    # these have files of their own: in training, on the mean, only with noise, on batches, on outputs
+    assert {*OFF, "dp_sgd", "central_dp", "noised_prototypes", "noised_activations", "top_class"} == set(
         plugin.names("fedaudit.fl.protections")
     )
 
