@@ -78,12 +78,12 @@ def test_at_most_so_many_of_a_tier_train() -> None:
     assert {h["delivered"] for h in run(make(chosen=1), **WORLD).history} == {1}
 
 
-def test_a_client_that_overstates_its_loss_has_its_tier_scored_worst(tmp_path: Path) -> None:
+def test_clients_that_overstate_their_loss_have_their_tier_scored_worst(tmp_path: Path) -> None:
     plain = {"rounds": 2, "interval": 1}
     run(make(**plain), folder=tmp_path / "honest", **WORLD)
     honest = state_of(tmp_path / "honest")
     best = int(np.argmax(honest["scores"]))
-    liar = adversary("false_claims", clients=(honest["tiers"][best][0],), factor=1000.0)
+    liar = adversary("false_claims", clients=tuple(honest["tiers"][best]), factor=1000.0)
     run(make(**plain), folder=tmp_path / "false", adversary=liar, **WORLD)
     assert int(np.argmin(state_of(tmp_path / "false")["scores"])) == best
 
