@@ -15,10 +15,12 @@ audit: $(INSTALLED)  ## a whole audit on images that ship with the package: runs
 	$(RUN)/fedaudit run configs/quickstart.yaml --out runs/quickstart || test $$? -ne 2  # 1 and 3 are verdicts
 
 # One thread a process: two test processes with two threads each would fight over two cores. A file's tests run in one
-# process, so that what they share is made once.
-TESTS = OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile
+# process, so that what they share is made once. Tests start hundreds of processes: modules are compiled for the first
+# of them alone, whatever the environment says, and kept outside of the tree.
+COMPILED = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/compiled
+TESTS = $(COMPILED) OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile
 
-test: $(DONE)  ## the tests: eight minutes on two cores
+test: $(DONE)  ## the tests: six minutes on two cores
 	$(TESTS) -m "not nightly"
 
 nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour

@@ -6,14 +6,13 @@ Prototypes, MOON's representation and the label-inference attacks all mean this 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.streams import Streams, seed_networks
 
 State = dict[str, Tensor]  # parameters and buffers by name
 
@@ -116,8 +115,7 @@ def unwrap(net: Net) -> nn.Module:
 
 def initialise(make: Callable[[], Net], streams: Streams) -> Net:
     """Build a model with weights drawn from the stream "model", leaving the global generator alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(streams.key("model"))
+    with seed_networks(streams.key("model")):
         return make()
 
 

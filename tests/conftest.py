@@ -2,18 +2,24 @@
 
 Our folders lie at the top of the repository, so `import fl` would work here and make every class a second time.
 `make test` leaves out what is marked `nightly` and fails where a file takes longer than `SECONDS` of a core: a
-suite that takes half an hour is not run.
+suite that takes half an hour is not run. A test process has one core, so that no run forks workers unless its
+config says how many: each of them would make its networks and graphs anew, for rounds of milliseconds.
 """
 
+import multiprocessing
+import os
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from fedaudit.audit.accounting.child import keep
 
 FOLDERS = ("fl", "attacks", "audit", "reports")
 SECONDS = 45  # of the processor, with all processes that the tests of a file start
@@ -35,6 +41,14 @@ class RefuseBareNames:
 
 
 sys.meta_path.insert(0, RefuseBareNames())
+
+
+def pytest_configure() -> None:
+    if hasattr(os, "sched_setaffinity"):
+        usable = sorted(os.sched_getaffinity(0))
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+        number = int(worker.removeprefix("gw")) if worker else os.getpid()
+        os.sched_setaffinity(0, {usable[number % len(usable)]})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,9 +73,18 @@ def order_evenly(group: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    """Of this process, of its children that ended and of those that run, where the system shows them."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = sum(_of_process(child.pid) for child in multiprocessing.active_children())
+    return time.process_time() + ended.ru_utime + ended.ru_stime + running
+
+
+def _of_process(pid: int | None) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,3 +129,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.durations:
         for file, spent in _spent.most_common(30):
             terminalreporter.write_line(f"{spent:7.1f} s  {file}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process_for_accountants() -> Iterator[None]:
+    """All tests of a process share the one that accountants compute in: each takes two seconds to import."""
+    with keep():
+        yield

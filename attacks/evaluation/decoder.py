@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.runtime.streams import seed_networks
 
 if TYPE_CHECKING:
     import torch
@@ -62,8 +63,7 @@ def initialise(make: "Callable[[], nn.Module]", generator: "torch.Generator") ->
     """A module whose initial weights come from `generator`; the global one stays as it was."""
     import torch
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    with seed_networks(int(torch.randint(2**62, (), generator=generator))):
         return make()
 
 

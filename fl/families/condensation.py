@@ -25,6 +25,7 @@ from torch.nn.functional import cross_entropy, unfold
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import seed_networks
 
 EPSILON = 1e-6
 _TOGETHER = 32  # real images that run as one batch; larger ones gain nothing from company
@@ -82,8 +83,7 @@ class Matcher:
     def redraw(self, rng: torch.Generator) -> None:
         """Fresh weights from the default initialisation of every layer; no other generator moves."""
         device = next(self.net.parameters()).device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        with seed_networks(int(torch.randint(2**62, (), generator=rng)), device):
             for module in self.net.modules():
                 reset = getattr(module, "reset_parameters", None)
                 if reset is not None:

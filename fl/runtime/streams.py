@@ -58,6 +58,22 @@ class Streams:
         return hmac.digest(str(self.seed).encode(), "/".join(map(str, keys)).encode(), "sha256")
 
 
+@contextmanager
+def seed_networks(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
+    """Inside, torch's global generators begin at `seed`, for layers that draw their weights from them.
+
+    Afterwards the processor's generator, and the one of a CUDA `device` that is given, are as they were.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[device] if device is not None and device.type == "cuda" else []):
+        # torch.manual_seed writes down its callers for every kind of device that is not in use: milliseconds
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
+        yield
+
+
 _opened: ContextVar[Counter[str] | None] = ContextVar("opened", default=None)
 
 

@@ -155,12 +155,13 @@ def test_the_planted_leak_is_found_and_the_control_is_silent(kind: Kind) -> None
 
 def test_copies_are_counted_against_equally_many_held_out_images() -> None:
     copied = one(judged(Kind.GAN_G, STEPS), "copied_share")
-    assert copied.value > 0.65 and copied.interval is not None and copied.interval[0] > 0.5
+    assert copied.interval is not None and copied.interval[0] > 0.5
     control = one(judged(Kind.GAN_G, STEPS), "copied_share", "negative")
     assert control.interval is not None and control.interval[0] < 0.5 < control.interval[1]
     ratio = one(judged(Kind.GAN_G, STEPS), "closest_ratio")
-    # Training amplifies the last bit of a product: .85 on a processor with AVX2 only, less with AVX-512
-    assert ratio.value < 0.9 and ratio.interval is not None and ratio.interval[1] < 0.95
+    # How much nearer is chaotic as well. That copies are nearer is sure at the level of the interval, 95 %, at
+    # which those of nobody below are no nearer: the nightly test counts how often either is wrong.
+    assert ratio.interval is not None and ratio.interval[1] < 1
     for found in (judged(Kind.GAN_G, 0), judged(Kind.GAN_G, STEPS)):
         silent = one(found, "closest_ratio", "negative")
         assert silent.interval is not None and silent.interval[0] < 1 < silent.interval[1]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fedaudit.audit.accounting import child
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants import pld
 from fedaudit.audit.accounting.accountants.auto import Auto
@@ -93,6 +94,14 @@ def test_a_draw_covers_another_only_where_as_much_was_released_in_it() -> None:
 # The child ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a user's program begins; all tests run inside of a block."""
+    monkeypatch.setattr(child, "_blocks", [])
+    monkeypatch.setattr(child, "_kept", {})
+
+
+@pytest.mark.usefixtures("no_block")
 def test_calls_of_one_block_share_a_child_that_ends_with_it() -> None:
     with keep():
         first = call(os.getpid, 60, 4.0)
@@ -107,6 +116,7 @@ def test_calls_of_one_block_share_a_child_that_ends_with_it() -> None:
         os.kill(first, 0)
 
 
+@pytest.mark.usefixtures("no_block")
 def test_calls_outside_of_a_block_share_nothing() -> None:
     assert call(os.getpid, 60, 4.0) != call(os.getpid, 60, 4.0)
 

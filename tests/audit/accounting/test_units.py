@@ -82,6 +82,7 @@ def run_with(partition: str) -> list[dict[str, Any]]:
         "method": method,
         "protections": [PRIVATE],
         "record": {"rounds": "last"},
+        "accountants": [{"name": "auto", "cross_check": False}],
     }
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)
