@@ -7,7 +7,7 @@ DONE := .venv/.dev
 SITE := .venv-docs
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit docs example-flower frameworks side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit docs example-flower example-lora frameworks side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -83,6 +83,9 @@ nulls: $(INSTALLED)  ## audits of federations with nothing to find: COUNT=200
 
 example-flower: $(INSTALLED)  ## a federation that really runs in Flower, recorded and audited: runs/flower-example
 	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower/run.sh
+
+example-lora: $(INSTALLED)  ## adapters of a language model, trained in Flower, recorded and audited: runs/flower-lora
+	FEDAUDIT=$(CURDIR)/$(RUN)/fedaudit examples/flower-lora/run.sh
 
 # Frameworks pin other versions of what fedaudit needs, so that each has an environment of its own.
 frameworks: export FLOWER = $(CURDIR)/.frameworks/flower

@@ -2,7 +2,7 @@
 # Runs an example app in Flower 1.42, in an environment of its own, since Flower wants older typer and rich than
 # fedaudit: app.sh APP WORK NODES CLIENTAPP RUN_CONFIG... leaves what the run config says. Exit status 3: Flower does
 # not install here; 4: its simulation did not start, as on a machine that is busy. FEDAUDIT is the command to audit
-# with, FLOWER an environment that has Flower already.
+# with, FLOWER an environment that has Flower already, PREPARE a module of the app, with its arguments, to run first.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 app=$1 work=$2 nodes=$3 clientapp=$4
@@ -25,6 +25,7 @@ rm -rf "$work/app"
 cp -r "$app" "$work/app"
 sed -i "s/^clientapp = .*/clientapp = \"$clientapp\"/" "$work/app/pyproject.toml"
 ${FEDAUDIT:-fedaudit} tools recorder flower --out "$work/app/fedaudit_recorder.py"
+if [ -n "${PREPARE:-}" ]; then (cd "$work/app" && "$env/bin/python" -m $PREPARE); fi
 export FLWR_HOME="$work/home" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PATH="$env/bin:$PATH"
 mkdir -p "$FLWR_HOME"

@@ -1,0 +1,1 @@
+"""A federation of six clinics that train adapters of a tiny GPT."""
