@@ -6,7 +6,7 @@ Prototypes, MOON's representation and the label-inference attacks all mean this 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, nn, stack
 from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.kinds import Task
@@ -52,7 +52,7 @@ class Net(nn.Module):
         logits = self(x)[:, :-1]
         losses, mask = self.token_losses(x)
         right = (logits.argmax(-1) == x[:, 1:]) & mask
-        return torch.stack([(losses * mask).sum(1), right.sum(1).to(losses), mask.sum(1).to(losses)], 1)
+        return stack([(losses * mask).sum(1), right.sum(1).to(losses), mask.sum(1).to(losses)], 1)
 
     def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[b, T - 1] -log p of each token given those before it, and which of them are text; of task lm alone."""
