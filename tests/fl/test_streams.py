@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.streams import Streams, seed_networks
 
 
 def test_the_key_is_half_of_a_sha256_word() -> None:
@@ -53,3 +53,16 @@ def test_no_global_generator_is_touched() -> None:
     assert random.getstate() == before[0]
     assert np.array_equal(np.random.get_state()[1], before[1])
     assert torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_networks_get_the_weights_of_their_seed_and_the_global_generator_stays_where_it_was() -> None:
+    def draw(seed: int) -> torch.Tensor:
+        with seed_networks(seed):
+            return torch.nn.Linear(3, 2).weight
+
+    before = torch.get_rng_state()
+    assert torch.equal(draw(5), draw(5)) and not torch.equal(draw(5), draw(6))
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):  # what torch itself draws from that seed
+        torch.manual_seed(5)
+        assert torch.equal(torch.nn.Linear(3, 2).weight, draw(5))
