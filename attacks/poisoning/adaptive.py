@@ -21,7 +21,7 @@ from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Share
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload, Trail
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 PLUGINS = ("adaptive", "adaptive_backdoor")
@@ -61,8 +61,10 @@ class Adaptive(Adversary):
     probability of the right class, of all classes or of the worst one; for classes they do not hold, how far
     it went the honest mean's way. The `looks` attacks that leave least are followed for `ahead` rounds more,
     in which the compromised clients really train on the model so far, and honest clients are taken to change
-    what they sent by as much as these changed. Who leaves least at the end is sent. The rule's state is
-    known, its random draws are not: where it draws, `draws` are tried.
+    what they sent by as much as these changed. Who leaves least at the end is sent; what was sent the round
+    before is kept while nothing leaves two points less, because an attack that is kept up does more than one
+    that changes. The rule's state is known, and what it would remember of rounds ahead; its random draws are
+    not: where it draws, `draws` are tried. Each class that the compromised clients hold counts alike.
     """
 
     card = Card(
@@ -94,25 +96,32 @@ class Adaptive(Adversary):
         crowd = gather_updates(meeting)
         if crowd is None or meeting.aggregate is None:
             return Colluded(messages={})
-        draws = range(self.config.draws if is_random(crowd) else 1)
+        draws, kept = range(self.config.draws if is_random(crowd) else 1), meeting.before.get("member")
         tried = [try_member(crowd, m, make_member(m), draws) for m in map(write_whole, self.config.family)]
         ranked = self._rank(crowd, tried)
         if self.config.ahead and meeting.train is not None and len(ranked) > 1:
             best = {type(t.adversary): t for t in reversed(ranked)}  # of each attack its most harmful settings
             followed = [t for t in ranked if best[type(t.adversary)] is t][: self.config.looks]
+            followed += [t for t in ranked if t.member == kept and t not in followed]
             ranked = self._rank(crowd, [self._look_ahead(crowd, t) for t in followed])
-        worst = ranked[0]
-        near = [t.member for t in ranked[1:] if t.left <= worst.left + NEAR]
-        return replace(crowd.send(lambda k: worst.forged[k]), member=worst.member, near=near)
+        least = ranked[0].left
+        worst = next((t for t in ranked if t.member == kept and t.left <= least + NEAR), ranked[0])
+        near = [t.member for t in ranked if t is not worst and t.left <= least + NEAR]
+        sent = crowd.send(lambda k: worst.forged[k])
+        return replace(sent, member=worst.member, near=near, state={"member": dict(worst.member)})
 
     def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
         """What it comes to in the rounds after this one; what is sent stays."""
         assert crowd.meeting.train is not None
         ends = []
-        for draw, change in enumerate(tried.changes):
+        for draw in range(len(tried.changes)):
+            trail = Trail()  # a rule that remembers does so in these rounds too
+            change = aggregate(crowd, tried.forged, draw, trail)
             for t in range(1, self.config.ahead + 1):
                 later = follow(crowd, crowd.meeting.train(change))
-                more = try_member(later, tried.member, tried.adversary, [draw + t * self.config.draws]).changes[0]
+                forge = tried.adversary.forge_seeing(later)
+                forged = {k: forge(k) for k in later.meeting.own}
+                more = aggregate(later, forged, draw + t * self.config.draws, trail)
                 change = {k: v + more[k] for k, v in change.items()}
             ends.append(change)
         return replace(tried, changes=tuple(ends), rounds=1 + self.config.ahead)
@@ -138,7 +147,7 @@ class Adaptive(Adversary):
         right, seen = score[:2, held]
         share = float(held.double().mean())
         if self.config.minimises == "mean":
-            return share * float(right.sum() / seen.sum()) + (1 - share) * progress
+            return share * float((right / seen).mean()) + (1 - share) * progress  # each class counts alike
         return min(float((right / seen).min()), 1.0 if share == 1 else progress)
 
 
@@ -200,11 +209,11 @@ def try_member(crowd: Crowd, member: Mapping[str, Any], adversary: Colluding, dr
     return Tried(member, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
 
 
-def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int) -> Payload:
+def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int, trail: Trail | None = None) -> Payload:
     """What the rule would make of the honest changes and of what is `sent` [P] by the compromised clients."""
     rows = dict(zip(crowd.clients, crowd.honest, strict=True)) | dict(sent)
     assert crowd.meeting.aggregate is not None
-    made = crowd.meeting.aggregate({k: shape_vector(rows[k], crowd.like) for k in sorted(rows)}, draw)
+    made = crowd.meeting.aggregate({k: shape_vector(rows[k], crowd.like) for k in sorted(rows)}, draw, trail)
     return {k: made[k] for k in crowd.like}
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "Params",
     "Payload",
     "Reply",
+    "Trail",
     "Tree",
 ]
 
@@ -62,6 +63,15 @@ class Card:
     kinds: tuple[Kind, ...] = ()  # it forges one of these; none: whatever comes of its training
 
 
+@dataclass
+class Trail:
+    """Rounds that attackers play ahead: how far the model went in them, and what the rule remembers of them."""
+
+    rounds: int = 0
+    change: Payload = field(default_factory=dict)
+    state: Tree = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
     """What colluding clients have before them when all replies of a round are in."""
@@ -74,8 +84,8 @@ class Meeting:
     rng: torch.Generator
     parameters: tuple[str, ...]  # of the model; other arrays are buffers, which nobody forges
     # Of a card that knows "aggregator", else None. What the server's rule would make of the clients' changes, and
-    # the number for which its random draws are made anew;
-    aggregate: Callable[[Mapping[int, Payload], int], Payload] | None
+    # the number for which its random draws are made anew, after the rounds of a trail, which it goes on by one;
+    aggregate: Callable[[Mapping[int, Payload], int, Trail | None], Payload] | None
     # what shared models so changed are worth on the compromised clients' own examples, [3, C] each: the
     # probability of the right class, summed over a class's examples, their number, and the probability of the
     # adversary's own answer to them, changed as aim() does; None without such a model;

@@ -16,6 +16,7 @@ from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.threats.adversary import Trail
 from fedaudit.fl.wire.protection import Message, Payload
 
 Job = tuple[int, Tree, Message]  # a client, its memory, what it alone was sent
@@ -29,21 +30,34 @@ class RuleRehearsal(ABC):
     model: State  # the shared model of this round; empty where there is none
     weight: Callable[[Reply], float]
 
-    def aggregate(self, heard: Mapping[int, Reply], changes: Mapping[int, Payload], draw: int = 0) -> Payload:
+    def aggregate(
+        self,
+        heard: Mapping[int, Reply],
+        changes: Mapping[int, Payload],
+        draw: int = 0,
+        trail: Trail | None = None,
+    ) -> Payload:
         """Return what the server's rule would make of these changes.
 
-        Its random draws are not known, and others are made for every number `draw`.
+        Its random draws are not known, and others are made for every number `draw`. After the rounds of a `trail`
+        the rule begins with what it remembers of them, and with the model that they left; the trail goes on.
         """
-        averages = self.averages
+        averages, trail = self.averages, trail or Trail()
         streams = Streams(averages.streams.key("adversary", "rule", averages.round, *([draw] if draw else [])))
-        made = averages.rule.begin(replace(averages.context("model"), streams=streams))
+        context = replace(averages.context("model"), streams=streams, round=averages.round + trail.rounds)
+        if trail.rounds:
+            context = replace(context, state=trail.state)
+        made = averages.rule.begin(context)
         start: Payload = {}
         for k, change in changes.items():
             if {*TRAINED} & heard[k].message.keys() and change.keys() <= self.model.keys():
-                start = {n: self.model[n].cpu().double() for n in change}
+                start = {n: self.model[n].cpu().double() + trail.change.get(n, 0.0) for n in change}
             upload = {n: start[n] + v for n, v in change.items()} if start else change
             made.add(k, upload, self.weight(heard[k]), start)
-        return {n: v - start[n] if start else v for n, v in made.value().items()}
+        moved = {n: v - start[n] if start else v for n, v in made.value().items()}
+        trail.rounds, trail.state = trail.rounds + 1, made.state or context.state
+        trail.change = {n: trail.change[n] + v if n in trail.change else v for n, v in moved.items()}
+        return moved
 
     @abstractmethod
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:

@@ -11,11 +11,13 @@ from torch import Tensor
 from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.attacks.poisoning.backdoors import stamp_images, stamp_normalised_images
 from fedaudit.audit.settings import catalog
+from fedaudit.fl.aggregation.aggregator import Averages, Combined, RowRule
 from fedaudit.fl.clients.client import Reply, count_of
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting
+from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting, Trail
+from fedaudit.fl.threats.rehearsal import RuleRehearsal
 from fedaudit.fl.wire.protection import Message
 from tests.fl.worlds import TinyNet
 
@@ -142,7 +144,7 @@ def test_buffers_are_never_forged() -> None:
 
 def aggregate_by(made: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     """A server's rule, as colluding clients know it: of all changes, as rows."""
-    return lambda given, draw=0: {"w": made(torch.stack([v["w"].double() for v in given.values()]))}
+    return lambda given, draw=0, trail=None: {"w": made(torch.stack([v["w"].double() for v in given.values()]))}
 
 
 def test_where_nothing_tells_what_a_model_is_worth_the_adaptive_attacker_moves_the_rule_furthest() -> None:
@@ -202,7 +204,7 @@ def test_the_adaptive_attacker_follows_attacks_for_rounds_and_sends_what_pays_la
     def judge(moved: Any) -> list[Tensor]:
         return [torch.tensor([[1 + float(m["w"][0]) / 100], [1.0]]).double() for m in moved]
 
-    def rule(given: Any, draw: int = 0) -> Any:
+    def rule(given: Any, draw: int = 0, trail: Any = None) -> Any:
         """Takes what client 0 sends, but long changes in the first round alone."""
         sent = given[0]["w"].double()
         return {"w": sent * float(not draw or sent[0] > -10)}
@@ -216,6 +218,51 @@ def test_the_adaptive_attacker_follows_attacks_for_rounds_and_sends_what_pays_la
     assert adversary("adaptive", family=family, ahead=1).collude(met).member == {"name": "ipm", "tau": 8.0}
     assert adversary("adaptive", family=family, ahead=2).collude(met).member == {"name": "alie", "z": 6.0}
     assert len(trained) == 2 * (1 + 2)  # each attack, each round
+
+
+def test_an_attack_is_kept_up_while_nothing_leaves_two_points_less() -> None:
+    def judge(moved: Any) -> list[Tensor]:
+        return [torch.tensor([[1 + float(m["w"][0]) / 100], [1.0]]).double() for m in moved]
+
+    family = ({"name": "ipm", "tau": 1.0}, {"name": "ipm", "tau": 2.0}, {"name": "ipm", "tau": 4.0})
+    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=judge)
+    found = adversary("adaptive", family=family).collude(met)
+    assert found.member == {"name": "ipm", "tau": 4.0} and found.state == {"member": found.member}
+    # of a honest mean of 1.5 these leave 1.5, 3 and 6 points less
+    for tau, kept in ((2.0, 4.0), (1.0, 4.0)):
+        again = replace(met, before={"member": {"name": "ipm", "tau": tau}})
+        assert adversary("adaptive", family=family).collude(again).member["tau"] == kept
+    again = replace(met, before={"member": {"name": "ipm", "tau": 1.0}})
+    assert adversary("adaptive", family=family[:2]).collude(again).member["tau"] == 1.0
+
+
+def test_a_rule_begins_rounds_ahead_with_what_it_remembers_of_those_before() -> None:
+    seen = list[tuple[int, float]]()
+
+    class Remembering(RowRule):
+        title = "Remembers"
+
+        def combine(self, rows: Any, weights: Any, clients: Any, context: Any) -> Combined:
+            seen.append((int(context.state.get("n", 0)), float(context.start["w"][0])))
+            state = {"n": context.state.get("n", 0) + 1}
+            return Combined(change=rows.double().mean(0), kept=dict.fromkeys(clients, 1.0), state=state)
+
+    class Tried(RuleRehearsal):
+        def judge(self, changes: Any) -> Any:
+            raise NotImplementedError
+
+        def train(self, clients: Any, change: Any) -> Any:
+            raise NotImplementedError
+
+    averages = Averages(Remembering(), 3, Streams(1), state={"model": {"n": 5}}, parameters=("w",))
+    tried = Tried(averages=averages, model={"w": START}, weight=lambda reply: 1.0)
+    heard = {k: Reply(message=sent((0, 0, 0)), examples=1) for k in (0, 1)}
+    moved, trail = {k: {"w": torch.tensor([1.0, 0, 0]).double()} for k in (0, 1)}, Trail()
+    for _ in range(2):
+        tried.aggregate(heard, moved, 0, trail)
+    tried.aggregate(heard, moved)
+    at = float(START[0])
+    assert seen == [(5, at), (6, at + 1), (5, at)] and trail.rounds == 2 and float(trail.change["w"][0]) == 2
 
 
 def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> None:
@@ -242,7 +289,7 @@ def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> Non
 def test_a_rule_that_draws_at_random_is_tried_several_times() -> None:
     tried = list[int]()
 
-    def rule(given: Any, draw: int = 0) -> Any:
+    def rule(given: Any, draw: int = 0, trail: Any = None) -> Any:
         tried.append(draw)
         return {"w": torch.stack([v["w"].double() for v in given.values()])[draw % 2]}
 
