@@ -34,6 +34,7 @@ EXPECTED = {
     "local-dp-mod": "refuted",
     "nbafl": "refuted",
     "secure-aggregation": "refuted",
+    "fedcurv": "refuted",
     "tf-privacy": "cannot be decided",
     "geyer": "cannot be decided",
     "gandalf-weights": "cannot be decided",
