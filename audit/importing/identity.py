@@ -102,6 +102,10 @@ def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArr
         net = run(models[k])
         for j, other in enumerate(clients):
             x, y = train.x[rows[other]], torch.from_numpy(train.y[rows[other]])
+            if case.data.predicts == "lm":
+                graded = net.grade(x).astype(np.float64)
+                table[i, j] = graded[:, 0].sum() / max(1.0, graded[:, 2].sum())
+                continue
             logits = torch.from_numpy(net.logits(x)).double()
             table[i, j] = float(torch.nn.functional.cross_entropy(logits, y))
     return clients, table

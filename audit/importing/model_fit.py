@@ -39,6 +39,8 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     if case.make_net is None or not pairs:
         why = "the network is not stated" if case.make_net is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
+    if case.data.predicts == "lm":
+        return _fit_tokens(case, pairs)
     hits, n, guess, losses = 0, 0, 0, []
     for weights, rows in pairs:
         y = case.data.train.y[rows]
@@ -60,6 +62,34 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     if of_clients and not _has_noise(case) and (other := _other_labels(case, latest)):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
+    return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
+
+
+def _fit_tokens(case: RecordedCase, pairs: list[Pair]) -> CheckedStatement:
+    """Language models on texts that were given: whether more next tokens are right than by a constant guess.
+
+    A text counts as one trial, right where the model knows more of its tokens than the guess does: tokens of one
+    text tell of each other.
+    """
+    assert case.make_net is not None
+    better, worse, right, guessed, tokens = 0, 0, 0, 0, 0
+    for weights, rows in pairs:
+        x = case.data.train.x[rows]
+        graded = KnownArchitecture(case.make_net, case.data, case.device)(weights).grade(x)
+        wanted = x[:, 1:]
+        often = int(np.bincount(wanted[wanted > 0]).argmax()) if (wanted > 0).any() else 0
+        by_guess = ((wanted == often) & (wanted > 0)).sum(1)
+        better, worse = (
+            better + int((graded[:, 1] > by_guess).sum()),
+            worse + int((graded[:, 1] < by_guess).sum()),
+        )
+        right, guessed = right + int(graded[:, 1].sum()), guessed + int(by_guess.sum())
+        tokens += int(graded[:, 2].sum())
+    text = f"The models named {right / max(1, tokens):.0%} of {tokens:,} next tokens right, the most frequent "
+    text += f"token is {guessed / max(1, tokens):.0%} of them"
+    if float(scipy.stats.binom.sf(better - 1, better + worse, 0.5)) <= LEVEL:
+        return CheckedStatement(id=ID, title=TITLE, status="holds", text=f"{text}.")
+    why = "a bad model, claimed noise, or another vocabulary than stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 

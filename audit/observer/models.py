@@ -30,6 +30,9 @@ class Runner(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         return self._whole[0].features(normalise(x, self._data))
 
+    def grade(self, x: Tensor) -> Tensor:
+        return self._whole[0].grade(x)
+
     def head(self, h: Tensor) -> Tensor:
         out: Tensor = self._whole[0].head(h)
         return out
@@ -63,6 +66,10 @@ class BoundExtractor:
 
     def logits(self, images: NDArray[Any]) -> NDArray[Any]:
         return self._run(self._runner, images)
+
+    def grade(self, texts: NDArray[Any]) -> NDArray[Any]:
+        """[N, 3] of a language model: summed loss of a text's tokens, how many are the likeliest, how many."""
+        return self._run(self._runner.grade, texts, batch=32)
 
     def module(self) -> Runner:
         return self._runner

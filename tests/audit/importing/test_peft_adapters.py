@@ -81,15 +81,16 @@ def write(folder: Path, alpha: float | None = 12.0) -> Path:
     return folder / "inbox"
 
 
-def take(folder: Path, base: bool = True, **changed: Any) -> tuple[RecordedCase, Any]:
+def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: Any) -> tuple[RecordedCase, Any]:
     inbox = write(folder)
     subject = yaml.safe_load(first_subject(inbox, model=json.dumps(MODEL)))
     subject |= {"examples": {"classes": ["a", "b"], "shape": [40]}} | changed
     settings = {"case": "recorded", "subject": subject, "attacks": [], "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
-    args = (inbox, None, None, folder, InboxLimits(), True, lambda *_: None)
+    args = (inbox, truth, None, folder, InboxLimits(), True, lambda *_: None)
     found = bring(run, config, *args, base=folder / "base.safetensors" if base else None)
-    return RecordedCase(config, run.artifacts, base=run.base if base else None), found
+    known = run.truth if truth else None
+    return RecordedCase(config, run.artifacts, known, run.base if base else None), found
 
 
 def test_rank_alpha_and_layers_are_recognised_and_the_base_is_named(tmp_path: Path) -> None:
@@ -114,6 +115,28 @@ def test_what_was_imported_is_what_was_sent_and_the_network_computes_on_the_base
     own, theirs_net = SimulatedCase(recorded()[0]).make_net(), case.make_net()
     for name, value in own.named_buffers():
         assert np.array_equal(value, dict(theirs_net.named_buffers())[name])
+
+
+@cache
+def trained_elsewhere() -> Path:
+    """Notes of the clients, and others of the auditor, as files of examples."""
+    case, folder = SimulatedCase(recorded()[0]), Path(mkdtemp())
+    x, y = case.data.train.x, case.data.train.y
+    for k, rows in enumerate(case.population.parts):
+        np.savez(folder / f"{k}.npz", x=x[rows], y=y[rows])
+    rows = case.population.reference
+    np.savez(folder / "own.npz", x=x[rows], y=y[rows])
+    return folder
+
+
+def test_texts_that_were_given_are_compared_token_by_token(tmp_path: Path) -> None:
+    diagnoses = ["a", "b", "c", "d", "e", "f", "g", "h"]
+    examples = {"classes": diagnoses, "shape": [40]}
+    case, found = take(tmp_path, truth=trained_elsewhere(), examples=examples)
+    assert sorted(case.examples.parts) == [0, 1, 2]
+    tokens = sum(int((case.data.train.x[rows][:, 1:] != 0).sum()) for rows in case.examples.parts.values())
+    assert f"of {tokens:,} next tokens right" in check(found, "fit").text
+    assert check(found, "who").status in ("holds", "open")
 
 
 def test_no_weight_of_the_base_was_ever_sent(tmp_path: Path) -> None:
