@@ -92,7 +92,7 @@ class Backdoors(Adversary):
             raise UserError(
                 f"{self.card.title} puts a trigger into images or texts of a class; {what} of shape "
                 f"{list(client.x.shape[1:])}",
-                hint="choose a model that tells classes, or another adversary, such as sign_flip",
+                hint="choose a model of classes, or another adversary, such as sign_flip",
                 key="adversary",
             )
         if self.config.target >= client.classes:
