@@ -148,6 +148,21 @@ def test_ffa_lora_sends_no_a_either_way_and_a_never_moves(tmp_path: Path) -> Non
     assert not torch.equal(world[LAYER + B], world.initial[LAYER + B])
 
 
+def test_ffa_lora_clients_do_not_train_a_themselves_either() -> None:
+    class OnlyB(FedAvg):
+        """Local training of B and the head alone."""
+
+        def is_trainable(self, name: str) -> bool:
+            return not name.endswith(A)
+
+    ours, local = (
+        run(made(FFALoRA, rounds=1), script=ALONE),
+        run(made(OnlyB, rounds=1), script=ALONE, make=adapted),
+    )
+    assert torch.equal(ours[LAYER + B], local[LAYER + B])
+    assert not torch.equal(ours[LAYER + B], run(made(FedAvg, rounds=1), script=ALONE, make=adapted)[LAYER + B])
+
+
 def test_flora_sends_no_folded_change_up_and_begins_each_round_with_others(tmp_path: Path) -> None:
     world = run(made(FLoRA), folder=tmp_path)
     up = [a for a in world.artifacts if a.kind is Kind.ADAPTER]
