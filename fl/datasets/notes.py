@@ -92,7 +92,7 @@ class Notes(Dataset):
             default=0, description="secrets that are put into notes, each of a patient of its own"
         )
         copies: tuple[AtLeastOne, ...] = Field(
-            default=(1, 4, 16), min_length=1, description="notes that hold a secret: the first, the second, ..."
+            default=(1, 4, 16), min_length=1, description="how many notes hold each secret, in their order"
         )
         controls: AtLeastZero = Field(default=0, description="secrets that are put into no note")
         test_fraction: ProperShare = Field(default=0.2, description="share of the patients held out for testing")
