@@ -23,7 +23,6 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.code import bring_code, named_code
 from fedaudit.audit.settings.config import Config, RecordedConfig, remember_file, require_recorded
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.matrix import OF_IMPORTS
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
@@ -95,8 +94,8 @@ def state_inbox(
         durable.write(written, text.encode())
         told: Any = read_yaml(subject or written)
     validate(RecordedSubject, told, subject or SUBJECT)
-    # options and forged uploads are tried unless told otherwise: that takes messages, and no client
-    stated = {"variants": "auto", "matrix": OF_IMPORTS} | dict(settings) | {"case": "recorded", "subject": told}
+    # options are tried unless told otherwise: that takes messages, and no client
+    stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
     return remember_file(None, validate(Config, stated, where or subject or SUBJECT)), text
 
 

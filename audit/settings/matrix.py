@@ -26,13 +26,6 @@ OF_RUNS = (
     "protections",
     "methods",
 )
-# What an import replays unless its config says otherwise: who adapts to the rule, and who ignores it
-OF_IMPORTS: dict[str, Any] = {
-    "adversaries": ["adaptive", "sign_flip"],
-    "aggregators": ["median", "trimmed_mean", "multi_krum"],
-    "malicious": [1],
-}
-
 # YAML reads `true` as a truth value, and both are what a config may say
 Told = Annotated[Literal["true", "half"], WithJsonSchema({"enum": ["true", True, "half"]})]
 

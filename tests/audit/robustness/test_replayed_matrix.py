@@ -17,7 +17,7 @@ from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import configure_rule, count_replays, make_attacker, replay
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.matrix import OF_IMPORTS, Matrix
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome
 from fedaudit.reports.robustness import Robustness
@@ -133,13 +133,13 @@ def test_keys_of_runs_are_refused_for_a_record_and_the_round_for_a_run() -> None
         )
 
 
-def test_an_import_replays_unless_its_config_says_otherwise() -> None:
+def test_an_import_replays_where_its_config_asks_for_it() -> None:
     from tests.audit.importing.theirs import EXAMPLE
 
     inbox, subject = EXAMPLE / "inbox", EXAMPLE / "subject.yaml"
-    stated = state_inbox(inbox, subject, {})[0].matrix
-    assert stated == Matrix.model_validate(OF_IMPORTS)
-    assert state_inbox(inbox, subject, {"matrix": None})[0].matrix is None
+    assert state_inbox(inbox, subject, {})[0].matrix is None
+    asked = {"adversaries": [FLIP], "malicious": [1]}
+    assert state_inbox(inbox, subject, {"matrix": asked})[0].matrix == Matrix.model_validate(asked)
 
 
 @pytest.fixture(scope="module")
