@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
 from fedaudit.attacks.people import People
 from fedaudit.fl.artifact import Artifact, Party
-from fedaudit.fl.data.dataset import Canary, Tokens
+from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evidence import Mark, TextPair
-from fedaudit.fl.data.dataset import Tokens as Schema
+from fedaudit.fl.data.tokens import Tokens as Schema
 
 Tokens = NDArray[np.int64]
 Values = NDArray[np.float64]

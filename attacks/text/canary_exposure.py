@@ -30,8 +30,8 @@ from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.text._language import score_tokens
 from fedaudit.attacks.text.sequence_membership import CARD, explain_network
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.dataset import Canary, Tokens
 from fedaudit.fl.data.tokenizer import Tokenizer
+from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim

@@ -25,10 +25,11 @@ from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import config_of, copy_messages, execute_all
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, SimulatedConfig, Variant
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity

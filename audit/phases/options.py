@@ -23,9 +23,10 @@ from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, SimulatedConfig, Variant
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy

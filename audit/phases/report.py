@@ -5,7 +5,8 @@ from collections.abc import Callable
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, ReportSettings
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.renderer import Renderer

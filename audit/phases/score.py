@@ -34,7 +34,8 @@ from fedaudit.audit.robustness.dropout import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
-from fedaudit.audit.settings.config import Config, RecordedConfig, Show
+from fedaudit.audit.settings.config import Config, RecordedConfig
+from fedaudit.audit.settings.report import Show
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,

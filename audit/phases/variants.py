@@ -18,8 +18,9 @@ from fedaudit.audit.phases.choice import choose_anew
 from fedaudit.audit.phases.options import propose_variants
 from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig, Variant
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.variant import Variant
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 

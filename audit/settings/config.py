@@ -27,49 +27,17 @@ from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import AXES, Matrix
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.record import RecordSettings
+from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings
+from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
-
-
-class Variant(Group):
-    """The same audit with other protections or settings, for what each of them buys and costs."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$", description="of its folder under variants/")
-    protections: tuple[PluginSpec, ...] = Field(
-        default=(), max_length=50, description="in place of the audit's own"
-    )
-    method: dict[str, Any] = Field(default={}, description="settings of the method to change")
-    attacks: tuple[Text, ...] | None = Field(
-        default=None,
-        description="names of the audit's attacks to repeat, and no others; null: those that can read something "
-        "of what the variant sends, chosen anew",
-    )
-
-
-Show = Literal["redacted", "reconstructions", "full"]
-
-
-class ReportSettings(Group):
-    """What is written, and what it may show. A list stands for its formats."""
-
-    formats: tuple[Text, ...] = Field(default=("json", "html", "pdf"), description="formats to write")
-    show: Literal["auto"] | Show = Field(
-        default="auto",
-        description="redacted: no picture and no name; reconstructions: what attacks drew, too; full: examples "
-        "and names as well; auto: full where the data set is public or invented, redacted elsewhere",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _formats(cls, data: Any) -> Any:
-        return {"formats": data} if isinstance(data, list | tuple) else data
 
 
 class Received(NamedTuple):
@@ -198,18 +166,9 @@ class Config(Group):
             return value
         raise ValueError("must be auto, torchrun or a whole number from 0 to 1024")
 
-    @field_validator("attacks", mode="before")
+    @field_validator("attacks", "variants", mode="before")
     @classmethod
-    def _attacks(cls, value: Any) -> Any:
-        if value == "auto":
-            return None
-        if not isinstance(value, list | tuple):
-            raise ValueError("must be a list, or auto")
-        return value
-
-    @field_validator("variants", mode="before")
-    @classmethod
-    def _variants(cls, value: Any) -> Any:
+    def _list_or_auto(cls, value: Any) -> Any:
         if value == "auto":
             return None
         if not isinstance(value, list | tuple):

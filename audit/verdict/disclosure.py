@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedaudit.audit.case.digests import of_value
-from fedaudit.audit.settings.config import Show
+from fedaudit.audit.settings.report import Show
 from fedaudit.reports.result import AuditResult, Gallery, MarkedWord, TextLines, Texts, Withheld
 
 # Rows that an attack drew. All others are examples, or were made of them, whatever an attack calls them

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Arrays, Canary, Data
+from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.tokenizer import LEAST, Tokenizer, learn_tokenizer, read_tokenizer
+from fedaudit.fl.data.tokens import Canary
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Canary, Data, Dataset
+from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.data.tokens import Canary
 from fedaudit.fl.datasets._texts import TextConfig, make_data
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, ProperShare, Share
 from fedaudit.fl.runtime.settings import settings

@@ -31,7 +31,9 @@ from torch import Tensor, nn
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.time_model import Workload
+from fedaudit.fl.families.carried_optimiser import MOMENTS, step
 from fedaudit.fl.families.cutting import Cut, cut_network
+from fedaudit.fl.families.distance_correlation import distance_correlation
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
@@ -42,11 +44,10 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.adversary import Adversary
-from fedaudit.fl.training.local import Handle, Params, TrainingHooks, bind, crop_flip, snapshot, stepper
+from fedaudit.fl.training.local import Handle, Params, TrainingHooks, bind, crop_flip, snapshot
 from fedaudit.fl.wire.protection import Message, Payload
 
 BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
-_MOMENTS = "moments/"  # of an optimiser, beside the weights that it steps
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Visit:
     @property
     def weights(self) -> State:
         """The server's part without moments."""
-        return {k: v for k, v in self.server.items() if not k.startswith(_MOMENTS)}
+        return {k: v for k, v in self.server.items() if not k.startswith(MOMENTS)}
 
 
 class Splitting(RoundMethod):
@@ -231,7 +232,7 @@ class Splitting(RoundMethod):
 
     def _bind_server(self, server: Client) -> tuple[nn.Module, Params, State]:
         """The server's part with its weights, those weights, and the moments of its optimiser."""
-        moments = {k: v for k, v in server.start.items() if k.startswith(_MOMENTS)}
+        moments = {k: v for k, v in server.start.items() if k.startswith(MOMENTS)}
         bind(server.net, {k: v for k, v in server.start.items() if k not in moments})
         server.net.train()
         part = self.cut(server.net).middle
@@ -388,47 +389,6 @@ class Splitting(RoundMethod):
         return Reply(message=message, examples=len(client.y), stats={"train_loss": trained.loss})
 
 
-def step(
-    hooks: TrainingHooks,
-    params: Params,
-    grads: Sequence[Tensor | None],
-    start: Params,
-    moments: State,
-    rate: float,
-) -> State:
-    """One step of a party's optimiser on its own weights; returns the optimiser's new moments.
-
-    As in fl/training/local.py: the clip, then the correction, then the optimiser. `start` is what `correct` is
-    given; without weights nothing moves.
-    """
-    if not params:
-        return {}
-    config = hooks.config
-    optimiser = stepper(config, list(params.values()), rate)
-    _load_moments(optimiser, params, moments)
-    with torch.no_grad():
-        of = {k: torch.zeros_like(p) if g is None else g for (k, p), g in zip(params.items(), grads, strict=True)}
-        for k, p in params.items():
-            p.grad = of[k]
-        if config.grad_clip > 0:
-            nn.utils.clip_grad_norm_(list(params.values()), config.grad_clip)
-        if start:
-            of = hooks.correct({k: p.grad for k, p in params.items() if p.grad is not None}, params, start, {})
-            for k, p in params.items():
-                p.grad = of[k]
-    optimiser.step()
-    if start:
-        with torch.no_grad():
-            for k, moved in hooks.after_step(params, {}, rate).items():
-                params[k].copy_(moved)
-    return {
-        f"{_MOMENTS}{i}/{name}": v.detach().cpu().clone()
-        for i, p in enumerate(params.values())
-        for name, v in optimiser.state[p].items()
-        if v is not None
-    }
-
-
 @contextmanager
 def _keeping_statistics(net: nn.Module) -> Iterator[None]:
     """Running statistics of a network are as they were."""
@@ -437,15 +397,6 @@ def _keeping_statistics(net: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         for k, b in net.named_buffers():
             b.copy_(before[k])
-
-
-def _load_moments(optimiser: torch.optim.Optimizer, params: Params, moments: State) -> None:
-    """Give an optimiser its moments back; its own load_state_dict() would load torch.compile's front end."""
-    listed = list(params.values())
-    for key, value in moments.items():
-        number, _, name = key.removeprefix(_MOMENTS).partition("/")
-        p = listed[int(number)]
-        optimiser.state[p][name] = value.clone() if name == "step" else value.clone().to(p)
 
 
 def _measure(sizes: Message, message: Message) -> None:
@@ -465,25 +416,3 @@ def iterate_batches(
     order = streams.torch("batches", round, client)
     for _ in range(epochs):
         yield from torch.split(torch.randperm(examples, generator=order), size)
-
-
-def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
-    """The distance correlation of x [n, ...] and z [n, ...], from 0 to 1; 0 where either is constant.
-
-    Szekely, Rizzo, Bakirov. Annals of Statistics 35(6), 2007, eq. 2.8 to 2.10.
-    """
-    a, b = _centre(x), _centre(z)
-    scale = (a.square().mean() * b.square().mean()).sqrt()
-    shared = (a * b).mean().clamp(min=0)
-    tiny = torch.finfo(a.dtype).tiny
-    return torch.where(scale > tiny, (shared / scale.clamp(min=tiny) + tiny).sqrt(), torch.zeros_like(scale))
-
-
-def _centre(x: Tensor) -> Tensor:
-    """[n, n] distances of rows, with means of rows and columns taken out; smooth where two rows are equal."""
-    flat = x.flatten(1)
-    flat = flat if flat.is_floating_point() else flat.float()
-    squares = (flat[:, None] - flat[None]).square().sum(-1)
-    same = squares <= torch.finfo(squares.dtype).tiny
-    d = torch.where(same, torch.zeros_like(squares), torch.where(same, torch.ones_like(squares), squares).sqrt())
-    return d - d.mean(0, keepdim=True) - d.mean(1, keepdim=True) + d.mean()

@@ -19,6 +19,8 @@ ALLOWED = {
         "fedaudit.fl.threats.adversary",
         "fedaudit.fl.artifact",
         "fedaudit.fl.kinds",
+        "fedaudit.fl.data.tokenizer",
+        "fedaudit.fl.data.tokens",
         "fedaudit.fl.threats.threat",
         "fedaudit.fl.runtime.ranges",
         "fedaudit.fl.ledger",

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Images, Knowledge, Unseen
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
-from fedaudit.fl.data.dataset import Arrays, Canary, Data, Tokens
+from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.tokenizer import Tokenizer
+from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.models.tiny_gpt import TinyGPT

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Images, Knowledge, Unseen
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
-from fedaudit.fl.data.dataset import Arrays, Data, Tokens
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.tokens import Tokens
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.kinds import MODELS, Kind
 from fedaudit.fl.model import Net

@@ -16,7 +16,8 @@ from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.score import derive_whole
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Show, load
+from fedaudit.audit.settings.config import load
+from fedaudit.audit.settings.report import Show
 from fedaudit.audit.verdict.disclosure import DRAWN, withhold
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.result import AuditResult

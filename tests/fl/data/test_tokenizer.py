@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaudit.fl.data.dataset import Arrays, Data, Tokens, sound
+from fedaudit.fl.data.dataset import Arrays, Data, sound
 from fedaudit.fl.data.tokenizer import LEAST, Tokenizer, learn_tokenizer, read_tokenizer
+from fedaudit.fl.data.tokens import Tokens
 from fedaudit.fl.datasets._texts import read_help_pages
 from fedaudit.fl.runtime.errors import UserError
 
