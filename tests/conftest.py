@@ -43,10 +43,12 @@ class RefuseBareNames:
 sys.meta_path.insert(0, RefuseBareNames())
 
 
-def pytest_configure() -> None:
-    if hasattr(os, "sched_setaffinity"):
+def pytest_configure(config: pytest.Config) -> None:
+    """A core for each test process, so that `workers: auto` of a small run starts no processes of its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    starts_others = not worker and bool(config.getoption("numprocesses", None))  # they inherit what it may use
+    if hasattr(os, "sched_setaffinity") and not starts_others:
         usable = sorted(os.sched_getaffinity(0))
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
         number = int(worker.removeprefix("gw")) if worker else os.getpid()
         os.sched_setaffinity(0, {usable[number % len(usable)]})
 
