@@ -269,7 +269,7 @@ MEASURES = {
 # what stands beside a result and is not graded by itself
 DESCRIPTIONS = frozenset(
     {
-        *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l"),
+        *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l", "exposure"),
         *("psnr", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("psnr", "mse", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),

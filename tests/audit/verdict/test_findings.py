@@ -124,6 +124,11 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
         "untrue_counts",
         "contradicted_counts",
         "understated_bytes",
+        "noise_on_some_rows",
+        "vocabulary_of_private_text",
+        "unit_below_person",
+        "adapters_within_reach",
+        "texts_in_two_places",
     }
     facts |= {"absence_drop", "class_lost"}
     facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED} | {f"lint_{name}" for name in LINTS}

@@ -32,7 +32,10 @@ def test_descriptions_are_measures() -> None:
     assert set(DESCRIPTIONS) <= set(MEASURES)
 
 
-FACTS = {"raw_examples_sent", "untrue_counts", "understated_bytes"}  # seen, not guessed
+FACTS = {  # seen, not guessed
+    *("raw_examples_sent", "untrue_counts", "understated_bytes", "noise_on_some_rows", "unit_below_person"),
+    *("vocabulary_of_private_text", "adapters_within_reach", "texts_in_two_places"),
+}
 
 
 def test_what_an_attack_gets_right_is_graded_beside_what_a_blind_adversary_does() -> None:

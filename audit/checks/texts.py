@@ -1,0 +1,96 @@
+"""Texts: what follows from the data: words that a vocabulary gives away, people in several texts, copies."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.fl.data.population import content
+
+PLUGINS = ("private_vocabulary", "text_unit", "repeated_texts")
+MODALITIES = ("text", "language")
+
+
+class PrivateVocabulary(Check):
+    """Private vocabulary: the list of words that everybody has was chosen by clients' own text (lint T1)."""
+
+    def check(self, case: Case) -> Checked:
+        schema = case.data.schema
+        if case.data.modality not in MODALITIES or schema is None or not schema.private:
+            return Checked()
+        result = CheckResult(
+            id="private-vocabulary",
+            title="The vocabulary names words of clients' texts",
+            summary=f"The {len(schema.pieces):,} pieces that text is cut into were chosen by {schema.origin}, "
+            "which clients hold. Whoever has the model has the list, and reads frequent names and numbers in it.",
+            facts={"vocabulary_of_private_text": 1},
+            artifacts=("global_model",),
+            does_not_show="which client or person has such a word",
+            remedy="choose the pieces by public text alone (vocabulary_from: public), with pieces of one and two "
+            "letters below the words, so that nothing is lost",
+        )
+        return Checked(results=[result])
+
+
+class TextUnit(Check):
+    """Text unit: privacy is bounded for one text, and people have several (lint T5)."""
+
+    def check(self, case: Case) -> Checked:
+        if case.data.modality not in MODALITIES or case.private is None or not case.private.noise_multiplier:
+            return Checked()
+        counts = count_by_owner(case)
+        several = sum(n > 1 for n in counts.values())
+        if not several:
+            return Checked()
+        result = CheckResult(
+            id="unit-below-person",
+            title="The privacy bound is one of a text, and people have several",
+            summary=f"{several:,} of {len(counts):,} people have more than one text, at most "
+            f"{max(counts.values())}. A bound that holds for each text alone does not hold for such a person.",
+            facts={"unit_below_person": several},
+            artifacts=tuple(str(k) for k in case.card.uplink if not k.about),
+            does_not_show="what a bound for people would be; epsilon grows at least with their number of texts",
+            remedy="state the bound for people: clip what all texts of a person change together, or keep one "
+            "text of each",
+        )
+        return Checked(results=[result])
+
+
+class RepeatedTexts(Check):
+    """Repeated texts: the same text stands at several clients, or in what an adversary has (lint T7)."""
+
+    def check(self, case: Case) -> Checked:
+        if case.data.modality not in MODALITIES or not case.examples.parts:
+            return Checked()
+        holders: defaultdict[bytes, set[int]] = defaultdict(set)
+        for client, rows in case.examples.parts.items():
+            for row in rows.tolist():
+                holders[content(case.data.train.x[row])].add(client)
+        outside = {content(x) for x in case.data.train.x[case.examples.auxiliary]}
+        outside |= {content(x) for x in case.data.train.x[case.examples.reference]}
+        shared = sum(len(clients) > 1 for clients in holders.values())
+        known = sum(mark in outside for mark in holders)
+        if not shared + known:
+            return Checked()
+        result = CheckResult(
+            id="repeated-texts",
+            title="The same text stands in two places",
+            summary=f"{shared:,} texts are held by more than one client, and {known:,} stand among those that an "
+            "adversary or the auditor has besides. No attack shows of such a text that it was read from a "
+            "message.",
+            facts={"texts_in_two_places": shared + known},
+            artifacts=(),
+            does_not_show="texts that are the same but for a word",
+            remedy="remove repeated texts before they are divided among clients and held out",
+        )
+        return Checked(results=[result])
+
+
+def count_by_owner(case: KnownFederation) -> Counter[int]:
+    """Person -> texts that clients train on; empty where nobody said whose they are."""
+    owner = case.data.train.owner
+    parts = [rows for rows in case.examples.parts.values() if len(rows)]
+    if owner is None or not parts:
+        return Counter()
+    return Counter(owner[np.concatenate(parts)].tolist())

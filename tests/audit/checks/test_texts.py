@@ -1,0 +1,110 @@
+"""Checks of text: a vocabulary of clients' words, people in several texts, copies, noise that spares rows."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.audit.case.case import Examples
+from fedaudit.audit.checks._check import Check
+from fedaudit.audit.checks.text_uploads import count_directions, count_still_rows
+from fedaudit.audit.checks.texts import PrivateVocabulary, RepeatedTexts, TextUnit
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.checked import CheckSubject
+from fedaudit.audit.verdict.judge import judge_subject
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.tokens import Tokens
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.protections.dp_sgd import DPSGD
+from fedaudit.reports.result import Severity
+
+TEXTS = np.array([[5, 6, 1, 0], [5, 6, 1, 0], [7, 8, 1, 0], [9, 5, 6, 1]])
+
+
+def case(**changes: Any) -> Any:
+    """Two clients of two texts each; the first two texts are equal, and person 0 has the first and the third."""
+    arrays = Arrays(x=TEXTS, y=np.zeros(4, np.int64), owner=np.array([0, 1, 0, 2]))
+    schema = Tokens(pieces=tuple("abcdefghij"), origin="the clients' notes", private=True)
+    data = Data(train=arrays, test=arrays.take(np.arange(0)), classes=("a",), schema=schema)
+    given = {
+        "data": data,
+        "private": DPSGD().training(),
+        "examples": Examples(parts={0: np.array([0, 2]), 1: np.array([1, 3])}),
+        "card": SimpleNamespace(uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES)),
+    }
+    return SimpleNamespace(**given | changes)
+
+
+def grade(check: Check, of: Any) -> list[Severity]:
+    policy = load_policy("default")
+    return [judge_subject(CheckSubject(r), policy).severity for r in check.check(of).results]
+
+
+def test_a_vocabulary_of_clients_words_is_found_and_one_of_public_text_is_not() -> None:
+    found = case()
+    assert grade(PrivateVocabulary(), found) == [Severity.MEDIUM]
+    public = replace(found.data, schema=replace(found.data.schema, private=False))
+    assert grade(PrivateVocabulary(), case(data=public)) == []
+
+
+def test_a_bound_for_texts_is_not_one_for_people_who_have_several() -> None:
+    assert grade(TextUnit(), case()) == [Severity.MEDIUM]
+    assert "1 of 3 people" in TextUnit().check(case()).results[0].summary
+    assert grade(TextUnit(), case(private=None)) == []
+    alone = replace(case().data, train=replace(case().data.train, owner=np.arange(4)))
+    assert grade(TextUnit(), case(data=alone)) == []
+
+
+def test_a_text_that_two_clients_hold_or_an_adversary_has_is_found() -> None:
+    assert grade(RepeatedTexts(), case()) == [Severity.LOW]
+    parts = {0: np.array([0, 2]), 1: np.array([3])}
+    assert grade(RepeatedTexts(), case(examples=Examples(parts=parts))) == []
+    known = Examples(parts=parts, auxiliary=np.array([1]))
+    assert "1 stand among those" in RepeatedTexts().check(case(examples=known)).results[0].summary
+
+
+@pytest.mark.parametrize(
+    "name", ["private_vocabulary", "text_unit", "repeated_texts", "sparse_noise", "adapter_reach"]
+)
+def test_a_check_of_text_says_nothing_of_images(name: str) -> None:
+    x = np.zeros((4, 1, 2, 2), np.float32)
+    arrays = Arrays(x=x, y=np.zeros(4, np.int64))
+    images = Data(train=arrays, test=arrays, classes=("a",))
+    check: Check = catalog.load("checks", name)()
+    assert check.check(case(data=images, artifacts=None)).results == ()
+
+
+def sent(kind: Kind, **payload: Any) -> Artifact:
+    return Artifact(
+        id="r0/client-0.uplink/x",
+        kind=kind,
+        channel=Channel.UPLINK,
+        round=0,
+        sender=Party.client(0),
+        seen_by=("server",),
+        payload=payload,
+    )
+
+
+def test_rows_that_did_not_move_are_counted_without_padding() -> None:
+    change = np.zeros((30, 4))
+    assert count_still_rows(sent(Kind.MODEL_DELTA, embed=change), None) == 0  # nothing moved: nothing was sent
+    change[[3, 9]] = 1.0
+    assert count_still_rows(sent(Kind.MODEL_DELTA, embed=change), None) == 27
+    noised = change + np.random.default_rng(0).normal(size=change.shape)
+    assert count_still_rows(sent(Kind.MODEL_DELTA, embed=noised), None) == 0
+    start = np.random.default_rng(1).normal(size=change.shape)
+    model = sent(Kind.LOCAL_MODEL, embed=start + change)
+    assert count_still_rows(model, sent(Kind.GLOBAL_MODEL, embed=start)) == 27
+
+
+def test_directions_are_rows_of_a_in_the_first_block_over_all_rounds_and_of_a_frozen_one_its_rank() -> None:
+    a, b = np.ones((4, 16)), np.ones((16, 4))
+    names = {f"blocks.{i}.{m}.lora_A.weight": a for i in (0, 1) for m in "qv"}
+    assert count_directions(sent(Kind.ADAPTER, **names), 6) == 2 * 4 * 6
+    frozen = {f"blocks.{i}.q.lora_B.weight": b for i in (0, 1)}
+    assert count_directions(sent(Kind.ADAPTER, **frozen), 6) == 4
