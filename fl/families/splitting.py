@@ -28,6 +28,7 @@ from typing import Literal, cast
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.time_model import Workload
@@ -44,7 +45,7 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.adversary import Adversary
-from fedaudit.fl.training.local import Handle, Params, TrainingHooks, bind, crop_flip, snapshot
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks, bind, crop_flip, snapshot
 from fedaudit.fl.wire.protection import Message, Payload
 
 BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
@@ -202,6 +203,10 @@ class Splitting(RoundMethod):
         tally: Tally,
     ) -> Tree:
         """One round over the clients that will be heard: the new server state."""
+
+    def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        """Cross-entropy of the classes: a part of a network has no loss of its own."""
+        return cross_entropy(net(x), y)
 
     # The server's work, in a worker ----------------------------------------------------------
 
