@@ -94,16 +94,16 @@ class AdapterReach(Check):
                 continue
             law = count_law(list_pairs(case.data.train.x[rows]))
             if law <= count_directions(sent, len(rounds[client])):
-                reached.append((client, law))
+                reached.append(law)
         if not reached:
             return Checked()
-        law = min(law for _, law in reached)
+        law = min(reached)
         result = CheckResult(
             id="adapters-within-reach",
             title="Adapters of a low rank do not hide the words of some clients",
-            summary=f"The texts of {len(reached)} of {len(latest)} clients have fewer directions (least {law}) "
-            "than the adapters of its recorded rounds have rows. Where training follows gradients, the words can "
-            "be read exactly.",
+            summary=f"The texts of {len(reached)} of {len(latest)} clients have fewer directions (as few as "
+            f"{law}) than the adapters of their recorded rounds have rows. Where training follows gradients, "
+            "the words can be read exactly.",
             facts={"adapters_within_reach": len(reached)},
             artifacts=tuple(sorted(map(str, kinds))),
             does_not_show="whether an adaptive optimiser, noise or rounding silences the attack: adapter_span "

@@ -42,6 +42,10 @@ def test_one_good_claim_stands_for_one_text_only() -> None:
     assert found.exact.tolist() == [True, False] and found.f1.tolist() == [1.0, 0.0]
 
 
+def test_a_claim_that_suits_two_texts_best_is_given_to_one_of_them() -> None:
+    assert match_texts([(A, B, C), (E,)], [(A, B, C), (A, B, D)]) == [0, -1]
+
+
 def test_matching_takes_the_greatest_sum() -> None:
     truth = [(A, B, C, D), (A, B)]
     assert match_texts([(A, B), (A, B, C)], truth) == [1, 0]
