@@ -113,7 +113,7 @@ def take_in(
             arrays = _arrays(inbox, line, data, limits)
             settled = layout.settle(str(line["message"]), arrays, str(line["sender"]))
             if prototypes and (kinds := [*dict.fromkeys(k.partition("/")[0] for k in settled)]) != line["kinds"]:
-                renamed = {layout.rename(k, str(line["sender"])) for k in line["kinds"]}
+                renamed = {layout.name_kind(k, str(line["sender"])) for k in line["kinds"]}
                 besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, settled)
                 line = line | {"kinds": kinds}
             _refuse_misfit(inbox, line, settled)
@@ -132,7 +132,7 @@ def take_in(
             traffic.add(line, arrays)
             taken.messages, taken.bytes = taken.messages + 1, taken.bytes + len(data)
         elif "traffic" in line:
-            told, line = True, line | {"traffic": layout.rename(str(line["traffic"]), str(line["sender"]))}
+            told, line = True, line | {"traffic": layout.name_kind(str(line["traffic"]), str(line["sender"]))}
         elif "party" in line:
             taken.nodes[line["party"]] = line["node"]
         elif "error" in line:

@@ -94,7 +94,7 @@ class Layout:
             return arrays
         return settled
 
-    def rename(self, kind: str, sender: str) -> str:
+    def name_kind(self, kind: str, sender: str) -> str:
         """The kind that an open one is read as, where its operator stated what its arrays are."""
         if kind not in {p.kind for p in self.prototypes}:
             return kind
@@ -123,7 +123,7 @@ class Layout:
                 )
             for name in {stated.features, stated.labels, stated.counts} - {""}:
                 del settled[f"{kind}/{name}"]
-            read_as = self.rename(kind, sender)
+            read_as = self.name_kind(kind, sender)
             settled |= {f"{read_as}/classes": labels.astype(np.int64), f"{read_as}/features": rows}
             if counts is not None:
                 settled |= {

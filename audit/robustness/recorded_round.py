@@ -257,7 +257,7 @@ class _Tried(RuleRehearsal):
 
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
         assert self.measure is not None
-        return self.measure([self.move(c) for c in changes])
+        return self.measure([self.apply_change(c) for c in changes])
 
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
         raise UserError(

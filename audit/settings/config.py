@@ -127,7 +127,7 @@ class Config(Group):
 
     @classmethod
     def choose_variant(cls, data: Mapping[str, Any]) -> "type[Config]":
-        """The class of a config with these keys; raises UserError where one is missing, or of the other class."""
+        """The class of a config with these keys; raises UserError for one of the other class."""
         if cls is not Config:
             return cls
         recorded = data.get("case", "simulated") == "recorded"
@@ -140,9 +140,6 @@ class Config(Group):
                     hint=f"leave it out, or set case: {words[not recorded]}",
                     key=key,
                 )
-        for key, field in chosen.model_fields.items():
-            if field.is_required() and data.get(key) is None:
-                raise UserError(f"{key} is missing", hint=f"{key}: {field.description}", key=key)
         return chosen
 
     @model_validator(mode="wrap")

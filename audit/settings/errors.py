@@ -27,13 +27,19 @@ def validate(model: type[M], data: Any, where: Path | str) -> M:
         text = repr(data)
         shown = text if len(text) <= 60 else text[:57] + "..."
         found = "is empty" if data is None else f"holds {shown}, not keys with values"
-        raise UserError(f"{where} {found}", hint=f"begin with one of: {', '.join(fields(model))}")
+        keys = fields(_choose_variant(model, {}))
+        raise UserError(f"{where} {found}", hint=f"begin with one of: {', '.join(keys)}")
     with locate_errors(where):
         for old, new in RENAMED.items():
             if old in data:
                 raise UserError(f"{old} is called {new[0]}", hint=new[1], key=old)
-        choose: Callable[[Any], type[M]] | None = getattr(model, "choose_variant", None)
-        return check_settings(choose(data) if choose else model, data)
+        return check_settings(_choose_variant(model, data), data)
+
+
+def _choose_variant(model: type[M], data: Mapping[str, Any]) -> type[M]:
+    """The class of those that a model stands for that has these keys, where it stands for several."""
+    choose: Callable[[Mapping[str, Any]], type[M]] | None = getattr(model, "choose_variant", None)
+    return choose(data) if choose else model
 
 
 @contextmanager

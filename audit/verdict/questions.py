@@ -137,7 +137,8 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
     answer = _answer_by_check(q, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
-        answer = answer or answer_by_privacy(q, answers.limits, scene.people)
+        if asking or q.aim is not Aim.EXFILTRATION:  # code may write past the noise, so somebody must look
+            answer = answer or answer_by_privacy(q, answers.limits, scene.people)
         answer = answer or _answer_by_census(q, scene)
     if answer:
         return [q.model_copy(update=answer)]

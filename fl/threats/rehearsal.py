@@ -71,7 +71,7 @@ class RuleRehearsal(ABC):
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
         """Client -> what it would send after training on the model so changed, and what that is a change from."""
 
-    def move(self, change: Payload) -> State:
+    def apply_change(self, change: Payload) -> State:
         """The shared model so changed."""
         moved = {
             k: (self.model[k].cpu().double() + v).to(self.model[k].dtype)
@@ -89,9 +89,9 @@ class Rehearsal(RuleRehearsal):
     job: Callable[[int], Job]
 
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
-        return list(self.workers.map("judge", (self.move(c) for c in changes)))
+        return list(self.workers.map("judge", (self.apply_change(c) for c in changes)))
 
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
-        model = self.move(change)
+        model = self.apply_change(change)
         found = self.workers.map("imagine", ((self.job(k), model) for k in clients))
         return dict(zip(clients, found, strict=True))

@@ -17,6 +17,7 @@ from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.document import compose
 from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.renderers.markdown import Markdown
@@ -108,7 +109,7 @@ def test_only_the_table_says_what_was_asked(
     made = make_audit(list(found.values()), attempts)
     texts = read_report(made)
     assert [t for t in texts if CLAIMS.search(t)] == []
-    for name in deleted:
+    for name in {*deleted} - {*Aim}:  # the attack `regurgitation` has the name of what it is about
         alone = [t for t in texts if re.search(rf"\b{name}\b", t)]
         assert all("left out" in t.lower() or "not asked" in t.lower() for t in alone), (name, alone[:2])
     unasked = [q for q in made.questions if q.state in UNASKED]

@@ -179,7 +179,10 @@ def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
     [
         ({"case": "recorded"}, "subject is missing"),
         ({"case": "recorded", "subject": {}}, "title is missing"),
-        ({"subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}}}, "federation is missing"),
+        (
+            {"subject": {"title": "a", "examples": {"classes": ["a", "b"], "shape": [1]}}},
+            "subject belongs to a recorded case",
+        ),
         (
             {
                 "case": "recorded",

@@ -260,6 +260,7 @@ def test_a_text_federation_is_planned_without_attacks_on_images(tmp_path: Path) 
     )
     runs = said.partition("attacks that will run:")[2].partition("attacks that apply")[0]
     assert "loss_threshold" in runs and "inverting_gradients" not in runs and "hidden_images" not in runs
-    for id in ("exfiltration.server.local_model", "reconstruction.server.local_model"):
-        line = next(row for row in said.splitlines() if id in row)
-        assert "attacks with this aim exist for image data only, and these are text data" in line
+    line = next(row for row in said.splitlines() if "exfiltration.server.local_model" in row)
+    assert "attacks with this aim exist for image data only, and these are text data" in line
+    line = next(row for row in said.splitlines() if "reconstruction.server.local_model" in row)
+    assert "token_set" in line and "inverting_gradients" not in line

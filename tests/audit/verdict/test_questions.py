@@ -248,8 +248,7 @@ def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, b
     found = answer(make_scene("fedavg"), [], given)
     assert (found["membership.server.local_model"].state is State.BOUNDED) is bounded
     assert found["reconstruction.server.local_model"].state is not State.BOUNDED  # 1 % is .688
-    is_bound = bound.status is Status.VERIFIED and bound.observer == "server"
-    assert (found["exfiltration.server.local_model"].state is State.BOUNDED) is is_bound
+    assert found["exfiltration.server.local_model"].state is not State.BOUNDED  # nobody looked
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(3.9, 0.0), (3.94, 0.0), (1.0, 2e-5), (1.0, 2e-4)])
@@ -259,7 +258,8 @@ def test_an_epsilon_bounds_copies_of_records_where_anybody_s_is_hardly_ever_in_a
     """The chance that anybody's record is copied is over all people together; ln(51) = 3.93 leaves 5 % of it."""
     bound = make_bound(Status.VERIFIED, epsilon).model_copy(update={"delta": delta})
     scene = make_scene("fedavg")
-    q = answer(scene, [], Answers(attempts=[], limits=[bound]))["exfiltration.server.local_model"]
+    looked = [attempt("hidden_images", {MODEL: ALL})]
+    q = answer(scene, looked, Answers(attempts=looked, limits=[bound]))["exfiltration.server.local_model"]
     chance = 0.001 * math.exp(epsilon) + scene.people * delta - 0.001
     assert (q.state is State.BOUNDED) is (chance <= 0.05)
     if chance <= 0.05:

@@ -23,10 +23,10 @@ from tests.fl.test_all_methods import method
 from tests.fl.worlds import Stopped, World, close, data, parts, run, same
 
 FL = Path(__file__).parents[3] / "fl"
-# What they average beside models: what an answer started from, control variates, losses, stored models
-BESIDE = {"fedbuff", "scaffold", "feddpgan", "feddyn"}
+# What they average beside models: what an answer started from, control variates, losses, stored models, curvature
+BESIDE = {"fedbuff", "scaffold", "feddpgan", "feddyn", "fedcurv"}
 # No server that averages models: no model is sent, or each answer is mixed in as it comes
-WITHOUT = {"fd", "datacenter", "fedasync", "split_learning", "split_u_shape"}
+WITHOUT = {"fd", "datacenter", "fedasync", "split_learning", "split_u_shape", "fedgkt", "fedmd", "fedproto"}
 NAMES = [n for n in plugin.names("fedaudit.fl.methods") if n not in WITHOUT]
 
 
