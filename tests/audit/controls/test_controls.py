@@ -37,11 +37,15 @@ METHODS = {
     "gandalf": {"name": "gandalf", "augmentation": "none", "rounds": 1, "local_epochs": 1},
     "feddc_condense": {"name": "feddc_condense", "rounds": 1, "iterations": 1},
     "freezefl": {"name": "freezefl", "rounds": 1, "local_epochs": 1},
+    "fedmix": {"name": "fedmix", "rounds": 1, "local_epochs": 1},
+    "splitfed_v1": {"name": "splitfed_v1", "rounds": 1, "local_epochs": 1},
 }
+KEPT_MODELS = {"fedproto"}  # prototypes of models that clients keep, which nobody can play
 SENDERS = [
     name
     for name in catalog.names("methods")
-    if {Kind.LOCAL_PROTOTYPES, Kind.CONDENSED_IMAGES} & set(catalog.load("methods", name).card.uplink)
+    if name not in KEPT_MODELS
+    and {Kind.LOCAL_PROTOTYPES, Kind.CONDENSED_IMAGES} & set(catalog.load("methods", name).card.uplink)
 ]
 REPLAY = {"sizes": [1], "clients": 1, "groups": 2, "updates": [1], "update_steps": [1], "update_groups": 1}
 

@@ -47,8 +47,8 @@ FAULTS = [
     Fault(
         "clients weighted alike where sizes count",
         "fl/method.py",
-        "mean.add(d.client, d.message[Kind.LOCAL_MODEL], d.weight(self.config.weighting), start)",
-        "mean.add(d.client, d.message[Kind.LOCAL_MODEL], 1.0, start)",
+        "mean.add(d.client, read_model(d.message), d.weight(self.config.weighting), start)",
+        "mean.add(d.client, read_model(d.message), 1.0, start)",
     ),
     Fault(
         "a lost answer advances the client's memory",
