@@ -125,7 +125,17 @@ def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answe
     """The same questions with their states; one of whose rounds only some were read becomes two."""
     direct = [part for q in questions for part in _answer(q, scene, answers)]
     answered = derive_answers(direct, scene.traffic)
-    return [q if q.is_answered else mention_declared(q, answers.limits, scene.people) for q in answered]
+    return [
+        mention_declared(q, answers.limits, scene.people)
+        if not q.is_answered and _can_noise_answer(q, bool(q.findings))
+        else q
+        for q in answered
+    ]
+
+
+def _can_noise_answer(q: Question, asked: bool) -> bool:
+    """Whether an epsilon answers: code may write a record past the noise, so there somebody must have looked."""
+    return asked or q.aim is not Aim.EXFILTRATION
 
 
 def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
@@ -137,7 +147,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
     answer = _answer_by_check(q, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
-        if asking or q.aim is not Aim.EXFILTRATION:  # code may write past the noise, so somebody must look
+        if _can_noise_answer(q, bool(asking)):
             answer = answer or answer_by_privacy(q, answers.limits, scene.people)
         answer = answer or _answer_by_census(q, scene)
     if answer:

@@ -113,8 +113,15 @@ def test_low_order_bits_do_not_tell_what_was_noised() -> None:
 
 class Card:
     title = "a method"
-    uplink = (*PROTOTYPES, Kind.LOCAL_MODEL)
+    uplink: tuple[Kind, ...] = (*PROTOTYPES, Kind.LOCAL_MODEL)
     downlink = relay = release = (Kind.GLOBAL_MODEL,)
+
+
+class SplitCard(Card):
+    uplink = (Kind.SMASHED,)
+
+
+BATCH = {Kind.SMASHED: {"activations": torch.ones(4, 3), "labels": torch.zeros(4, dtype=torch.int64)}}
 
 
 @dataclass
@@ -129,13 +136,14 @@ class Books:
         return [r for r in self.lines if r.mechanism != "none"]
 
 
-def ledger(*protections: Protection) -> list[Release]:
+def ledger(*protections: Protection, split: bool = False) -> list[Release]:
     """Noised lines of two clients' messages in two rounds."""
     books = Books()
-    wire = Wire(Card(), Streams(3), protections, None, books)  # type: ignore[arg-type]
+    message = BATCH if split else {**PROTOTYPES, **MODEL}
+    wire = Wire(SplitCard() if split else Card(), Streams(3), protections, None, books)  # type: ignore[arg-type]
     for t in (0, 1):
         for k in (0, 1):
-            wire.uplink(t, {**PROTOTYPES, **MODEL}, k, {Kind.GLOBAL_MODEL: ZEROS})
+            wire.uplink(t, message, k, {Kind.GLOBAL_MODEL: ZEROS})
         if wire.chain.central is not None:
             wire.average(t, ZEROS, MODEL[Kind.LOCAL_MODEL], 2, 2)
         wire.end_round(t)
@@ -149,7 +157,7 @@ def flaws(*lines: Release) -> set[str]:
 @pytest.mark.parametrize("name", catalog.names("protections"))
 def test_all_noise_that_ships_is_of_the_cipher_and_rounded(name: str) -> None:
     protection = configure(catalog.load("protections", name), GIVEN.get(name, {}), "protections[0]")
-    lines = ledger(protection)
+    lines = ledger(protection, split=name == "noised_activations")
     assert {r.generator for r in lines} <= {CIPHER} and not flaws(*lines)
     for r in lines:
         whole = r.mechanism == "discrete_laplace"

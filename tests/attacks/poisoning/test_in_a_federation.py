@@ -23,6 +23,7 @@ HOME = {
     "freeze_lie": "freezefl",
     "false_claims": "qffl",
     "false_outputs": "fedcurv",
+    "activation_poison": "splitfed_v2",
 }
 
 
