@@ -14,10 +14,7 @@ from tests.accelerator import DEVICE, OWN, REAL, TOLERANCE, accelerator, apart, 
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
 
-DEAR = frozenset({"feddpgan", "gandalf", "private_fl_gan", "sda_fl"})  # generators, as faug's
-EVERY = [
-    pytest.param(n, marks=pytest.mark.nightly if n in DEAR else ()) for n in plugin.names("fedaudit.fl.methods")
-]
+EVERY = plugin.names("fedaudit.fl.methods")
 # The others train without a stack, or refuse such a network
 STACKED = [
     n
@@ -56,6 +53,7 @@ class Normalised(TinyNet):
 
 
 @pytest.mark.gpu
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("name", EVERY)
 @apart
 def test_a_method_agrees_with_the_processor(name: str) -> None:
