@@ -437,7 +437,7 @@ def _train_root(method: RoundMethod, message: Message, federation: Federation) -
     """What the server's own examples make of the model, as a change; nothing where no rule wants it."""
     if not federation.aggregator.needs_root:
         return {}
-    [reply] = federation.workers.map("root", [None])
+    [reply] = federation.workers.map("train_on_root", [None])
     base = method.get_reference(message, reply.message).get(Kind.GLOBAL_MODEL, {})
     model = read_model(reply.message)
     if not model or not base:

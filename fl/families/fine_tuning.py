@@ -42,10 +42,10 @@ class FineTuning(RoundMethod):
             return
         model = self.get_model(state)
         for k in on.members:  # one at a time: each is scored before the next is trained
-            [reply] = on.workers.map("pooled", [("fine_tuned", t, model, k)])
+            [reply] = on.workers.map("work_on_rows", [("fine_tune", t, model, k)])
             yield k, reply.message[Kind.LOCAL_MODEL]
 
-    def fine_tuned(self, client: Client) -> Reply:
+    def fine_tune(self, client: Client) -> Reply:
         """The model it was given after training on its examples, all layers."""
         trained = client.train(_Plain(self.config), {}, stream="fine_tuning")
         return Reply(message={Kind.LOCAL_MODEL: trained.state}, examples=len(client.y))

@@ -9,6 +9,7 @@ Bytes and simulated time are those of the part.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from pydantic import Field
@@ -53,7 +54,9 @@ class Narrow(RoundMethod):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        [self.slices] = federation.workers.map("widths", [self.config.widths])
+        [self.slices] = federation.workers.map(
+            "inspect", [partial(Widths.from_shares, shares=self.config.widths)]
+        )
 
     def start(self, federation: Federation) -> Tree:
         times = federation.clock.model

@@ -158,7 +158,7 @@ class Splitting(RoundMethod):
             else:
                 v.held = sent["activations"]
                 jobs.append(("pass_on", t, v.server, v.held, v.held[:0]))
-        for visit, reply in zip(visits, federation.workers.map("received", jobs), strict=True):
+        for visit, reply in zip(visits, federation.workers.map("work_on_examples", jobs), strict=True):
             message = dict(reply.message)
             visit.server = message.pop(Kind.GLOBAL_MODEL, visit.server)
             if "loss" in reply.stats:

@@ -30,7 +30,7 @@ class Datacenter(RoundMethod):
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         everyone = np.concatenate(federation.parts)
         federation.wire.records.note_pooling(federation.members)
-        [reply] = federation.workers.map("pooled", [("pool", t, state["model"], everyone)])
+        [reply] = federation.workers.map("work_on_rows", [("pool", t, state["model"], everyone)])
         federation.tally = Tally(examples=reply.examples, stats=MeasuredValues(reply.stats))
         return {"model": reply.message[Kind.LOCAL_MODEL]}
 

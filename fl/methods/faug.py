@@ -105,7 +105,7 @@ class FAug(Balancing):
         seeds = [heard[Kind.SEED_SAMPLES] for _, heard, _ in selected if heard]
         if seeds:
             x, y = (torch.cat([s[name] for s in seeds]) for name in ("images", "labels"))
-            [made] = federation.workers.map("received", [("generator", t, {}, x, y)])
+            [made] = federation.workers.map("work_on_examples", [("generator", t, {}, x, y)])
             present = (torch.bincount(y, minlength=self.classes) > 0).long()
             message = made.message | {Kind.ALLOCATION: {"present": present}}
             federation.wire.broadcast(t, message, members)

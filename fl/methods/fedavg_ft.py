@@ -57,7 +57,7 @@ class FedAvgFT(FedAvg):
         if self.own is None or not federation.tally.delivered:
             return state
         job = ("fine_tune", t, state["model"], self.own)
-        [reply] = federation.workers.map("pooled", [job])
+        [reply] = federation.workers.map("work_on_rows", [job])
         return state | {"model": reply.message[Kind.LOCAL_MODEL]}
 
     def fine_tune(self, server: Client) -> Reply:

@@ -159,7 +159,7 @@ class FedDCCondense(RoundMethod):
         union = after.pop("union", None)
         if union is None or not (self.config.ft_epochs and self.config.ft_lr):
             return after
-        [reply] = federation.workers.map("received", [("fine_tune", t, after["model"], *union)])
+        [reply] = federation.workers.map("work_on_examples", [("fine_tune", t, after["model"], *union)])
         return after | {"model": reply.message[Kind.GLOBAL_MODEL]}
 
     def fine_tune(self, server: Client) -> Reply:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model
-from fedaudit.fl.families.adapters import compute_products
+from fedaudit.fl.families.adapters import compute_products, find_scale
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -34,7 +34,7 @@ class FedLoRA(FedAvg):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        [self.scale] = federation.workers.map("adapter_scale", [None])
+        [self.scale] = federation.workers.map("inspect", [find_scale])
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         new = super().round(t, state, memory, federation)

@@ -176,7 +176,7 @@ class FreezeFL(RoundMethod):
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
-        [self.blocks] = federation.workers.map("layers", [None])
+        [self.blocks] = federation.workers.map("inspect", [layers])
 
     def start(self, federation: Federation) -> Tree:
         clients = len(federation.parts)

@@ -193,7 +193,7 @@ class Gandalf(Balancing):
             everyone = np.concatenate([federation.parts[k] for k in state["members"]])
             federation.wire.records.note_pooling(state["members"])
             for i in range(self.config.labeler_rounds):
-                [reply] = federation.workers.map("pooled", [("pool", i, model, everyone)])
+                [reply] = federation.workers.map("work_on_rows", [("pool", i, model, everyone)])
                 model = reply.message[Kind.LOCAL_MODEL]
             federation.tally = Tally(examples=reply.examples, stats=MeasuredValues(reply.stats))
         else:

@@ -703,7 +703,7 @@ class PolishesOnPool(Watching):
         if round < self.config.rounds - 1:
             return state | {"model": model}
         everything = np.concatenate(self.federation._holdings.parts)
-        [reply] = self.federation.workers.map("pooled", [("polish", round, model, everything)])
+        [reply] = self.federation.workers.map("work_on_rows", [("polish", round, model, everything)])
         return state | {"model": reply.message[Kind.LOCAL_MODEL]}
 
     def polish(self, client: Client) -> Reply:

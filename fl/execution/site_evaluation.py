@@ -1,0 +1,81 @@
+"""How a worker scores models: those of the federation, and those that an adversary tries."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedaudit.fl.clients.client import evaluate
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.execution.site_memory import SiteMemory
+from fedaudit.fl.model import Net, State
+
+
+class SiteEvaluation(SiteMemory):
+    """A worker's share of an evaluation: first `serve` the model, then `score` rows of the test part."""
+
+    def serve(self, state: State) -> None:
+        """The model to evaluate next."""
+        self.model = {k: v.to(self.device) for k, v in state.items()}
+
+    def score(self, index: Index) -> tuple[Tensor, Tensor, float, tuple[int, int], Tensor]:
+        """[C] correct and [C] seen per class, the summed loss, how many the adversary turned of how many it would
+        turn, and [n] which are correct, on the n test examples `index`.
+
+        A client's own model may be of the network that clients train instead of the federation's.
+        """
+        x, y = self.examples(self.data.test, index)
+        shared = self.model.keys() == self.net.state_dict().keys()
+        net = self.net if shared else self.trained
+        if net.task == "lm":
+            return self._score_tokens(net, x, y)
+        logits = evaluate(net, "forward", self.model, x)
+        hit = logits.argmax(1) == y
+        classes = self.classes
+        loss = cross_entropy(logits, y, reduction="sum")
+        right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
+        return right, seen, float(loss), self._count_conversions(net, x, y), hit.cpu()
+
+    def _score_tokens(
+        self, net: Net, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor, float, tuple[int, int], Tensor]:
+        """As score, of a language model: tokens in the place of examples, counted by their text's class.
+
+        The loss is the sum over texts of the mean over a text's tokens, and a text is correct where most of its
+        tokens are the likeliest.
+        """
+        graded = evaluate(net, "grade", self.model, x, batch=32).double()
+        losses, right, seen = graded.unbind(1)
+        nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
+        by_class = [nothing.index_add(0, y, values).cpu() for values in (right, seen)]
+        loss = float((losses / seen.clamp(min=1)).sum())
+        return by_class[0], by_class[1], loss, (0, 0), (2 * right > seen).cpu()
+
+    def judge(self, state: State) -> Tensor:
+        """[3, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
+        rows = [self.holdings.parts[k] for k in sorted(self.compromise.clients)]
+        x, y = self.examples(self.data.train, np.concatenate(rows))
+        model = {k: v.to(self.device) for k, v in state.items()}
+        net = self.net if model.keys() == self.net.state_dict().keys() else self.trained
+        nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
+
+        def add_up(images: Tensor, wanted: Tensor) -> Tensor:
+            chances = evaluate(net, "forward", model, images).softmax(1).gather(1, wanted[:, None])[:, 0]
+            return nothing.index_add(0, y, chances.double())
+
+        adversary = self.compromise.adversary
+        aim = adversary.aim(x, self.data.mean, self.data.std) if adversary else None
+        turned = nothing if aim is None else add_up(aim[0], torch.full_like(y, aim[1]))
+        seen = torch.bincount(y, minlength=self.classes).double()
+        return torch.stack([add_up(x, y), seen, turned]).cpu()
+
+    def _count_conversions(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
+        """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""
+        bad = self.compromise
+        aim = bad.adversary.aim(x, self.data.mean, self.data.std) if bad.adversary and bad.clients else None
+        if aim is None:
+            return 0, 0
+        changed, target = aim
+        other = y != target
+        answers = evaluate(net, "forward", self.model, changed[other]).argmax(1) if other.any() else y[other]
+        return int((answers == target).sum()), int(other.sum())
