@@ -27,8 +27,8 @@ from fedaudit.audit.case.custom import (
     to_array,
 )
 from fedaudit.audit.case.messages import messages as messages_of
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
-from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.load import make_config
@@ -138,7 +138,7 @@ def attack(
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
     """
-    chosen: Attack = plugin("attacks", PluginSpec(name=name, settings=settings), name)
+    chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
     held = _read_members(members, messages)
     shape = next(iter(held.values())).x.shape[1:] if held else None
     holdings = _hold(held, nonmembers, auxiliary, shape, chosen.card)
@@ -195,7 +195,7 @@ def invert(
         UserError: Where the attack does not apply, with the reason, or input is wrong.
     """
     settings = {"most_recorded": number} | settings
-    chosen: Attack = plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
+    chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
     named = gradient if isinstance(gradient, Mapping) else _name_arrays(model, gradient)
     messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
     wanted = tuple(int(n) for n in shape)

@@ -14,7 +14,8 @@ from safetensors.torch import load as load_tensors
 
 from fedaudit.audit.case.case import About, Examples
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.simulated import adapt_maker, maker, plugin, read_task
+from fedaudit.audit.case.networks import adapt_maker, maker, read_task
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
@@ -35,7 +36,7 @@ from fedaudit.fl.wire.protection import Protection
 
 
 @dataclass(frozen=True)
-class RecordedCase:
+class Imported:
     """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
     `base` that of weights which nobody sent."""
 
@@ -45,10 +46,6 @@ class RecordedCase:
     base: Path | None = None
 
     @property
-    def simulated(self) -> bool:
-        return False
-
-    @property
     def subject(self) -> RecordedSubject:
         return self.config.subject
 
@@ -56,17 +53,9 @@ class RecordedCase:
     def streams(self) -> Streams:
         return Streams(self.config.seed)
 
-    @cached_property
-    def device(self) -> str:
-        return choose_device(self.config.device)
 
-    @cached_property
-    def _sent(self) -> dict[Channel, tuple[Kind, ...]]:
-        found: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
-        for line in manifest(self.artifacts):
-            kinds = [line["traffic"]] if "traffic" in line else line["kinds"]
-            found[Channel(line["channel"])] |= dict.fromkeys(map(Kind, kinds))
-        return {c: tuple(kinds) for c, kinds in found.items()}
+class RecordedData(Imported):
+    """The examples that were given to the auditor, and who has them."""
 
     @cached_property
     def clients(self) -> int:
@@ -86,39 +75,14 @@ class RecordedCase:
         return seen + 1 if stated is None else stated
 
     @cached_property
-    def card(self) -> Card:
-        """What was sent, whatever a method's own card says."""
-        played = self.method.card if self.method else None
-        return Card(
-            title=played.title if played else "The recorded federation",
-            source=played.source if played else "",
-            text=played.text if played else "",
-            downlink=self._sent[Channel.DOWNLINK],
-            uplink=self._sent[Channel.UPLINK],
-            relay=self._sent[Channel.RELAY],
-            release=self._sent[Channel.RELEASE],
-        )
-
-    @cached_property
-    def protections(self) -> list[Protection]:
-        """Those that its operator claims, then those that recorded messages were passed through, as an option."""
-        return [
-            *(
-                plugin("protections", spec, f"subject.protections[{i}]")
-                for i, spec in enumerate(self.subject.protections)
-            ),
-            *(plugin("protections", spec, f"protections[{i}]") for i, spec in enumerate(self.config.protections)),
-        ]
-
-    @cached_property
-    def _known(self) -> TruthFile:
+    def _truth_file(self) -> TruthFile:
         if self.truth is None:
             return TruthFile.none(tuple(self.subject.examples.shape))
         return TruthFile.from_bytes(self.truth.read_bytes())
 
     @cached_property
     def data(self) -> Data:
-        stated, known = self.subject.examples, self._known.examples
+        stated, known = self.subject.examples, self._truth_file.examples
         return Data(
             train=known,
             test=Arrays(x=known.x[:0], y=known.y[:0]),
@@ -129,43 +93,71 @@ class RecordedCase:
             predicts=read_task(self.subject.model, "subject.model") if self.subject.model else "classify",
         )
 
-    @property
-    def about(self) -> About:
-        told = len(self.examples.parts)
-        return About(
-            dataset=self.subject.title,
-            clients=(
-                f"what {told or 'none'} of {self.clients} clients hold was given to the auditor",
-                "who answers when is what was recorded",
-            ),
-            model=self.subject.model.name if self.subject.model else "not stated",
+    @cached_property
+    def examples(self) -> Examples:
+        """What was given to the auditor.
+
+        The auditor's own examples are split evenly of their classes: an adversary's, those nobody sees, and,
+        where no client's are known, half of the latter for clients to be played with. A client holds none of
+        them, and none is there twice.
+        """
+        owner, x = self._truth_file.owner, self._truth_file.examples.x
+        parts = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
+        seen = {content(x[i]) for i in np.flatnonzero(owner != NOBODY)}
+        kept = []
+        for i in np.flatnonzero(owner == NOBODY):
+            mark = content(x[i])
+            if mark not in seen:
+                seen.add(mark)
+                kept.append(i)
+        rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
+        rows = rows[np.argsort(self._truth_file.examples.y[rows], kind="stable")]
+        share = self.subject.auxiliary
+        mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
+        rest = rows[~mine]
+        planted = rest[1::2] if not parts else rest[:0]
+        return Examples(
+            parts=parts,
+            auxiliary=np.sort(rows[mine]),
+            reference=np.sort(rest[::2] if not parts else rest),
+            planted=np.sort(planted),
         )
+
+
+class RecordedClients(RecordedData):
+    """What clients are stated to run: method, network and protections."""
+
+    @cached_property
+    def method(self) -> Method | None:
+        spec = self.subject.method
+        found: Method | None = build_plugin("methods", spec, "subject.method") if spec else None
+        return found
 
     @property
     def training(self) -> LocalConfig | None:
         return self.method.config if self.method else None
 
     @cached_property
-    def method(self) -> Method | None:
-        spec = self.subject.method
-        found: Method | None = plugin("methods", spec, "subject.method") if spec else None
-        return found
+    def protections(self) -> list[Protection]:
+        """Those that its operator claims, then those that recorded messages were passed through, as an option."""
+        return [
+            *(
+                build_plugin("protections", spec, f"subject.protections[{i}]")
+                for i, spec in enumerate(self.subject.protections)
+            ),
+            *(
+                build_plugin("protections", spec, f"protections[{i}]")
+                for i, spec in enumerate(self.config.protections)
+            ),
+        ]
 
     @property
     def private(self) -> PrivateTraining | None:
         return next((t for p in self.protections if (t := p.training()) is not None), None)
 
     @cached_property
-    def make_net(self) -> Callable[[], Net] | None:
-        """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
-        if self.network is None or (self.subject.base and self.base is None):
-            return None
-        on_top = self._base and self.subject.adapters is None
-        return partial(_build_on, self.network, self._base) if on_top else self.network
-
-    @cached_property
-    def _base(self) -> Mapping[str, torch.Tensor]:
-        return {} if self.base is None else load_tensors(self.base.read_bytes())
+    def device(self) -> str:
+        return choose_device(self.config.device)
 
     @cached_property
     def network(self) -> Callable[[], Net] | None:
@@ -184,6 +176,18 @@ class RecordedCase:
     def whole(self) -> Callable[[], Net] | None:
         """The stated network without adapters: what a base is of."""
         return replace(self, config=_drop_adapters(self.config)).network
+
+    @cached_property
+    def make_net(self) -> Callable[[], Net] | None:
+        """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
+        if self.network is None or (self.subject.base and self.base is None):
+            return None
+        on_top = self._base and self.subject.adapters is None
+        return partial(_build_on, self.network, self._base) if on_top else self.network
+
+    @cached_property
+    def _base(self) -> Mapping[str, torch.Tensor]:
+        return {} if self.base is None else load_tensors(self.base.read_bytes())
 
     def initial(self) -> State | None:
         """What the server sent first, where that was recorded."""
@@ -205,34 +209,46 @@ class RecordedCase:
 
         return [a for a in read(self.artifacts, matches) if a.kind == Kind.GLOBAL_MODEL]
 
-    @cached_property
-    def examples(self) -> Examples:
-        """What was given to the auditor.
 
-        The auditor's own examples are split evenly of their classes: an adversary's, those nobody sees, and,
-        where no client's are known, half of the latter for clients to be played with. A client holds none of
-        them, and none is there twice.
-        """
-        owner, x = self._known.owner, self._known.examples.x
-        parts = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner) if k != NOBODY}
-        seen = {content(x[i]) for i in np.flatnonzero(owner != NOBODY)}
-        kept = []
-        for i in np.flatnonzero(owner == NOBODY):
-            mark = content(x[i])
-            if mark not in seen:
-                seen.add(mark)
-                kept.append(i)
-        rows = self.streams.numpy("own examples").permutation(np.array(kept, np.int64))
-        rows = rows[np.argsort(self._known.examples.y[rows], kind="stable")]
-        share = self.subject.auxiliary
-        mine = np.diff(np.floor(np.arange(len(rows) + 1) * share + 1e-9)) > 0
-        rest = rows[~mine]
-        planted = rest[1::2] if not parts else rest[:0]
-        return Examples(
-            parts=parts,
-            auxiliary=np.sort(rows[mine]),
-            reference=np.sort(rest[::2] if not parts else rest),
-            planted=np.sort(planted),
+class RecordedCase(RecordedClients):
+    """A federation that somebody recorded, as far as it is known."""
+
+    @property
+    def simulated(self) -> bool:
+        return False
+
+    @cached_property
+    def card(self) -> Card:
+        """What was sent, whatever a method's own card says."""
+        played = self.method.card if self.method else None
+        return Card(
+            title=played.title if played else "The recorded federation",
+            source=played.source if played else "",
+            text=played.text if played else "",
+            downlink=self._kinds_by_channel[Channel.DOWNLINK],
+            uplink=self._kinds_by_channel[Channel.UPLINK],
+            relay=self._kinds_by_channel[Channel.RELAY],
+            release=self._kinds_by_channel[Channel.RELEASE],
+        )
+
+    @cached_property
+    def _kinds_by_channel(self) -> dict[Channel, tuple[Kind, ...]]:
+        found: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
+        for line in manifest(self.artifacts):
+            kinds = [line["traffic"]] if "traffic" in line else line["kinds"]
+            found[Channel(line["channel"])] |= dict.fromkeys(map(Kind, kinds))
+        return {c: tuple(kinds) for c, kinds in found.items()}
+
+    @property
+    def about(self) -> About:
+        told = len(self.examples.parts)
+        return About(
+            dataset=self.subject.title,
+            clients=(
+                f"what {told or 'none'} of {self.clients} clients hold was given to the auditor",
+                "who answers when is what was recorded",
+            ),
+            model=self.subject.model.name if self.subject.model else "not stated",
         )
 
     @property

@@ -155,12 +155,6 @@ class RunDir:
             return None
         return self.read(self.data, TrainedOn).model_dump()
 
-    def files_of_people(self) -> list[Path]:
-        """Files with examples, messages or what attacks drew of them, in this folder and in those of variants."""
-        names = ("artifacts", "checkpoint", "evidence", "ledger.jsonl", self.truth.name)
-        found = [path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink()]
-        return [path for path in found if any(part in names for part in path.relative_to(self.path).parts)]
-
     def lock(self) -> AbstractContextManager[None]:
         """Nobody else works in the folder meanwhile."""
         return durable.lock(self.path / ".lock")
@@ -187,3 +181,10 @@ def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def list_files_of_people(folder: Path) -> list[Path]:
+    """Files of a run with examples, messages or what attacks drew of them, and those of its variants."""
+    names = ("artifacts", "checkpoint", "evidence", "ledger.jsonl", "truth.safetensors")
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path for path in found if any(part in names for part in path.relative_to(folder).parts)]

@@ -10,7 +10,8 @@ import time
 
 import torch
 
-from fedaudit.audit.case.simulated import SimulatedCase, name_model
+from fedaudit.audit.case.networks import name_model
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings import index
 from fedaudit.fl.model import initialise
 from fedaudit.fl.runtime.eager import eager

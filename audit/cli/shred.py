@@ -17,12 +17,12 @@ def shred(
 
     Examples, messages and what attacks drew are removed; audit.json, reports and digests stay.
     """
-    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
     from fedaudit.fl.runtime import durable
     from fedaudit.reports.format import plural
 
     folder = RunDir.open(run)
-    files = sorted(folder.files_of_people())
+    files = sorted(list_files_of_people(folder.path))
     size = sum(path.stat().st_size for path in files)
     say(f"{plural(len(files), 'file')} of people's data, {size / 1e6:,.1f} MB, in {run}")
     if not yes:

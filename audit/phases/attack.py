@@ -25,10 +25,10 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import kinds as kinds_of
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
@@ -67,7 +67,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     case = open_case(run, config)
     chosen = choose(config, case)
     specs, seconds = chosen.specs, chosen.seconds
-    attacks = [(plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
+    attacks = [(build_plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
     count = workers.processes(config.workers, case.device)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.settings import catalog
@@ -126,7 +126,7 @@ def _make_act(spec: PluginSpec, case: KnownFederation) -> tuple[PluginSpec, ...]
     Recorded messages can pass only through what acts on messages. Of them, what is merely said about clients,
     such as a loss, can be withheld where there is no sum of it; what a method of ours reads cannot.
     """
-    protection: Protection = plugin("protections", spec, "variants")
+    protection: Protection = build_plugin("protections", spec, "variants")
     if not protection.refuses(case.card.uplink):
         retrains = protection.training() is not None or protection.central
         return () if retrains and not case.simulated else (spec,)

@@ -36,6 +36,50 @@ Points = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class RunHistory:
+    """What the server noted of each round (metrics.jsonl)."""
+
+    records: Sequence[Mapping[str, Any]]
+
+    def list_ranks(self, name: str) -> list[float]:
+        """Where forged changes stood among the honest, of every round that has it."""
+        return [float(r[name]) for r in self.records if r.get(name) is not None]
+
+    @property
+    def attacks(self) -> list[list[dict[str, Any]]]:
+        """Of an adversary with a family, the attack it chose in each round and those nearly as harmful."""
+        return [[r["sent"], *r["near"]] for r in self.records if r.get("sent")]
+
+    @property
+    def successes(self) -> dict[int, float]:
+        """Round -> how often the backdoor worked, of rounds that were measured."""
+        return {int(r["round"]): float(r["asr"]) for r in self.records if r.get("asr") is not None}
+
+    def count_sorted(self) -> tuple[int, int, int, int] | None:
+        """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule
+        never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the
+        largest weight. Rounds with too few uploads for the rule do not count."""
+        totals, telling = [0, 0, 0, 0], False
+        for record in self.records:
+            kept = {int(k): float(w) for k, w in record.get("kept", {}).get("model", {}).items()}
+            if not kept or record.get("too_few"):
+                continue
+            most = max(kept.values())
+            fully = {k for k, w in kept.items() if w >= most / 2}
+            malicious = set(record.get("compromised", ()))
+            honest = int(record["delivered"]) - len(malicious)
+            telling |= len(fully) < honest + len(malicious)
+            found, dropped = len(malicious - fully), honest - len(fully - malicious)
+            totals = [a + b for a, b in zip(totals, (found, len(malicious), dropped, honest), strict=True)]
+        return (totals[0], totals[1], totals[2], totals[3]) if telling else None
+
+    def count_short(self) -> tuple[int, int]:
+        """(rounds with too few uploads for the rule, rounds in which somebody was heard)."""
+        heard = [r for r in self.records if r.get("delivered")]
+        return sum(bool(r.get("too_few")) for r in heard), len(heard)
+
+
+@dataclass(frozen=True)
 class FinishedRun:
     """One finished run."""
 
@@ -95,43 +139,9 @@ class FinishedRun:
             return stamp_images(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
         return stamp_images(images, adversary.config.trigger).numpy()
 
-    def ranks(self, name: str) -> list[float]:
-        """Where forged changes stood among the honest, of every round that has it."""
-        return [float(r[name]) for r in RunDir(self.folder).history() if r.get(name) is not None]
-
-    @property
-    def sent(self) -> list[list[dict[str, Any]]]:
-        """Of an adversary with a family, the attack it chose in each round and those nearly as harmful."""
-        return [[r["sent"], *r["near"]] for r in RunDir(self.folder).history() if r.get("sent")]
-
-    @property
-    def successes(self) -> dict[int, float]:
-        """Round -> how often the backdoor worked, of rounds that were measured."""
-        history = RunDir(self.folder).history()
-        return {int(r["round"]): float(r["asr"]) for r in history if r.get("asr") is not None}
-
-    def sorted_out(self) -> tuple[int, int, int, int] | None:
-        """(malicious found, malicious heard, honest dropped, honest heard) over all rounds; None where the rule
-        never says whom it kept, or keeps everybody alike. Found or dropped: not kept, or with less than half the
-        largest weight. Rounds with too few uploads for the rule do not count."""
-        totals, telling = [0, 0, 0, 0], False
-        for record in RunDir(self.folder).history():
-            kept = {int(k): float(w) for k, w in record.get("kept", {}).get("model", {}).items()}
-            if not kept or record.get("too_few"):
-                continue
-            most = max(kept.values())
-            fully = {k for k, w in kept.items() if w >= most / 2}
-            malicious = set(record.get("compromised", ()))
-            honest = int(record["delivered"]) - len(malicious)
-            telling |= len(fully) < honest + len(malicious)
-            found, dropped = len(malicious - fully), honest - len(fully - malicious)
-            totals = [a + b for a, b in zip(totals, (found, len(malicious), dropped, honest), strict=True)]
-        return (totals[0], totals[1], totals[2], totals[3]) if telling else None
-
-    def count_short(self) -> tuple[int, int]:
-        """(rounds with too few uploads for the rule, rounds in which somebody was heard)."""
-        heard = [r for r in RunDir(self.folder).history() if r.get("delivered")]
-        return sum(bool(r.get("too_few")) for r in heard), len(heard)
+    @cached_property
+    def history(self) -> RunHistory:
+        return RunHistory(RunDir(self.folder).history())
 
     @cached_property
     def releases(self) -> list[Release]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks import stats
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.poisoning.backdoors import Backdoors
-from fedaudit.audit.robustness.finished_runs import FinishedRun, Labels, score_classes
+from fedaudit.audit.robustness.finished_runs import FinishedRun, Labels, RunHistory, score_classes
 from fedaudit.fl.runtime.streams import Streams
 
 Answers = NDArray[np.bool_]
@@ -105,14 +105,14 @@ def asr(
     )
 
 
-def stealth(after: Sequence[FinishedRun]) -> list[Evidence]:
+def stealth(after: Sequence[RunHistory]) -> list[Evidence]:
     """Where forged changes stood among the honest, means over rounds and seeds; an honest client is at 0.5.
 
     Intervals reach from the lowest seed to the highest.
     """
     found = []
     for name in ("norm_rank", "cosine_rank"):
-        each = [float(np.mean(ranks)) for r in after if (ranks := r.ranks(name))]
+        each = [float(np.mean(ranks)) for r in after if (ranks := r.list_ranks(name))]
         if each and len(each) == len(after):
             found.append(
                 Evidence(
@@ -128,7 +128,7 @@ def stealth(after: Sequence[FinishedRun]) -> list[Evidence]:
     return found
 
 
-def durability(after: Sequence[FinishedRun], leaves: int | None) -> list[Evidence]:
+def durability(after: Sequence[RunHistory], leaves: int | None) -> list[Evidence]:
     """Rounds after the attackers left until the backdoor works half as often as when they did.
 
     A run that ends before counts with the rounds it had, and the note says how many of them did. Nothing where
@@ -188,12 +188,12 @@ def changed_by_counts(before: Sequence[FinishedRun], after: Sequence[FinishedRun
     )
 
 
-def measure_detection(after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
+def measure_detection(after: Sequence[RunHistory], looks: int) -> list[Evidence]:
     """Of the malicious who were heard, those the rule dropped or weighed below half; and of the honest.
 
     The baseline drops as many at random.
     """
-    found = [s for r in after if (s := r.sorted_out()) is not None]
+    found = [s for r in after if (s := r.count_sorted()) is not None]
     if len(found) < len(after):
         return []
     caught, malicious, dropped, honest = (sum(f[i] for f in found) for i in range(4))
@@ -216,7 +216,7 @@ def measure_detection(after: Sequence[FinishedRun], looks: int) -> list[Evidence
     ]
 
 
-def rounds_too_few(runs: Sequence[FinishedRun]) -> list[Evidence]:
+def rounds_too_few(runs: Sequence[RunHistory]) -> list[Evidence]:
     """The share of rounds in which too few clients were heard for the rule; nothing where there is none."""
     short, rounds = (sum(counts) for counts in zip(*(r.count_short() for r in runs), strict=True))
     return [exactly("rounds_too_few", short / rounds)] if short else []

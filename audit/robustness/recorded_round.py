@@ -6,6 +6,7 @@ Forged uploads are made by the adversaries of a simulation, through the code tha
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,6 +39,73 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class ModelTest:
+    """Models on examples of the auditor's, where the network and such examples are known.
+
+    `start` is the model that a round began with, and `sent` are the names of the arrays that clients send of it.
+    """
+
+    case: RecordedCase
+    start: Payload
+    sent: AbstractSet[str]
+
+    @cached_property
+    def net(self) -> Net | None:
+        make = self.case.make_net
+        if make is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            return make()
+
+    @cached_property
+    def examples(self) -> tuple[NDArray[np.float32], Labels] | None:
+        """Examples of the auditor's that no attacker goes by; None where models cannot be measured."""
+        held, data = self.case.examples, self.case.data
+        rows = np.sort(np.concatenate([held.reference, held.planted]).astype(np.int64))
+        if self.obstacle:
+            return None
+        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
+        return data.train.x[rows], np.asarray(data.train.y, np.int64)[rows]
+
+    @cached_property
+    def obstacle(self) -> str:
+        """Why no model can be measured, as a sentence; empty where they can."""
+        if self.net is None:
+            return "the network was not stated, or the weights of its base were not given"
+        if not self.sent <= self.start.keys():
+            return "the model that the round began with was not recorded"
+        held = self.case.examples
+        if not len(held.auxiliary) or not len(held.reference):
+            return "the auditor gave no labelled examples of their own (own.npz in --truth)"
+        return ""
+
+    @cached_property
+    def _architecture(self) -> KnownArchitecture:
+        assert self.case.make_net is not None
+        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)
+
+    def answer(self, model: Payload) -> Labels:
+        """[N] the class that a model gives to each example of `examples`."""
+        assert self.examples is not None
+        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
+        return np.asarray(logits.argmax(1), np.int64)
+
+    def judge(self, models: Sequence[Payload]) -> list[Tensor]:
+        """[3, C] of each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
+        rows = self.case.examples.auxiliary
+        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
+        x, y = self.case.data.train.x[rows], torch.from_numpy(np.asarray(self.case.data.train.y, np.int64)[rows])
+        classes = len(self.case.subject.examples.classes)
+        seen, nothing = torch.bincount(y, minlength=classes).double(), torch.zeros(classes, dtype=torch.float64)
+        found = []
+        for model in models:
+            logits = torch.from_numpy(self._architecture({k: v.numpy() for k, v in model.items()}).logits(x))
+            right = logits.double().softmax(1).gather(1, y[:, None])[:, 0]
+            found.append(torch.stack([nothing.index_add(0, y, right), seen, nothing]))
+        return found
+
+
+@dataclass(frozen=True)
 class RecordedRound:
     """The uploads of one round, as the server received them."""
 
@@ -53,18 +121,15 @@ class RecordedRound:
         return next(k for k in REPLAYABLE if k in next(iter(self.messages.values())))
 
     @cached_property
-    def net(self) -> Net | None:
-        make = self.case.make_net
-        if make is None:
-            return None
-        with torch.random.fork_rng(devices=[]):
-            return make()
+    def test(self) -> ModelTest:
+        sent = self.messages[next(iter(self.messages))][self.kind].keys()
+        return ModelTest(self.case, self.start, sent)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Those that were sent; none where the network is not known, and everything counts."""
         sent = self.messages[next(iter(self.messages))][self.kind]
-        return () if self.net is None else tuple(k for k, _ in self.net.named_parameters() if k in sent)
+        return () if self.test.net is None else tuple(k for k, _ in self.test.net.named_parameters() if k in sent)
 
     @cached_property
     def streams(self) -> Streams:
@@ -91,7 +156,7 @@ class RecordedRound:
 
     def begin(self, rule: Aggregator) -> Averages:
         """An aggregation of this round; a rule that remembers remembers nothing."""
-        head = head_names(self.net) if self.net is not None else ()
+        head = head_names(self.test.net) if self.test.net is not None else ()
         return Averages(rule, self.number, self.streams, parameters=self.parameters, head=head)
 
     def combine(self, rule: Aggregator, messages: Mapping[int, Message]) -> Payload:
@@ -139,7 +204,7 @@ class RecordedRound:
         return forged, dict(tampering.notes())
 
     def _make_client(self, index: int) -> Client:
-        net = self.net if self.net is not None else _Names(self.messages[index][self.kind])
+        net = self.test.net if self.test.net is not None else _Names(self.messages[index][self.kind])
         nothing = torch.zeros(0)
         return Client(
             index=index,
@@ -155,61 +220,10 @@ class RecordedRound:
         )
 
     def _rehearse(self, rule: Aggregator) -> "_Tried":
-        judge = self.judge if self.measured_on is not None else None
+        judge = self.test.judge if self.test.examples is not None else None
         return _Tried(
             averages=self.begin(rule), model=self.start if judge else {}, weight=self.weigh, measure=judge
         )
-
-    # Of the model, where it can be run
-
-    @cached_property
-    def measured_on(self) -> tuple[NDArray[np.float32], Labels] | None:
-        """Examples of the auditor's that no attacker goes by; None where models cannot be measured."""
-        held, data = self.case.examples, self.case.data
-        rows = np.sort(np.concatenate([held.reference, held.planted]).astype(np.int64))
-        if self.cannot_measure:
-            return None
-        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
-        return data.train.x[rows], np.asarray(data.train.y, np.int64)[rows]
-
-    @cached_property
-    def cannot_measure(self) -> str:
-        """Why no model can be measured, as a sentence; empty where they can."""
-        if self.net is None:
-            return "the network was not stated, or the weights of its base were not given"
-        if not self.messages[next(iter(self.messages))][self.kind].keys() <= self.start.keys():
-            return "the model that the round began with was not recorded"
-        held = self.case.examples
-        if not len(held.auxiliary) or not len(held.reference):
-            return "the auditor gave no labelled examples of their own (own.npz in --truth)"
-        return ""
-
-    @cached_property
-    def _architecture(self) -> KnownArchitecture:
-        assert self.case.make_net is not None
-        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)
-
-    def answer(self, model: Payload) -> Labels:
-        """[N] the class that a model gives to each example of `measured_on`."""
-        assert self.measured_on is not None
-        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.measured_on[0])
-        return np.asarray(logits.argmax(1), np.int64)
-
-    def judge(self, models: Sequence[Payload]) -> list[Tensor]:
-        """[3, C] of each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
-        rows = self.case.examples.auxiliary
-        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
-        x, y = self.case.data.train.x[rows], torch.from_numpy(np.asarray(self.case.data.train.y, np.int64)[rows])
-        classes = len(self.case.subject.examples.classes)
-        seen, nothing = torch.bincount(y, minlength=classes).double(), torch.zeros(classes, dtype=torch.float64)
-        found = []
-        for model in models:
-            logits = torch.from_numpy(self._architecture({k: v.numpy() for k, v in model.items()}).logits(x))
-            right = logits.double().softmax(1).gather(1, y[:, None])[:, 0]
-            found.append(torch.stack([nothing.index_add(0, y, right), seen, nothing]))
-        return found
-
-    # Of what was sent
 
     @cached_property
     def spread(self) -> float:

@@ -43,12 +43,12 @@ class Replayed:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        assert self.round.measured_on is not None
-        return self.round.measured_on[1]
+        assert self.round.test.examples is not None
+        return self.round.test.examples[1]
 
     @cached_property
     def right(self) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = self.round.answer(self.round.model(self.made)) == self.labels
+        found: NDArray[np.bool_] = self.round.test.answer(self.round.model(self.made)) == self.labels
         return found
 
     @property
@@ -81,11 +81,11 @@ def replay(
         round=here.number,
         heard=len(here.messages),
         weights=here.weights_in_words,
-        examples=0 if here.measured_on is None else len(here.measured_on[1]),
-        why=here.cannot_measure,
+        examples=0 if here.test.examples is None else len(here.test.examples[1]),
+        why=here.test.obstacle,
     )
-    if here.measured_on is not None:
-        made.chance = float(np.bincount(here.measured_on[1]).max() / len(here.measured_on[1]))
+    if here.test.examples is not None:
+        made.chance = float(np.bincount(here.test.examples[1]).max() / len(here.test.examples[1]))
     _Table(here, matrix, made).fill(progress)
     made.breakdown, made.advice = find_breakdowns(made.cells), give_advice(made)
     made.uncertified = "a certificate is about whole trainings, and this is one round"
@@ -188,7 +188,7 @@ class _Table:
             )
         )
         self.made.adversaries.setdefault(attack.label, describe_adversary(attack.spec))
-        if self.round.measured_on is None:
+        if self.round.test.examples is None:
             return
         cell = MatrixCell(
             setting=self.setting,
@@ -206,7 +206,7 @@ class _Table:
         (self.made.planted if attack.label == PLANTED else self.made.cells).append(cell)
 
     def _note_cost(self, rule: ServerRule, clean: Mapping[str, Replayed]) -> None:
-        if self.round.measured_on is None:
+        if self.round.test.examples is None:
             return
         own, looks = clean[rule.name], 1 + len(self.matrix.aggregators)
         before = [clean["mean"]] if rule.name != "mean" and "mean" in clean else []

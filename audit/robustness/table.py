@@ -14,7 +14,7 @@ import numpy as np
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.poisoning.backdoors import Backdoors
-from fedaudit.audit.case.simulated import plugin
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
@@ -132,6 +132,7 @@ def _measure_cell(
 ) -> MatrixCell:
     place = next(iter(runs.values()))
     after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
+    rounds = [run.history for run in after]
     blind: list[Baseline | None] = [None, None]
     if set(idle) >= set(runs):
         without = [outcomes[idle[s]] for s in runs]
@@ -145,16 +146,16 @@ def _measure_cell(
         measures.difference("accuracy_drop", before, after, looks, blind[0]),
         measures.worst_class_difference("worst_class_drop", before, after, looks, blind[1]),
         measures.worst_client_drop(before, after, looks),
-        *measures.measure_detection(after, looks),
-        *measures.stealth(after),
-        *measures.rounds_too_few(after),
+        *measures.measure_detection(rounds, looks),
+        *measures.stealth(rounds),
+        *measures.rounds_too_few(rounds),
         measures.exactly("honest_share", 1 - place.malicious / clients),
     ]
     spec = place.changes["adversary"]
     attacker = _make_attacker(spec)
     if isinstance(attacker, Backdoors):
         found.append(measures.asr(attacker, before, after, looks))
-        found += measures.durability(after, attacker.config.leaves)
+        found += measures.durability(rounds, attacker.config.leaves)
     if spec["name"] == COUNTS:
         found.append(measures.changed_by_counts(before, after, looks))
     if place.malicious == 1:
@@ -216,7 +217,7 @@ def _list_bypasses(outcomes: Mapping[MatrixPlace, FinishedRun]) -> dict[str, lis
 
 
 def _make_attacker(spec: Mapping[str, Any]) -> Attacker:
-    made: Attacker = plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
+    made: Attacker = build_plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
     return made
 
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.null_audits.audits import FEDERATION, GAN, TRAINING
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import SimulatedCase, plugin
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer import generators
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.choice import choose
@@ -99,7 +100,7 @@ def times(name: str, attacks: Sequence[str], updates: int) -> Iterator[Time]:
         chosen = choose(config, case)
         bench = Bench(case, list(chosen.cards.values()), config.replay, 0)
         for i, spec in enumerate(chosen.specs):
-            attack = plugin("attacks", spec, f"attacks[{i}]")
+            attack = build_plugin("attacks", spec, f"attacks[{i}]")
             generators.forget()  # as if it were the only one of those that share what they train
             started = time.process_time()
             found = attack_once(attack, spec.label, bench)

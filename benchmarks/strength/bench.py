@@ -11,8 +11,8 @@ from fedaudit.attacks.evidence import REPLAYED, Evidence
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
@@ -55,7 +55,7 @@ def case(out: Path, name: str, settings: Mapping[str, Any]) -> Case:
 
 def attack(name: str, **settings: Any) -> Attack:
     """An attack of the shelf with its settings."""
-    found: Attack = plugin("attacks", PluginSpec.model_validate({"name": name, **settings}), "attacks[0]")
+    found: Attack = build_plugin("attacks", PluginSpec.model_validate({"name": name, **settings}), "attacks[0]")
     return found
 
 

@@ -13,8 +13,9 @@ from fedaudit.attacks.counts.count_recovery import CountRecovery
 from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.messages import messages, read_arrivals
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import SimulatedCase, plugin
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import replay_bounds
@@ -80,7 +81,7 @@ def knowing(**examples: Any) -> Recorded:
 
 def attacked(case: Case) -> dict[str, dict[str, Any]]:
     config = ran()[1]
-    attacks = [(plugin("attacks", spec, "attacks"), spec.name) for spec in config.attacks]
+    attacks = [(build_plugin("attacks", spec, "attacks"), spec.name) for spec in config.attacks]
     bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0)
     found = [attack_once(attack, name, bench) for attack, name in attacks]
     return {f["name"]: {k: v for k, v in f.items() if k != "seconds"} for f in found}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.simulated import plugin
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.replay import tails
 from fedaudit.audit.phases.import_inbox import bring
@@ -178,7 +178,7 @@ APPLIED = {
 @pytest.mark.parametrize("name", APPLIED)
 def test_a_protection_that_acted_as_claimed_is_never_contradicted(name: str, tmp_path: Path) -> None:
     spec = PluginSpec(name=name, **APPLIED[name])
-    protection = plugin("protections", spec, "test")
+    protection = build_plugin("protections", spec, "test")
     models = {a.round: a.payload for a in read(FLOWER / "inbox") if a.kind == Kind.GLOBAL_MODEL}
 
     def protect(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

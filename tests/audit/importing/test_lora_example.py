@@ -6,7 +6,7 @@ from types import ModuleType
 
 import torch
 
-from fedaudit.audit.case.simulated import adapt_maker, maker
+from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.result_file import read_result
@@ -144,7 +144,7 @@ def test_shred_removes_what_is_of_people_and_leaves_the_audit(private: Made, tmp
     run = RunDir(Path(shutil.copytree(private[0].path, tmp_path / "run")))
     done = RUNNER.invoke(app, ["tools", "shred", str(run.path)])
     assert done.exit_code == 0 and "--yes" in done.output and run.artifacts.exists()
-    files = run.files_of_people()
+    files = list_files_of_people(run.path)
     kept = [path for path in run.path.rglob("*") if path.is_file() and path not in files]
     done = RUNNER.invoke(app, ["tools", "shred", str(run.path), "--yes"])
     assert done.exit_code == 0, done.output
