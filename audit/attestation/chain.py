@@ -8,6 +8,7 @@ digest of the content leaves them out, and that of the record has them (audit/at
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -132,11 +133,11 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
     if name == "simulate" and run.checkpoint.exists():
         if before is None:
             raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
-        _require_same_code(run, "simulate began", before, link, whole=True)
+        _require_same_code(run.path, "simulate began", before, link, whole=True)
         link.aside.started = before.aside.started
     elif name in ("attack", "account", "matrix"):
         first = first_of(chain)
-        _require_same_code(run, f"{first} ran", chain.links[first], link, whole=False)
+        _require_same_code(run.path, f"{first} ran", chain.links[first], link, whole=False)
     for later in downstream(name):
         chain.links.pop(later, None)
     chain.links[name] = link
@@ -273,7 +274,7 @@ def policy_digest(policy: GradingPolicy) -> str:
     return of_value(policy.model_dump(mode="json"))
 
 
-def _require_same_code(run: RunDir, did: str, before: Link, now: Link, *, whole: bool) -> None:
+def _require_same_code(path: Path, did: str, before: Link, now: Link, *, whole: bool) -> None:
     """Raises UserError where the code differs: all of it, or the project's version and plugins named by both."""
     pairs = [("fedaudit", before.versions.get("fedaudit"), now.versions.get("fedaudit"))]
     if whole:
@@ -283,7 +284,7 @@ def _require_same_code(run: RunDir, did: str, before: Link, now: Link, *, whole:
     for what, old, new in pairs:
         if old != new:
             raise UserError(
-                f"{run.path}: {did} with {what} {_shorten(old)}, and here it is {_shorten(new)}",
+                f"{path}: {did} with {what} {_shorten(old)}, and here it is {_shorten(new)}",
                 hint="use what it began with, or simulate into a new folder",
             )
 

@@ -6,6 +6,7 @@ also where the owner of the folder made all digests anew.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.case import Case
@@ -15,6 +16,7 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime.errors import UserError
 
@@ -24,33 +26,38 @@ def missing(
 ) -> Iterator[str]:
     """What does not fit together, as sentences; `attacks` are those that must have left evidence."""
     lines = list(manifest(run.artifacts))
-    yield from _check_rounds(run, case, lines, history)
-    yield from _check_bytes(run, lines, history)
+    yield from _check_rounds(run.metrics, run.artifacts, case.simulated, case.training, lines, history)
+    yield from _check_bytes(run.metrics, lines, history)
     if isinstance(config, SimulatedConfig):
-        yield from _check_senders(run, config, lines)
+        yield from _check_senders(run.artifacts, config, lines)
     yield from _check_files(run, lines)
     yield from _check_evidence(run, attacks)
 
 
 def _check_rounds(
-    run: RunDir, case: Case, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+    metrics: Path,
+    artifacts: Path,
+    simulated: bool,
+    training: LocalConfig | None,
+    lines: Sequence[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     measured = [int(h["round"]) for h in history]
-    wanted = int(getattr(case.training, "rounds", 0)) if case.simulated else 0
+    wanted = int(getattr(training, "rounds", 0)) if simulated else 0
     crossed = sorted({int(line["round"]) for line in lines if "traffic" in line})
     ended = max(crossed, default=-1) + 1
     if measured != list(range(len(measured))):
-        yield f"{run.metrics} does not hold every round once, in order"
+        yield f"{metrics} does not hold every round once, in order"
     elif len(measured) < wanted:
-        yield f"{run.metrics} ends after {len(measured):,} of the {wanted:,} rounds of the config"
+        yield f"{metrics} ends after {len(measured):,} of the {wanted:,} rounds of the config"
     if absent := set(crossed) - set(measured) - {ended - 1}:  # the last round may only hand the model out
-        yield f"{run.metrics} has no line of round {min(absent)}, in which messages crossed"
+        yield f"{metrics} has no line of round {min(absent)}, in which messages crossed"
     if ended < wanted and any(h.get("delivered") for h in history[ended:]):
-        yield f"{run.artifacts / MANIFEST} ends after round {ended - 1}, and {run.metrics} does not"
+        yield f"{artifacts / MANIFEST} ends after round {ended - 1}, and {metrics} does not"
 
 
 def _check_bytes(
-    run: RunDir, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
+    metrics: Path, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     sent: dict[tuple[int, str], int] = defaultdict(int)
     for line in lines:
@@ -62,12 +69,12 @@ def _check_bytes(
             if found != said:
                 yield (
                     f"in round {h['round']} the manifest's traffic has {found:,} bytes on the {channel}, "
-                    f"and {run.metrics.name} says {said:,}"
+                    f"and {metrics.name} says {said:,}"
                 )
                 return
 
 
-def _check_senders(run: RunDir, config: SimulatedConfig, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of every kind that clients sent, as many senders were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str], set[str]] = defaultdict(set)
     for line in lines:
@@ -84,7 +91,7 @@ def _check_senders(run: RunDir, config: SimulatedConfig, lines: Sequence[Mapping
         if found > line["senders"] or (whole and kept and found < line["senders"]):
             yield (
                 f"in round {line['round']} {line['senders']} clients sent {line['traffic']}, "
-                f"and {run.artifacts / MANIFEST} lists messages of {found}"
+                f"and {artifacts / MANIFEST} lists messages of {found}"
             )
             return
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -121,9 +122,9 @@ def seal_run(
     return record
 
 
-def find_release(run: RunDir) -> str:
+def find_release(artifacts: Path) -> str:
     """The last whole model that left the server, as a path in the folder; empty where none was recorded."""
-    sent = [m["message"] for m in manifest(run.artifacts) if "message" in m and Kind.GLOBAL_MODEL in m["kinds"]]
+    sent = [m["message"] for m in manifest(artifacts) if "message" in m and Kind.GLOBAL_MODEL in m["kinds"]]
     return f"artifacts/{sent[-1]}.safetensors" if sent else ""
 
 
@@ -132,7 +133,7 @@ def read_record(run: RunDir) -> SealRecord | None:
     if not (run.path / SEAL).is_file():
         return None
     return parse(
-        envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _locate_seal(run)
+        envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _locate_seal(run.path)
     ).record
 
 
@@ -181,7 +182,7 @@ def check_files(run: RunDir, statement: Statement) -> None:
 
 
 def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision, signer: Signer) -> SealRecord:
-    model = signer.model or find_release(run) or "checkpoint/state.safetensors"
+    model = signer.model or find_release(run.artifacts) or "checkpoint/state.safetensors"
     if not run.inside(model).is_file():
         raise UserError(
             f"{run.path} holds no released model", hint="name its file in the folder with --model, or record more"
@@ -227,8 +228,8 @@ def _describe(run: RunDir, name: str) -> dict[str, Any]:
     return Descriptor(name=name, digest={"sha256": _digest(run, name)}).model_dump(exclude_none=True)
 
 
-def _locate_seal(run: RunDir) -> str:
-    return f"the statement in {run.path / SEAL}"
+def _locate_seal(path: Path) -> str:
+    return f"the statement in {path / SEAL}"
 
 
 def _digest(run: RunDir, name: str) -> str:

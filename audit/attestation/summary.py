@@ -56,7 +56,9 @@ def make_summary(
     assert result.decision is not None
     passed = result.decision.word.exit_code == 0
     levels = [f"FEDAUDIT_{result.decision.word.upper()}", *(["FEDAUDIT_REPLAYED"] if replayed else [])]
-    files = [name for name in (run.audit.name, find_release(run)) if name and (run.path / name).is_file()]
+    files = [
+        name for name in (run.audit.name, find_release(run.artifacts)) if name and (run.path / name).is_file()
+    ]
     subjects = {"record": digest_record(run)} | {name: sha256(run.inside(name)) for name in files}
     decision, policy = result.decision, result.policy
     return {
@@ -76,7 +78,7 @@ def make_summary(
                 "digest": {"sha256": policy.sha256},
                 "annotations": {"bar": decision.bar, "accepted": decision.accepted, "unmet": decision.unmet},
             },
-            "inputAttestations": [_describe_seal(run)] if sealed else [],
+            "inputAttestations": [_describe_seal(run.path)] if sealed else [],
             "verificationResult": "PASSED" if passed else FAILED,
             "verifiedLevels": levels if passed else [FAILED],
             "slsaVersion": SLSA_VERSION,
@@ -84,5 +86,5 @@ def make_summary(
     }
 
 
-def _describe_seal(run: RunDir) -> dict[str, Any]:
-    return {"uri": SEAL, "digest": {"sha256": sha256(run.path / SEAL)}}
+def _describe_seal(path: Path) -> dict[str, Any]:
+    return {"uri": SEAL, "digest": {"sha256": sha256(path / SEAL)}}

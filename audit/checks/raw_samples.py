@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, Checked, CheckResult
 from fedaudit.fl.artifact import Artifact, Channel, Role
-from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
 
@@ -52,7 +52,7 @@ def _compare(case: Case, kind: Kind, traffic: Sequence[Mapping[str, Any]]) -> Ch
         readers=(*roles, *(["every client"] if kind in case.card.downlink else [])),
         sent=sum(len(a.payload["labels"]) for a in recorded),
         compared=sum(len(a.payload["labels"]) for a in comparable),
-        equal=sum(count_own(a, case) for a in comparable),
+        equal=sum(count_own(a, case.data, case.examples) for a in comparable),
     )
 
 
@@ -81,10 +81,10 @@ def describe(
     )
 
 
-def count_own(sent: Artifact, case: KnownFederation) -> int:
+def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
     """How many examples of a message are its sender's."""
     assert sent.sender.index is not None
-    return count_equal(sent, case.data.train.take(case.examples.parts[sent.sender.index]))
+    return count_equal(sent, data.train.take(examples.parts[sent.sender.index]))
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:

@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
 PLUGINS = ("private_vocabulary", "text_unit", "repeated_texts")
@@ -39,7 +40,7 @@ class TextUnit(Check):
     def check(self, case: Case) -> Checked:
         if case.data.modality not in MODALITIES or case.private is None or not case.private.noise_multiplier:
             return Checked()
-        counts = count_by_owner(case)
+        counts = count_by_owner(case.data, case.examples)
         several = sum(n > 1 for n in counts.values())
         if not several:
             return Checked()
@@ -87,10 +88,10 @@ class RepeatedTexts(Check):
         return Checked(results=[result])
 
 
-def count_by_owner(case: KnownFederation) -> Counter[int]:
+def count_by_owner(data: Data, examples: Examples) -> Counter[int]:
     """Person -> texts that clients train on; empty where nobody said whose they are."""
-    owner = case.data.train.owner
-    parts = [rows for rows in case.examples.parts.values() if len(rows)]
+    owner = data.train.owner
+    parts = [rows for rows in examples.parts.values() if len(rows)]
     if owner is None or not parts:
         return Counter()
     return Counter(owner[np.concatenate(parts)].tolist())

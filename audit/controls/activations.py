@@ -30,7 +30,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     latest = {a.sender.index: a for a in sorted(sent, key=lambda a: a.round) if a.sender.index is not None}
     if lab is None or not latest:
         return made
-    rng, parts = case.streams.numpy("replay_activations"), list_owned_examples(case)
+    rng, parts = case.streams.numpy("replay_activations"), list_owned_examples(case.examples, case.clients)
     for client, like in sorted(latest.items()):
         layers, _ = find_layers(recorded, like)
         if client not in parts or layers is None:

@@ -27,7 +27,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or where a function of another name makes what they sent.
     """
-    made, lab, parts = Replays(), Lab.from_case(case), list_owned_examples(case)
+    made, lab, parts = Replays(), Lab.from_case(case), list_owned_examples(case.examples, case.clients)
     uploads = [
         a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in parts
     ]

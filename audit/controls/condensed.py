@@ -45,7 +45,12 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
     Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
     """
-    made, lab, recorded, parts = Replays(), find_bench(case), index(recorded), list_owned_examples(case)
+    made, lab, recorded, parts = (
+        Replays(),
+        find_bench(case),
+        index(recorded),
+        list_owned_examples(case.examples, case.clients),
+    )
     images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
     latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in parts}
     if lab is None or not latest:
@@ -88,7 +93,7 @@ def _visits(
     labels = case.data.train.y
     cells = {
         k: {int(c): rows for c in np.unique(labels[own]) if len(rows := own[labels[own] == c]) >= n}
-        for k, own in ((k, list_owned_examples(case)[k]) for k in clients)
+        for k, own in ((k, list_owned_examples(case.examples, case.clients)[k]) for k in clients)
     }
     cells = {k: own for k, own in cells.items() if own}
     possible = [rows for own in cells.values() for rows in own.values()]

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import Arrivals
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case, Examples
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
@@ -51,11 +51,9 @@ def name_replay(id: str, origin: str) -> str:
     return id if origin == REPLAYED else f"{id}/unprotected"
 
 
-def list_owned_examples(case: KnownFederation) -> Mapping[int, Index]:
+def list_owned_examples(examples: Examples, clients: int) -> Mapping[int, Index]:
     """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""
-    return case.examples.parts or {
-        k: case.examples.planted for k in range(case.clients) if len(case.examples.planted)
-    }
+    return examples.parts or {k: examples.planted for k in range(clients) if len(examples.planted)}
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     made, lab, recorded = Replays(), find_bench(case), index(recorded)
     if lab is None:
         return made
-    rng, parts = case.streams.numpy("replay_models"), list_owned_examples(case)
+    rng, parts = case.streams.numpy("replay_models"), list_owned_examples(case.examples, case.clients)
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
         ((Kind.RELAY_MODEL,), "replay/relay"),

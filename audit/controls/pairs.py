@@ -28,7 +28,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         return made
     rng = case.streams.numpy("replay_pairs")
     clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
-    held = [c for k in clients for c in cells(case, latest[k])]
+    held = [c for k in clients for c in cells(case.examples, case.clients, case.data, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) > n]
         for i in range(settings.groups if possible else 0):

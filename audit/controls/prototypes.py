@@ -20,7 +20,7 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.controls.lab import (
     EACH,
     Lab,
@@ -33,6 +33,7 @@ from fedaudit.audit.controls.lab import (
 )
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
@@ -61,7 +62,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         return made
     rng = case.streams.numpy("replay")
     clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
-    held = [c for k in clients for c in cells(case, latest[k])]
+    held = [c for k in clients for c in cells(case.examples, case.clients, case.data, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) >= n]
         # A cell with exactly n examples has one group of that size, however often it is drawn
@@ -86,13 +87,13 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
 def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[ClassShare]:
     """The cells of all clients: the first of each, then the second of each that has two, and so on."""
-    every = [cells(case, latest[k]) for k in sorted(latest)]
+    every = [cells(case.examples, case.clients, case.data, latest[k]) for k in sorted(latest)]
     return [own[i] for i in range(max(map(len, every))) for own in every if i < len(own)]
 
 
 def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
     """The latest prototypes of each client that holds something and whose model of that round is known."""
-    recorded, clients = index(recorded), list_owned_examples(case)
+    recorded, clients = index(recorded), list_owned_examples(case.examples, case.clients)
     found = recorded.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded")
     found = [a for a in found if a.sender.index in clients and can_begin(recorded, a)]
     return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
@@ -127,10 +128,10 @@ def find_updates(recorded: Sequence[Artifact], sent: Artifact) -> list[Artifact]
     return [a for a in theirs if a.kind in UPDATES]
 
 
-def cells(case: Case, sent: Artifact) -> list[ClassShare]:
+def cells(examples: Examples, clients: int, data: Data, sent: Artifact) -> list[ClassShare]:
     """The classes of a sender, in order."""
     assert sent.sender.index is not None, f"{sent.id}: no client sent it"
-    own, labels = list_owned_examples(case)[sent.sender.index], case.data.train.y
+    own, labels = list_owned_examples(examples, clients)[sent.sender.index], data.train.y
     classes, first = np.unique(labels[own], return_index=True)
     return [ClassShare(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
@@ -151,8 +152,8 @@ def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[A
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
     client = like.sender.index
     assert client is not None
-    sent = _send(lab, like, list_owned_examples(case)[client], recorded, case.streams)
-    for cell in cells(case, like):
+    sent = _send(lab, like, list_owned_examples(case.examples, case.clients)[client], recorded, case.streams)
+    for cell in cells(case.examples, case.clients, case.data, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
         made.add(id, like, _of_class(sent, cell.label), cell.members, note)
 

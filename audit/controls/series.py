@@ -45,7 +45,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     lab = find_bench(case) if uploads and settings.update_groups else None
     if lab is None:
         return made
-    rng, parts = case.streams.numpy("replay_series"), list_owned_examples(case)
+    rng, parts = case.streams.numpy("replay_series"), list_owned_examples(case.examples, case.clients)
     by_client: dict[int, list[Artifact]] = {}
     for a in sorted(uploads, key=lambda a: a.round):
         if a.sender.index in parts and a.sender.index is not None:

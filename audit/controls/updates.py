@@ -48,7 +48,7 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     if lab is None:
         return made
     rng = case.streams.numpy("replay_updates")
-    parts = list_owned_examples(case)
+    parts = list_owned_examples(case.examples, case.clients)
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
     clients = every[: settings.clients]
@@ -79,7 +79,7 @@ def _plant_people(
     What of these was made before counts; a client has EACH of its own people, as far as it has so many and memory
     holds them.
     """
-    rng, parts = case.streams.numpy("replay_people"), list_owned_examples(case)
+    rng, parts = case.streams.numpy("replay_people"), list_owned_examples(case.examples, case.clients)
     size = max(a.size_bytes for a in latest.values()) * len(latest) * (2 if lab.is_protected else 1)
     each = min(EACH, max(1, MOST_BYTES // max(1, size)))
     people = {client: rng.permutation(parts[client])[:each] for client in latest}
