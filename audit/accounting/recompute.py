@@ -7,19 +7,22 @@ visits there were does not, so such a ledger stays declared.
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
-from fedaudit.audit.case.case import Case, ClientCode
+from fedaudit.audit.case.case import Case
 from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.families.visit_noise import NoiseConfig, line_of
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.ledger import EVERYONE, Release
 from fedaudit.fl.ledger import from_fields as parsed
+from fedaudit.fl.method import Method
+from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -73,13 +76,16 @@ def lines(
     crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
     for x in traffic:
         crossed[x.round, x.channel].append(x)
-    settled, reference = own_kinds(case), {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case)}
+    settled, reference = (
+        own_kinds(case.method),
+        {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case.data, case.initial)},
+    )
     try:
         for t in sorted(rounds):
             wire.accounts.note_draw(t, (client,), lambda k: law if k == client else case.sampling(k))
             for channel in (Channel.UPLINK, Channel.RELAY):
                 here = crossed.get((t, channel), ())
-                message: Message = {x.kind: _make_stand_in(x.kind, case) for x in here}
+                message: Message = {x.kind: _make_stand_in(x.kind, case.data, case.initial) for x in here}
                 if channel == Channel.UPLINK and message:
                     wire.uplink(t, message, client, reference, settled=settled)
                     came = max(x.senders for x in here)
@@ -102,27 +108,27 @@ def _list_others(client: int, came: int) -> list[int]:
     return [k for k in range(came + 1) if k != client][: came - 1]
 
 
-def own_kinds(case: ClientCode) -> frozenset[Kind]:
+def own_kinds(method: Method | None) -> frozenset[Kind]:
     """Kinds that the method itself noises and lists, visit by visit, before they cross the wire."""
-    settled = getattr(case.method, "list_protected_kinds", None)
+    settled = getattr(method, "list_protected_kinds", None)
     return frozenset(settled(list(Kind))) if settled else frozenset()
 
 
-def own_line(case: Case, r: Release) -> Release | None:
+def own_line(method: Method | None, r: Release) -> Release | None:
     """What such a line says of noise and clip by the method's settings; None where they do not tell."""
-    noise = getattr(getattr(case.method, "config", None), "noise", None)
+    noise = getattr(getattr(method, "config", None), "noise", None)
     index = r.sender.partition("/")[2]
-    if not isinstance(noise, NoiseConfig) or r.kind not in own_kinds(case) or not index.isdecimal():
+    if not isinstance(noise, NoiseConfig) or r.kind not in own_kinds(method) or not index.isdecimal():
         return None
     return line_of(Kind(r.kind), r.round, int(index), noise, EVERYONE, "")
 
 
-def _make_stand_in(kind: Kind, case: Case) -> Payload:
+def _make_stand_in(kind: Kind, data: Data, initial: Callable[[], State | None]) -> Payload:
     """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
     if dict(kind.arrays) == MODEL:
-        whole = {k: v for k, v in (case.initial() or {}).items() if not v.is_floating_point()}
+        whole = {k: v for k, v in (initial() or {}).items() if not v.is_floating_point()}
         return {"w": torch.zeros(3), **whole}
-    sizes = {"C": len(case.data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
+    sizes = {"C": len(data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
     made = {}
     for name, shape in kind.arrays.items():
         if shape.endswith(" or absent"):

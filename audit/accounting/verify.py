@@ -25,12 +25,14 @@ from fedaudit.audit.accounting.draws import contradictions
 from fedaudit.audit.accounting.recompute import KindTraffic, lines, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
-from fedaudit.audit.case.case import Case, ClientCode
+from fedaudit.audit.case.case import Case, ClientCode, Examples
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, Release
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.streams import Streams
 
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
@@ -73,7 +75,7 @@ def verify(
     traffic = uploads(record)
     ran = {int(line["round"]) for line in record if "traffic" in line} | {int(h["round"]) for h in history}
     central = any(p.central for p in case.protections)
-    own = own_kinds(case)
+    own = own_kinds(case.method)
     hidden = any(p.hides_single_uploads() for p in case.protections)
     issues = [
         *_check_coverage(releases, traffic, central, hidden, own),
@@ -81,7 +83,7 @@ def verify(
         *_check_steps(case, releases, history),
     ]
     issues += [
-        *_check_schedule(case, traffic, history),
+        *_check_schedule(case.simulated, case.training, traffic, history),
         *_check_participation(case.clients, releases, traffic),
         *_check_missing_noise(releases, traffic),
     ]
@@ -89,21 +91,21 @@ def verify(
     again = None
     if case.simulated:
         again = _check_recomputation(case, releases, traffic, ran, central)
-        issues += [*(again or []), *_check_draws(case, releases)]
+        issues += [*(again or []), *_check_draws(case.availability, case.clients, case.streams, releases)]
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
         issues=tuple(_merge_issues(issues)),
         declared=again is None or bool(own),
-        overlaps=find_overlaps(holders(case)) if noised else frozenset(),
-        assumed=tuple(_list_assumptions(case)) if noised else (),
+        overlaps=find_overlaps(holders(case.examples, case.data)) if noised else frozenset(),
+        assumed=tuple(_list_assumptions(case.simulated, case.clients, case.examples)) if noised else (),
         law=_describe_assumed_law(case.availability),
     )
 
 
-def _list_assumptions(case: Case) -> Iterator[str]:
-    unknown = len(list_unknown(case))
+def _list_assumptions(simulated: bool, clients: int, examples: Examples) -> Iterator[str]:
+    unknown = len(list_unknown(simulated, clients, examples))
     if unknown:
-        whose = "" if unknown == case.clients else f", of {unknown:,} clients whose data were not given"
+        whose = "" if unknown == clients else f", of {unknown:,} clients whose data were not given"
         yield f"{ONE_HOLDER}{whose}"
 
 
@@ -213,7 +215,10 @@ def _check_steps(
 
 
 def _check_schedule(
-    case: Case, traffic: Sequence[KindTraffic], history: Sequence[Mapping[str, Any]]
+    simulated: bool,
+    training: LocalConfig | None,
+    traffic: Sequence[KindTraffic],
+    history: Sequence[Mapping[str, Any]],
 ) -> Iterator[Issue]:
     """Rounds of the metrics, and answers in them, that the manifest shows otherwise."""
     heard: Counter[int] = Counter()
@@ -222,7 +227,7 @@ def _check_schedule(
     told = {int(h["round"]): int(h.get("delivered", 0)) for h in history}
     for t in sorted(set(heard) - set(told)) if history else []:
         yield Issue("schedule", f"clients sent in round {t}, of which the metrics know nothing")
-    wanted = case.training.rounds if case.simulated and case.training is not None and history else 0
+    wanted = training.rounds if simulated and training is not None and history else 0
     if len(told) < wanted:
         yield Issue("schedule", f"the metrics have {len(told):,} rounds, and the run has {wanted:,}")
 
@@ -285,19 +290,21 @@ def _check_constant_participants(
         yield Issue("draws", f"{_describe_line(coins[0])} has a draw of its own at rate {rate:g}, and {what}")
 
 
-def _check_draws(case: Case, releases: Sequence[Release]) -> Iterator[Issue]:
+def _check_draws(
+    availability: Availability | None, clients: int, streams: Streams, releases: Sequence[Release]
+) -> Iterator[Issue]:
     """Sampling that is credited as availability states it, where its own draws contradict that."""
     hidden = [r for r in releases if {*EVERYONE} - {*r.participation_seen_by}]
     amplified = [r for r in hidden if r.unit == "client" and is_amplifiable(r)]
-    if not amplified or case.availability is None:
+    if not amplified or availability is None:
         return
     try:
         rounds = 1 + max(r.round for r in releases)
-        found = contradictions(case.availability, case.clients, case.streams, rounds)
+        found = contradictions(availability, clients, streams, rounds)
     except Exception as error:  # somebody's own code, of which this may be too much
         found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
     for what in found[:1]:
-        stated = f"{case.availability.title} is not the draw that it states"
+        stated = f"{availability.title} is not the draw that it states"
         yield Issue("draws", f"{_describe_line(amplified[0])} is credited with sampling, and {stated}: {what}")
 
 
@@ -338,7 +345,7 @@ def _check_recomputation(
                 return None
             again[law] = made
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
-        visit = own_line(case, r)
+        visit = own_line(case.method, r)
         differ = list(_compare_lines(r, [visit] if visit else made_of_it))
         if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
             tried += 1  # what is right for this very client?

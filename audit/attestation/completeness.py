@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -22,11 +21,16 @@ from fedaudit.fl.runtime.errors import UserError
 
 
 def missing(
-    run: RunDir, config: Config, case: Case, history: Sequence[Mapping[str, Any]], attacks: Sequence[AttackSpec]
+    run: RunDir,
+    config: Config,
+    simulated: bool,
+    training: LocalConfig | None,
+    history: Sequence[Mapping[str, Any]],
+    attacks: Sequence[AttackSpec],
 ) -> Iterator[str]:
     """What does not fit together, as sentences; `attacks` are those that must have left evidence."""
     lines = list(manifest(run.artifacts))
-    yield from _check_rounds(run.metrics, run.artifacts, case.simulated, case.training, lines, history)
+    yield from _check_rounds(run.metrics, run.artifacts, simulated, training, lines, history)
     yield from _check_bytes(run.metrics, lines, history)
     if isinstance(config, SimulatedConfig):
         yield from _check_senders(run.artifacts, config, lines)

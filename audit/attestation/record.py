@@ -6,6 +6,8 @@ times, commit, hardware and reports. A seal signs the record; what stands in the
 owner until somebody signed it.
 """
 
+from pathlib import Path
+
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import RunDir, sha256
@@ -19,9 +21,9 @@ def digest_content(run: RunDir) -> str:
     return read_chain(run).content()
 
 
-def digest_record(run: RunDir) -> str:
+def digest_record(folder: Path) -> str:
     """Of every file of the folder with its name, but for the seal and locks."""
-    files = {p.relative_to(run.path).as_posix(): p for p in run.path.rglob("*") if p.is_file()}
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     return of_value(
         {n: sha256(p) for n, p in files.items() if n not in (SEAL, TOKEN) and n.rpartition("/")[2] != LOCK}
     )

@@ -174,7 +174,7 @@ def check_files(run: RunDir, statement: Statement) -> None:
         raise UserError(
             f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", digest_content(run)), ("record", digest_record(run))):
+    for name, now_is in (("content", digest_content(run)), ("record", digest_record(run.path))):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{run.path} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
@@ -215,7 +215,7 @@ def _make_predicate(run: RunDir, result: AuditResult, record: SealRecord) -> Tes
             Descriptor(name=f"policy {result.policy.name}", digest={"sha256": result.policy.sha256}),
             Descriptor(name="config.yaml", digest={"sha256": _digest(run, "config.yaml")}),
             Descriptor(name="content", digest={"sha256": record.content}),
-            Descriptor(name="record", digest={"sha256": digest_record(run)}),
+            Descriptor(name="record", digest={"sha256": digest_record(run.path)}),
             Descriptor(name="seal", digest={"sha256": of_value(about)}, annotations=about),
         ],
         passedTests=outcomes.get("not_demonstrated", []),

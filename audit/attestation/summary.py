@@ -59,7 +59,7 @@ def make_summary(
     files = [
         name for name in (run.audit.name, find_release(run.artifacts)) if name and (run.path / name).is_file()
     ]
-    subjects = {"record": digest_record(run)} | {name: sha256(run.inside(name)) for name in files}
+    subjects = {"record": digest_record(run.path)} | {name: sha256(run.inside(name)) for name in files}
     decision, policy = result.decision, result.policy
     return {
         "_type": STATEMENT,

@@ -145,7 +145,7 @@ class Case(KnownFederation, Recording, ClientCode, Protocol):
     """All of it. A function that needs one of the three takes that one."""
 
 
-def counts(case: KnownFederation) -> NDArray[np.int64]:
+def counts(clients: int, examples: Examples, data: Data) -> NDArray[np.int64]:
     """[clients, classes] examples of each class; rows of zeros for clients nobody told us of."""
-    held = [case.examples.parts.get(k, NO_ROWS) for k in range(case.clients)]
-    return np.asarray(histogram(case.data.train.y, held, len(case.data.classes)))
+    held = [examples.parts.get(k, NO_ROWS) for k in range(clients)]
+    return np.asarray(histogram(data.train.y, held, len(data.classes)))

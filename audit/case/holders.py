@@ -11,13 +11,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedaudit.audit.case.case import KnownFederation
+from fedaudit.audit.case.case import Examples
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
 Held: TypeAlias = Mapping[int, tuple[int, ...]]  # client -> rows of data.train
 
 
-def holders(case: KnownFederation) -> dict[bytes, Held]:
+def holders(examples: Examples, data: Data) -> dict[bytes, Held]:
     """Find the clients that train on each record, and the rows in which they have it.
 
     Returns
@@ -28,10 +29,10 @@ def holders(case: KnownFederation) -> dict[bytes, Held]:
     """
     digests: dict[int, bytes] = {}
     held: dict[bytes, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for client, rows in sorted(case.examples.parts.items()):
+    for client, rows in sorted(examples.parts.items()):
         for row in map(int, np.sort(rows)):
             if row not in digests:
-                digests[row] = content(case.data.train.x[row])
+                digests[row] = content(data.train.x[row])
             held[digests[row]][client].append(row)
     return {digest: {k: tuple(rows) for k, rows in by.items()} for digest, by in held.items()}
 
@@ -42,6 +43,6 @@ def find_overlaps(held: Mapping[bytes, Held]) -> frozenset[frozenset[tuple[int, 
     return frozenset(g for g in groups if sum(copies for _, copies in g) > 1)
 
 
-def list_unknown(case: KnownFederation) -> list[int]:
+def list_unknown(simulated: bool, clients: int, examples: Examples) -> list[int]:
     """List the clients of whom nobody told which records they hold; a simulation knows it of all."""
-    return [] if case.simulated else [k for k in range(case.clients) if k not in case.examples.parts]
+    return [] if simulated else [k for k in range(clients) if k not in examples.parts]

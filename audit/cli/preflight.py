@@ -1,7 +1,7 @@
 """`fedaudit plan`: what an audit will attack, before anything trains."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -16,6 +16,7 @@ from fedaudit.audit.robustness.shortage import warn_of_shortage
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -31,7 +32,11 @@ def preflight(config: Config) -> Iterator[str]:
     with locate_errors(config.file):
         resolve(config)
         refuse_impossible(config, case)
-    choice, traffic, title = choose(config, case), plan_traffic(config, case), case.card.title
+    choice, traffic, title = (
+        choose(config, case),
+        plan_traffic(config, case.card, case.protections),
+        case.card.title,
+    )
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     unfit = f"it says nothing of {case.data.modality} data"
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
@@ -83,7 +88,7 @@ def preflight(config: Config) -> Iterator[str]:
             f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
             "each trains as long; those that an attack or a rule does not apply to end at once"
         )
-    if options := count_options(config):
+    if options := count_options(config.variants):
         most = "up to " if config.variants is None else ""
         yield (
             f"options: {most}{fmt.plural(options, 'further audit')} of the federation with other protections, "
@@ -115,12 +120,14 @@ def count_further_runs(config: Config) -> int:
     """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
     simulated = require_simulated(config)
     matrix = plan_matrix(simulated) if simulated.matrix else []
-    return len(matrix) + len(plan_dropout(simulated) if simulated.absence else ()) + count_options(config)
+    return (
+        len(matrix) + len(plan_dropout(simulated) if simulated.absence else ()) + count_options(config.variants)
+    )
 
 
-def count_options(config: Config) -> int:
+def count_options(variants: Sequence[Variant] | None) -> int:
     """Variants of the run, or with `variants: auto` as many as there can be."""
-    return MOST if config.variants is None else len(config.variants)
+    return MOST if variants is None else len(variants)
 
 
 def _mark(q: Question) -> str:

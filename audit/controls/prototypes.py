@@ -68,7 +68,10 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         # A cell with exactly n examples has one group of that size, however often it is drawn
         wanted = settings.groups if any(len(c.members) > n for c in possible) else len(possible)
         if n == 1:
-            possible, wanted = _take_turns(case, latest), max(wanted, EACH * len(latest))
+            possible, wanted = (
+                _take_turns(case.examples, case.clients, case.data, latest),
+                max(wanted, EACH * len(latest)),
+            )
         for i in range(wanted if possible else 0):
             cell = possible[i % len(possible)]
             group = np.sort(rng.choice(cell.members, n, replace=False))
@@ -85,9 +88,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
     return made
 
 
-def _take_turns(case: Case, latest: Mapping[int, Artifact]) -> list[ClassShare]:
+def _take_turns(examples: Examples, clients: int, data: Data, latest: Mapping[int, Artifact]) -> list[ClassShare]:
     """The cells of all clients: the first of each, then the second of each that has two, and so on."""
-    every = [cells(case.examples, case.clients, case.data, latest[k]) for k in sorted(latest)]
+    every = [cells(examples, clients, data, latest[k]) for k in sorted(latest)]
     return [own[i] for i in range(max(map(len, every))) for own in every if i < len(own)]
 
 

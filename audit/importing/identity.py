@@ -12,6 +12,7 @@ different uploads would then be somebody's best with a probability below LEVEL.
 import math
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import scipy
@@ -159,5 +160,5 @@ def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.g
     return found
 
 
-def latest_uploads(case: RecordedCase) -> list[Artifact]:
-    return messages(case.artifacts, {*UPDATES, Kind.NUM_EXAMPLES, Kind.GLOBAL_MODEL}, "latest")
+def latest_uploads(artifacts: Path) -> list[Artifact]:
+    return messages(artifacts, {*UPDATES, Kind.NUM_EXAMPLES, Kind.GLOBAL_MODEL}, "latest")

@@ -6,7 +6,7 @@ does. The aggregate is recomputed from the uploads with the stated weights; what
 away: clients that were not heard, other weights, an optimiser of the server, or central noise.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.inbox import header
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import DELTAS, MODEL, TRAINED, UPDATES, Kind
+from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Protection, published_noise
@@ -62,18 +65,18 @@ def shapes(case: RecordedCase) -> None:
                 "weights with --base: without them what needs the network is not tried",
                 key="subject.model",
             )
-    _runs(case)
+    _runs(case.network, case.data, case.subject)
 
 
-def _runs(case: RecordedCase) -> None:
+def _runs(network: Callable[[], Net] | None, data: Data, subject: RecordedSubject) -> None:
     """Raises UserError where the stated network does not take examples of the stated shape."""
-    assert case.network is not None
-    shape, classes = tuple(case.subject.examples.shape), len(case.data.classes)
+    assert network is not None
+    shape, classes = tuple(subject.examples.shape), len(data.classes)
     if len(shape) == 1:  # tokens
         return
     try:
         with torch.no_grad():
-            found = tuple(case.network().eval()(torch.zeros(2, *shape)).shape)
+            found = tuple(network().eval()(torch.zeros(2, *shape)).shape)
     except Exception as error:  # other people's code
         raise UserError(
             f"the stated network does not take examples of the stated shape {list(shape)}: {str(error)[:200]}",
@@ -139,16 +142,18 @@ class _Round:
         )
 
 
-def aggregate(case: RecordedCase) -> list[CheckedStatement]:
+def aggregate(
+    artifacts: Path, subject: RecordedSubject, protections: Sequence[Protection]
+) -> list[CheckedStatement]:
     """The next model from the uploads, and the central noise that is claimed on it."""
-    rounds = list(whole_rounds(case.artifacts))
-    title, stated = "The server's model", case.subject.aggregation
+    rounds = list(whole_rounds(artifacts))
+    title, stated = "The server's model", subject.aggregation
     if not rounds:
         text = "No round was recorded with all it takes: the model it began with, its uploads and the next model."
         checks = [CheckedStatement(id="aggregate", title=title, status="open", text=text)]
     else:
         checks = [_follows(rounds, title, stated)]
-    return checks + [_central(rounds, _central_noise(p, rounds)) for p in case.protections if p.central]
+    return checks + [_central(rounds, _central_noise(p, rounds)) for p in protections if p.central]
 
 
 def measure_means(rounds: list[_Round]) -> dict[str, float]:

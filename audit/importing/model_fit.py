@@ -9,7 +9,7 @@ tests/audit/importing counts how often honest federations are contradicted. With
 normalisation, a bad fit leaves it open.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, client_models
 from fedaudit.audit.observer.models import KnownArchitecture
@@ -24,7 +25,10 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.fl.wire.protection import published_noise
+from fedaudit.fl.model import Net
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.private import PrivateTraining
+from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
 
 Pair = tuple[Mapping[str, NDArray[np.generic]], Index]  # a model, and rows that it should fit
@@ -35,16 +39,16 @@ FEWEST, BETTER = 3, 0.9  # clients that a rule is learnt on; loss over the loss 
 
 def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     """The latest models on the examples that were given."""
-    pairs = _pairs(case, latest)
+    pairs = _pairs(case.streams, case.examples, latest)
     if case.make_net is None or not pairs:
         why = "the network is not stated" if case.make_net is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
     if case.data.predicts == "lm":
-        return _fit_tokens(case, pairs)
+        return _fit_tokens(case.make_net, case.data, case.device, pairs)
     hits, n, guess, losses = 0, 0, 0, []
     for weights, rows in pairs:
         y = case.data.train.y[rows]
-        logits = _logits(case, case.data, weights, rows)
+        logits = _logits(case.make_net, case.device, case.data, weights, rows)
         hits, n = hits + int((logits.argmax(1) == y).sum()), n + len(y)
         guess += int(np.bincount(y).max())
         losses.append(_loss(logits, y))
@@ -59,23 +63,25 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
             else ""
         )
         return CheckedStatement(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
-    if of_clients and not _has_noise(case) and (other := _other_labels(case, latest)):
+    if of_clients and not _has_noise(case.private, case.protections) and (other := _other_labels(case, latest)):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 
-def _fit_tokens(case: RecordedCase, pairs: list[Pair]) -> CheckedStatement:
+def _fit_tokens(
+    make_net: Callable[[], Net] | None, data: Data, device: str, pairs: list[Pair]
+) -> CheckedStatement:
     """Language models on texts that were given: whether more next tokens are right than by a constant guess.
 
     A text counts as one trial, right where the model knows more of its tokens than the guess does: tokens of one
     text tell of each other.
     """
-    assert case.make_net is not None
+    assert make_net is not None
     better, worse, right, guessed, tokens = 0, 0, 0, 0, 0
     for weights, rows in pairs:
-        x = case.data.train.x[rows]
-        graded = KnownArchitecture(case.make_net, case.data, case.device)(weights).grade(x)
+        x = data.train.x[rows]
+        graded = KnownArchitecture(make_net, data, device)(weights).grade(x)
         wanted = x[:, 1:]
         often = int(np.bincount(wanted[wanted > 0]).argmax()) if (wanted > 0).any() else 0
         by_guess = ((wanted == often) & (wanted > 0)).sum(1)
@@ -93,10 +99,10 @@ def _fit_tokens(case: RecordedCase, pairs: list[Pair]) -> CheckedStatement:
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 
-def _has_noise(case: RecordedCase) -> bool:
-    if case.private is not None or any(p.central for p in case.protections):
+def _has_noise(private: PrivateTraining | None, protections: Sequence[Protection]) -> bool:
+    if private is not None or any(p.central for p in protections):
         return True
-    return any(bool(published_noise(case.protections, k)) for k in UPDATES)
+    return any(bool(published_noise(protections, k)) for k in UPDATES)
 
 
 def _other_labels(case: RecordedCase, latest: list[Artifact]) -> str:
@@ -107,9 +113,9 @@ def _other_labels(case: RecordedCase, latest: list[Artifact]) -> str:
     for k, weights in sorted(client_models(latest).items()):
         if k in case.examples.parts and len(case.examples.parts[k]) and rounds.get(k) in served:
             own = case.examples.parts[k][:MOST_EXAMPLES]
-            before = _logits(case, case.data, served[rounds[k]], own)
+            before = _logits(case.make_net, case.device, case.data, served[rounds[k]], own)
             rows.append(case.data.train.y[own])
-            raised.append((_logits(case, case.data, weights, own) - before).argmax(1))
+            raised.append((_logits(case.make_net, case.device, case.data, weights, own) - before).argmax(1))
             clients.append(np.full(len(own), k))
     if len(rows) < FEWEST:
         return ""
@@ -135,24 +141,24 @@ def _other_labels(case: RecordedCase, latest: list[Artifact]) -> str:
     )
 
 
-def _pairs(case: RecordedCase, latest: list[Artifact]) -> list[Pair]:
+def _pairs(streams: Streams, examples: Examples, latest: list[Artifact]) -> list[Pair]:
     """Models and rows of examples that they should fit."""
-    rng = case.streams.numpy("fits")
+    rng = streams.numpy("fits")
 
     def sample(rows: Index) -> Index:
         return np.sort(rng.permutation(rows)[:MOST_EXAMPLES])
 
     models = client_models(latest)
     own = [
-        (models[k], sample(case.examples.parts[k]))
-        for k in sorted(models.keys() & case.examples.parts.keys())
-        if len(case.examples.parts[k])
+        (models[k], sample(examples.parts[k]))
+        for k in sorted(models.keys() & examples.parts.keys())
+        if len(examples.parts[k])
     ]
     if own:
         return own[:MOST_CLIENTS]
     served, rows = (
         _find_last_model(latest),
-        np.concatenate([*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]),
+        np.concatenate([*examples.parts.values(), examples.auxiliary, examples.reference]),
     )
     return [(served, sample(rows))] if served is not None and len(rows) else []
 
@@ -175,19 +181,24 @@ def _better(case: RecordedCase, pairs: list[Pair], losses: list[float]) -> str:
     others["the examples' own mean and deviation"] = own
     for words, (mean, std) in others.items():
         data = replace(case.data, mean=mean, std=std)
-        found = [_loss(_logits(case, data, w, rows), case.data.train.y[rows]) for w, rows in pairs]
+        found = [
+            _loss(_logits(case.make_net, case.device, data, w, rows), case.data.train.y[rows])
+            for w, rows in pairs
+        ]
         if all(new < BETTER * old for new, old in zip(found, losses, strict=True)):
             return words
     return ""
 
 
 def _logits(
-    case: RecordedCase, data: Data, weights: Mapping[str, NDArray[np.generic]], rows: Index
+    make_net: Callable[[], Net] | None,
+    device: str,
+    data: Data,
+    weights: Mapping[str, NDArray[np.generic]],
+    rows: Index,
 ) -> NDArray[np.float64]:
-    assert case.make_net is not None
-    return np.asarray(
-        KnownArchitecture(case.make_net, data, case.device)(weights).logits(data.train.x[rows]), np.float64
-    )
+    assert make_net is not None
+    return np.asarray(KnownArchitecture(make_net, data, device)(weights).logits(data.train.x[rows]), np.float64)
 
 
 def _loss(logits: NDArray[np.float64], y: NDArray[np.int64]) -> float:

@@ -15,12 +15,13 @@ Where none of them can tell, or another protection acted afterwards, the claim i
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.case import Examples
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.ledger import Release
@@ -62,15 +63,15 @@ class Tried:
 
 
 def check_protections(
-    case: RecordedCase, latest: Sequence[Artifact], ledger: Iterable[Release]
+    protections: Sequence[Protection], examples: Examples, latest: Sequence[Artifact], ledger: Iterable[Release]
 ) -> list[CheckedStatement]:
     """One check a claimed protection, and one of the operator's own `ledger`, where there is one."""
-    sent, claimed = _uploads(latest), case.protections
+    sent, claimed = _uploads(latest), protections
     tried = [_try_protection(p, sent) for p in claimed]
     found = []
     for i, p in enumerate(claimed):
         after = [q.title for q, t in zip(claimed[i + 1 :], tried[i + 1 :], strict=True) if t.acts & tried[i].acts]
-        status, text = _exact(case, p, sent, tried[i]) or _claim(p, tried[i], sent, after)
+        status, text = _exact(examples, p, sent, tried[i]) or _claim(p, tried[i], sent, after)
         about = f"Claimed: {p.describe()}. {text}"
         found.append(CheckedStatement(id=f"{NAME}-{i}", title=p.title, status=status, text=about))
     stated = list(ledger)
@@ -130,14 +131,14 @@ def _claim(p: Protection, tried: Tried, sent: Sequence[Upload], after: Sequence[
     return _noise(tried.releases) or ("declared", "No message of the record shows whether it acted.")
 
 
-def _exact(case: RecordedCase, p: Protection, sent: Sequence[Upload], tried: Tried) -> tuple[Status, str] | None:
+def _exact(examples: Examples, p: Protection, sent: Sequence[Upload], tried: Tried) -> tuple[Status, str] | None:
     """Contradicted where all numbers of examples are true, and the protection would have changed some."""
     kind = Kind.NUM_EXAMPLES
     if kind not in tried.acts or tried.refused or max(tried.again, default=0.0) <= MOVED:
         return None
     chance, looked = 1.0, 0
     for u in sent:
-        held = case.examples.parts.get(u.sender.index if u.sender.index is not None else -1)
+        held = examples.parts.get(u.sender.index if u.sender.index is not None else -1)
         if held is None or kind not in u.message:
             continue
         if int(u.message[kind]["count"]) != len(held):
@@ -269,20 +270,20 @@ def _tensors(payload: Mapping[str, NDArray[np.generic]]) -> Payload:
     return {name: torch.from_numpy(np.array(value)) for name, value in payload.items()}
 
 
-def every_upload(case: RecordedCase) -> list[Artifact]:
+def every_upload(artifacts: Path) -> list[Artifact]:
     """Every client's latest message, whole, and the models of those rounds."""
     newest: dict[str, int] = {}
-    for line in manifest(case.artifacts):
+    for line in manifest(artifacts):
         if "message" in line and line["channel"] == Channel.UPLINK:
             newest[line["sender"]] = max(newest.get(line["sender"], -1), line["round"])
     senders = sorted(newest, key=lambda s: int(s.partition("/")[2] or 0))[:MOST]
     rounds = {newest[s] for s in senders}
     found: list[Artifact] = []
-    for line in manifest(case.artifacts):
+    for line in manifest(artifacts):
         own = line["channel"] == Channel.UPLINK and line["sender"] in senders
         if "message" in line and (
             (own and newest[line["sender"]] == line["round"])
             or (line["channel"] == Channel.DOWNLINK and line["round"] in rounds)
         ):
-            found += read_message(case.artifacts, line)
+            found += read_message(artifacts, line)
     return found

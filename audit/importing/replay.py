@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
@@ -36,7 +37,7 @@ Values = NDArray[np.float64]
 def check_replays(case: RecordedCase) -> CheckedStatement:
     """Whether recorded uploads are what the stated training makes of the stated examples."""
     lines = [x for x in manifest(case.artifacts) if "message" in x]
-    lab, told = Lab.from_case(case), _uploads(case, lines)
+    lab, told = Lab.from_case(case), _uploads(case.examples, lines)
     if case.training is None or lab is None:
         return _check("open", "Method, network or first model were not stated: no client can be played.")
     if not told:
@@ -127,7 +128,7 @@ def _change(
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _uploads(case: RecordedCase, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _uploads(examples: Examples, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Lines of uploads to play: of clients whose examples are known, evenly, the latest first."""
     models = {x["round"] for x in lines if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
     own = [
@@ -136,7 +137,7 @@ def _uploads(case: RecordedCase, lines: Sequence[Mapping[str, Any]]) -> list[Map
         if x["channel"] == Channel.UPLINK
         and {*UPDATES} & {*x["kinds"]}
         and x["round"] in models
-        and len(case.examples.parts.get(_index(x), ()))
+        and len(examples.parts.get(_index(x), ()))
     ]
     turn: dict[int, int] = {}
     ordered = []

@@ -1,19 +1,21 @@
 """What is stated of rounds, clients and readers, and a list of all that nothing recorded can tell."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.case import Examples
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
 
 
-def rounds(case: RecordedCase) -> list[CheckedStatement]:
+def rounds(subject: RecordedSubject, artifacts: Path) -> list[CheckedStatement]:
     """The stated number of rounds against those in which clients sent something."""
-    settings = case.subject.method.settings if case.subject.method else {}
+    settings = subject.method.settings if subject.method else {}
     said = settings.get("rounds")
-    seen = {x["round"] for x in manifest(case.artifacts) if x["channel"] == Channel.UPLINK}
+    seen = {x["round"] for x in manifest(artifacts) if x["channel"] == Channel.UPLINK}
     if not isinstance(said, int) or not seen:
         return []
     most = max(seen) + 1
@@ -24,9 +26,11 @@ def rounds(case: RecordedCase) -> list[CheckedStatement]:
     return [_check("holds" if not more else "open", f"{text}{more}.")]
 
 
-def check_statements(case: RecordedCase, checks: Sequence[CheckedStatement], heard: int) -> CheckedStatement:
+def check_statements(
+    subject: RecordedSubject, examples: Examples, checks: Sequence[CheckedStatement], heard: int
+) -> CheckedStatement:
     """The statements that are repeated and were not checked, in one sentence each."""
-    s = case.subject
+    s = subject
     items = [f"the names of the {len(s.examples.classes)} classes and their order"]
     if s.clients is not None and s.clients > heard:
         items.append(f"that there are {s.clients:,} clients, of which {heard:,} were heard")
@@ -37,9 +41,9 @@ def check_statements(case: RecordedCase, checks: Sequence[CheckedStatement], hea
         items.append(f"what the examples are ({s.examples.about.rstrip('.')})")
     if s.method and any(c.id == "training" and c.status == "open" for c in checks):
         items.append("the settings of clients' training, and the normalisation")
-    if case.examples.parts:
+    if examples.parts:
         items.append("that what was given as truth is all that these clients trained on")
-    if len(case.examples.auxiliary):
+    if len(examples.auxiliary):
         items.append("that the auditor's own examples are of no client and of their kind")
     text = f"Its operator states, and no message of the record confirms: {'; '.join(items)}."
     return CheckedStatement(id="declared", title="Stated and not checked", status="declared", text=text)

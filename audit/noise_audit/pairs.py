@@ -230,7 +230,7 @@ class Pairs:
         members = set(self.members)
         records = [
             [(client, row) for client, rows in held.items() if client in members for row in rows]
-            for held in holders(self.case).values()
+            for held in holders(self.case.examples, self.case.data).values()
         ]
         records = [record for record in records if record]
         shared = max(records, key=lambda record: (len({c for c, _ in record}), len(record)))

@@ -27,6 +27,7 @@ from fedaudit.audit.noise_audit.world import RELATIVE, Event, Listener, World, W
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.tap import MessageTap
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
@@ -266,11 +267,11 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
 
 def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
     """Sentences, one for each thing that was taken on trust."""
-    return [*_find_own_noise(case), *_find_private_statistics(case), *_find_left_out(case, limits)]
+    return [*_find_own_noise(case.protections), *_find_private_statistics(case), *_find_left_out(case, limits)]
 
 
-def _find_own_noise(case: SimulatedCase) -> Iterator[str]:
-    for protection in case.protections:
+def _find_own_noise(protections: Sequence[Protection]) -> Iterator[str]:
+    for protection in protections:
         if not type(protection).__module__.startswith(SHIPPED):
             yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaudit.attacks.attack import Images, TrainedPair
-from fedaudit.audit.case.case import Case
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families import gan
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.training.local import channels_last
 
@@ -100,15 +101,13 @@ class KnownGenerators:
         return TrainedPair(generator=to_numpy(pair.generator), critic=to_numpy(pair.critic))
 
 
-def known_generators(case: Case) -> KnownGenerators | None:
+def known_generators(training: LocalConfig | None, device: str, data: Data) -> KnownGenerators | None:
     """For methods whose settings describe generators; None for all others."""
-    config = getattr(case.training, "gan", None)
+    config = getattr(training, "gan", None)
     if not isinstance(config, gan.GanConfig):
         return None
-    conditional = getattr(case.training, "labeler", "") == "conditional"
-    return _share_generators(
-        tuple(case.data.shape), config, len(case.data.classes) if conditional else 0, case.device
-    )
+    conditional = getattr(training, "labeler", "") == "conditional"
+    return _share_generators(tuple(data.shape), config, len(data.classes) if conditional else 0, device)
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedaudit.attacks.attack import Card, Images, Knowledge, Player, PublicImages
 from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case, Examples, KnownFederation
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.models import KnownArchitecture
@@ -23,8 +23,10 @@ from fedaudit.audit.observer.shadows import trainer
 from fedaudit.audit.observer.timing import timing
 from fedaudit.audit.observer.truth import images, shift_images
 from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.method import Method
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import published_noise
 
@@ -150,11 +152,11 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
     return f"{method.title} sends no {' or '.join(missing)} that the {card.threat.position} could read"
 
 
-def read_public(case: Case) -> PublicImages | None:
+def read_public(examples: Examples, data: Data, method: Method | None) -> PublicImages | None:
     """The public examples, with the candidates that the method's settings put among them; None without any."""
-    own, count = case.examples, getattr(getattr(case.method, "config", None), "candidates", 0)
+    own, count = examples, getattr(getattr(method, "config", None), "candidates", 0)
     rows = list_public_rows(own.spare, [own.parts[k] for k in sorted(own.parts)], count)
-    found: Images = images(case.data, rows)
+    found: Images = images(data, rows)
     is_candidate = np.arange(len(rows)) >= len(own.spare)
     return PublicImages(x=found.x, y=found.y, candidates=is_candidate) if len(rows) else None
 
@@ -173,7 +175,7 @@ def grant_knowledge(
         value = getattr(case.training, f.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             training[f.name] = float(value)
-    public = read_public(case) if Kind.PUBLIC_LOGITS in card.reads else None
+    public = read_public(case.examples, case.data, case.method) if Kind.PUBLIC_LOGITS in card.reads else None
     played = {Kind.LOCAL_PROTOTYPES, *UPDATES} & {*card.requires, *card.targets}
     can_see_uploads = card.threat.position == Position.SERVER and bool(played)
     for kind in card.reads:
@@ -183,7 +185,7 @@ def grant_knowledge(
         classes=len(case.data.classes),
         image_shape=tuple(case.data.shape),  # type: ignore[arg-type]
         architecture=KnownArchitecture(make, case.data, case.device) if make else None,
-        generators=known_generators(case) if make else None,
+        generators=known_generators(case.training, case.device, case.data) if make else None,
         auxiliary=auxiliary,
         public=public,
         training=training,

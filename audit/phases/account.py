@@ -6,6 +6,7 @@ Leaves evidence/ledger.json, evidence/budgets.json, evidence/replay.json and evi
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.accounting.budget import budgets
@@ -24,6 +25,7 @@ from fedaudit.audit.settings import index, known
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.spec import Number, PluginSpec
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.recording.recorder import read as read_messages
@@ -45,7 +47,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     checks = replay_bounds(case, releases) if is_played else []
     run.write_json(run.evidence / "replay.json", [asdict(check) for check in checks])
     progress("account", 2, 3)
-    records = test_noise(run, case, releases, config) if is_played else []
+    records = test_noise(run.artifacts, case, releases, config) if is_played else []
     run.write_json(run.evidence / "noise_audits.json", [r.model_dump(mode="json") for r in records])
     progress("account", 3, 3)
 
@@ -60,13 +62,15 @@ def replay_bounds(case: Case, releases: Sequence[Release]) -> list[BoundCheck]:
         return decline(releases, f"The run could not be played on other data ({type(error).__name__}: {error}).")
 
 
-def test_noise(run: RunDir, case: Case, releases: Sequence[Release], config: Config) -> list[NoiseAuditRecord]:
+def test_noise(
+    artifacts: Path, case: Case, releases: Sequence[Release], config: Config
+) -> list[NoiseAuditRecord]:
     """The noise that the run draws, put to the test; of a recorded federation, that of its means and uploads."""
     alpha, delta = 1 - config.noise_audit.confidence, config.delta
     try:
         if isinstance(case, SimulatedCase):
             return audit_noise(case, releases, delta, alpha)
-        tests, kinds = run_recorded_tests(read_messages(run.artifacts), releases, case.protections, alpha)
+        tests, kinds = run_recorded_tests(read_messages(artifacts), releases, case.protections, alpha)
         return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
     except Exception as error:  # the federation's own code, which sends what it never sent
         return record_no_test(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
@@ -82,7 +86,7 @@ def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence
     kept = index.recall("accounts", key) if key else None
     if isinstance(kept, dict):
         return kept
-    found = _account(run, config, case, releases)
+    found = _account(run, config.accountants, config.delta, case, releases)
     if key:
         index.keep("accounts", key, found)
         known.note(run.path)
@@ -99,9 +103,11 @@ def _name_inputs(run: RunDir, config: Config) -> str:
     return digests.of_value([resolve(config), read, run.trained_on(), digests.packages(), libraries])
 
 
-def _account(run: RunDir, config: Config, case: Case, releases: Sequence[Release]) -> dict[str, Any]:
+def _account(
+    run: RunDir, accountants: tuple[PluginSpec, ...], delta: Number, case: Case, releases: Sequence[Release]
+) -> dict[str, Any]:
     verified = verify_run(run, case, releases)
-    found = budgets(releases, config.accountants, config.delta, verified)
+    found = budgets(releases, accountants, delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
     return {
         "ledger.json": {"issues": [issue._asdict() for issue in verified.issues], **said},

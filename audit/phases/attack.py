@@ -12,6 +12,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import CheckedCounts
@@ -126,7 +128,8 @@ class Bench:
         """Controls plant in so many `copies` of this process; an attack has `workers`."""
         self.case, self.workers = case, workers
         self._recorded = {
-            r: _read_artifacts(case, [c for c in cards if c.rounds == r]) for r in ("latest", "all")
+            r: _read_artifacts(case.artifacts, case.card, [c for c in cards if c.rounds == r])
+            for r in ("latest", "all")
         }
         controls = sorted({(c.control, c.rounds) for c in cards if c.control})
         controls = [
@@ -173,22 +176,22 @@ class Bench:
         return every if is_shared else (card.control, card.rounds)
 
 
-def _read_artifacts(case: Case, cards: Sequence[Card]) -> Sequence[Artifact]:
+def _read_artifacts(artifacts: Path | None, card: MethodCard, cards: Sequence[Card]) -> Sequence[Artifact]:
     """What these attacks read, and what clients received, from which controls train them once more.
 
     An attack that needs a kind which nobody sent runs on nothing, so nothing is read for it.
     """
-    if case.artifacts is None:
+    if artifacts is None:
         return []
-    sent = kinds_of(case.artifacts)
+    sent = kinds_of(artifacts)
     summed = {k for k in Kind if k.summed is not Summed.NO} if Kind.AGGREGATE in sent else set[Kind]()
     cards = [c for c in cards if (sent | summed if Kind.AGGREGATE in c.reads else sent).issuperset(c.requires)]
     if not cards:
         return []
     kinds = {k for c in cards for k in (*c.reads, *c.pick_read(sent))}
     if any(c.control for c in cards):
-        kinds |= set(case.card.downlink)
-    return index(messages(case.artifacts, kinds, cards[0].rounds))
+        kinds |= set(card.downlink)
+    return index(messages(artifacts, kinds, cards[0].rounds))
 
 
 def _make_portable(error: Exception) -> Exception:

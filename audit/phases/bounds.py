@@ -3,11 +3,12 @@
 from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases
 from fedaudit.audit.accounting.verify import Issue, Verified
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, list_results
+from fedaudit.fl.data.dataset import Data
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
 from fedaudit.reports.result import NoiseAuditRecord
@@ -17,7 +18,11 @@ def read_bounds(run: RunDir, case: Case) -> list[PrivacyBound]:
     """The bounds of a run that was accounted for, towards each observer, for each unit, by each accountant."""
     found = run.read(run.evidence / "budgets.json", list[SpentBudget])
     return combine_status(
-        found, read_verification(run, case), read_checks(run), read_results(run), describe_population(case)
+        found,
+        read_verification(run, case.examples, case.data),
+        read_checks(run),
+        read_results(run),
+        describe_population(case),
     )
 
 
@@ -29,13 +34,13 @@ def bind_status(run: RunDir, case: Case, verified: Verified, delta: float) -> Bo
     )
 
 
-def read_verification(run: RunDir, case: Case) -> Verified:
+def read_verification(run: RunDir, examples: Examples, data: Data) -> Verified:
     """What the verifier said of the run's ledger."""
     file = run.read(run.evidence / "ledger.json", VerifiedFile)
     return Verified(
         issues=tuple(Issue(**i.model_dump()) for i in file.issues),
         declared=file.declared,
-        overlaps=find_overlaps(holders(case)),
+        overlaps=find_overlaps(holders(examples, data)),
         assumed=tuple(file.assumed),
         law=file.law,
     )
@@ -55,7 +60,7 @@ def read_results(run: RunDir) -> list[NoiseResult]:
 
 def describe_population(case: Case) -> dict[str, str]:
     """Of whom a bound of each unit speaks, and how they come to take part."""
-    held = int(counts(case).sum())
+    held = int(counts(case.clients, case.examples, case.data).sum())
     clients = plural(case.clients, "client")
     drawn = f" ({case.availability.describe()})" if case.availability else ""
     records = plural(held, "record") if held else "the records"

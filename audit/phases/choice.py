@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
-from fedaudit.audit.case.case import Case, KnownFederation
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
@@ -26,8 +26,10 @@ from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Scene, list_questions, list_twins
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.questions import MESSAGES, Question
 
 DEMONSTRATING = 0.5  # credit of an attack that can demonstrate and never bound
@@ -97,7 +99,11 @@ def choose_anew(
     """
     if config.attacks is None and names is None:
         return None
-    title, really, bare = case.card.title, plan_traffic(config, case), plan_traffic(config, case, protected=False)
+    title, really, bare = (
+        case.card.title,
+        plan_traffic(config, case.card, case.protections),
+        plan_traffic(config, case.card, case.protections, protected=False),
+    )
     listed = choose(config, case).specs
     able = [s for s in listed if not really.missing(catalog.load("attacks", s.name).card, title)]
     if names is not None:
@@ -112,11 +118,13 @@ def choose_anew(
     return tuple(able)
 
 
-def plan_traffic(config: Config, case: KnownFederation, protected: bool = True) -> ObservedTraffic:
+def plan_traffic(
+    config: Config, card: MethodCard, protections: Sequence[Protection], protected: bool = True
+) -> ObservedTraffic:
     """What will cross the wire, or be seen beside it, by what is known before the run."""
     clock = isinstance(config, SimulatedConfig) and config.federation.time_model != "none"
-    traffic = predict_traffic(case.card, case.protections if protected else (), clock)
-    withheld = {k for p in case.protections for k in p.withholds()} if protected else set()
+    traffic = predict_traffic(card, protections if protected else (), clock)
+    withheld = {k for p in protections for k in p.withholds()} if protected else set()
     return traffic._replace(
         kinds={c: tuple(k for k in ks if k not in withheld) for c, ks in traffic.kinds.items()}
     )
@@ -124,7 +132,7 @@ def plan_traffic(config: Config, case: KnownFederation, protected: bool = True) 
 
 def plan_scene(config: Config, case: Case) -> Scene:
     """What a federation will send, to whom and in which rounds, by what is known before the run."""
-    traffic = plan_traffic(config, case)
+    traffic = plan_traffic(config, case.card, case.protections)
     sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
     record = config.record if isinstance(config, SimulatedConfig) else RecordSettings()
     kept = frozenset(r for r in sent if _is_kept(record, r, len(sent)))
@@ -157,8 +165,10 @@ def refuse_impossible(config: Config, case: Case) -> None:
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    bare, title = plan_traffic(config, case, protected=False), case.card.title
-    really = plan_traffic(config, case)  # what protections send instead, a sum, is there as well
+    bare, title = plan_traffic(config, case.card, case.protections, protected=False), case.card.title
+    really = plan_traffic(
+        config, case.card, case.protections
+    )  # what protections send instead, a sum, is there as well
     for i, spec in enumerate(config.attacks or ()):
         card = catalog.load("attacks", spec.name).card
         if (reason := bare.missing(card, title)) and really.missing(card, title):

@@ -7,6 +7,7 @@ down.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.digests import of_file, of_value
@@ -56,18 +57,20 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     with locate_errors(config.file):
         _ = case.clients
         shapes(case)
-        latest = latest_uploads(case)
+        latest = latest_uploads(case.artifacts)
         steps = {  # named: how long one takes says nothing of another
             "who is who": lambda: [check_identities(case, latest)],
             "models and examples": lambda: [
                 meaning(latest),
                 *check_base(case, latest),
                 fits(case, latest),
-                *rounds(case),
+                *rounds(case.subject, case.artifacts),
             ],
             "clients played": lambda: [check_replays(case)],
-            "the server's model": lambda: aggregate(case),
-            "protections": lambda: check_protections(case, every_upload(case), own),
+            "the server's model": lambda: aggregate(case.artifacts, case.subject, case.protections),
+            "protections": lambda: check_protections(
+                case.protections, case.examples, every_upload(case.artifacts), own
+            ),
         }
         checks: list[CheckedStatement] = []
         for i, (name, step) in enumerate(steps.items()):
@@ -75,12 +78,12 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named, case)
-    checks.append(check_statements(case, checks, len(taken["nodes"]) or case.clients))
+    checks.append(check_statements(case.subject, case.examples, checks, len(taken["nodes"]) or case.clients))
     found = ImportRecord(
         **taken,
         truth=len(case.examples.parts),
         clients=case.clients,
-        canaries=canaries(case, taken["nodes"]),
+        canaries=canaries(case.subject, case.examples, taken["nodes"]),
         filters=dict(named),
         checks=checks,
     )
@@ -91,7 +94,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
     """What later phases read besides the messages."""
     _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
-    _write_lines(run, run.metrics, _metrics(case))
+    _write_lines(run, run.metrics, _metrics(case.artifacts))
     truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
     stated = of_value(case.config.model_dump(mode="json")["subject"]["identities"])
     run.write_json(run.data, {"data": truth, "population": stated})
@@ -128,11 +131,11 @@ def _write_lines(run: RunDir, path: Any, lines: list[Any]) -> None:
     log.close()
 
 
-def _metrics(case: RecordedCase) -> list[dict[str, Any]]:
+def _metrics(artifacts: Path) -> list[dict[str, Any]]:
     """A line a round: who was heard, and bytes."""
     sent: dict[int, Counter[str]] = defaultdict(Counter)
     heard: Counter[int] = Counter()
-    for line in manifest(case.artifacts):
+    for line in manifest(artifacts):
         if "traffic" in line and line["traffic"] != Kind.AGGREGATE:  # a sum of what is counted already
             sent[line["round"]][line["channel"]] += line["bytes"]
             if line["channel"] == Channel.UPLINK:

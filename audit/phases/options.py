@@ -33,6 +33,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
+from fedaudit.fl.method import Card
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection, Uploads
 from fedaudit.reports.result import Outcome
@@ -88,7 +89,7 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
         settings = _propose(cls, case.data, kinds, norms) if kinds else None
         if settings is None or any(p.name == name for p in config.protections):
             continue
-        if specs := _make_act(PluginSpec(name=name, settings=settings), case):
+        if specs := _make_act(PluginSpec(name=name, settings=settings), case.simulated, case.card):
             meant = sum(leak.weight for leak in answered if leak.aim in cls.answers)
             ranked.append(Proposal(name, meant, sum(leak.weight for leak in answered), specs))
     return sorted(ranked, key=lambda p: (-p.meant, -p.weight, p.name))
@@ -120,18 +121,18 @@ def _list_leaks(run: RunDir, config: Config, case: KnownFederation) -> list[Leak
     return leaks
 
 
-def _make_act(spec: PluginSpec, case: KnownFederation) -> tuple[PluginSpec, ...]:
+def _make_act(spec: PluginSpec, simulated: bool, card: Card) -> tuple[PluginSpec, ...]:
     """The protection, with what has to be withheld for it; empty where the federation cannot go with it.
 
     Recorded messages can pass only through what acts on messages. Of them, what is merely said about clients,
     such as a loss, can be withheld where there is no sum of it; what a method of ours reads cannot.
     """
     protection: Protection = build_plugin("protections", spec, "variants")
-    if not protection.refuses(case.card.uplink):
+    if not protection.refuses(card.uplink):
         retrains = protection.training() is not None or protection.central
-        return () if retrains and not case.simulated else (spec,)
-    single = [k for k in case.card.uplink if k.about and k.summed is Summed.NO]
-    if case.simulated or protection.refuses([k for k in case.card.uplink if k not in single]):
+        return () if retrains and not simulated else (spec,)
+    single = [k for k in card.uplink if k.about and k.summed is Summed.NO]
+    if simulated or protection.refuses([k for k in card.uplink if k not in single]):
         return ()
     return PluginSpec(name="withhold", settings={"kinds": [k.value for k in single]}), spec
 

@@ -1,9 +1,10 @@
 """The table of questions of one audit: listed from what crossed the wire, answered from what the audit has."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fedaudit.attacks.people import SMALL, People
-from fedaudit.audit.case.case import Case, KnownFederation, counts
+from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
@@ -12,14 +13,18 @@ from fedaudit.audit.phases.choice import AttackChoice, plan_scene
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
+from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
 from fedaudit.fl.artifact import Party, Role
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.threats.threat import Aim
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.questions import Question
@@ -63,7 +68,7 @@ def ask_questions(
 ) -> list[Question]:
     """After a run: every question as it stands."""
     files = load_evidence(run)
-    scene = observe_scene(run, config, case)
+    scene = observe_scene(run.artifacts, config.system, case)
     labels = {label.replace(":", "."): label for label in choice.cards}
     attempts = gather_attempts(
         files,
@@ -79,16 +84,16 @@ def ask_questions(
         left=choice.left,
         findings=findings,
         limits=limits,
-        checked=_list_checks(case),
+        checked=_list_checks(case.simulated, case.protections, case.card),
     )
     asked = answer_questions(list_questions(scene, demands), scene, answers)
     of_rules = _list_of_rules(config, demands)
     return asked + answer_rule_questions(of_rules, matrix, absence, findings, _find_aims(config))
 
 
-def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
+def observe_scene(artifacts: Path, system: SystemSettings, case: Case) -> Scene:
     """What crossed the wire, to whom and in which rounds."""
-    lines = list(manifest(run.artifacts))
+    lines = list(manifest(artifacts))
     senders = _list_senders(lines, case.heard)
     held = {
         k: len(rows) for k, rows in case.examples.parts.items() if len(rows) and (senders is None or k in senders)
@@ -99,8 +104,8 @@ def observe_scene(run: RunDir, config: Config, case: Case) -> Scene:
         modality=case.data.modality,
         clients=frozenset(held),
         people=sum(held.values()),
-        in_small_groups=_count_in_small_groups(case),
-        are_persons=config.system.clients == "persons",
+        in_small_groups=_count_in_small_groups(case.clients, case.examples, case.data),
+        are_persons=system.clients == "persons",
     )
 
 
@@ -115,11 +120,11 @@ def _list_senders(
     return frozenset(senders.union(*heard.values()))
 
 
-def _count_in_small_groups(case: Case) -> int | None:
+def _count_in_small_groups(clients: int, examples: Examples, data: Data) -> int | None:
     """People in small groups of any client; None where the examples of some client are not known."""
-    if not case.examples.parts or len(case.examples.parts) < case.clients:
+    if not examples.parts or len(examples.parts) < clients:
         return None
-    held = counts(case)
+    held = counts(clients, examples, data)
     return int(held[held < SMALL].sum())
 
 
@@ -127,12 +132,12 @@ def _read_people(file: Mapping[str, object]) -> list[People]:
     return AttackFile.model_validate(file).people if file.get("people") else []
 
 
-def _list_checks(case: KnownFederation) -> frozenset[Kind]:
+def _list_checks(simulated: bool, protections: Sequence[Protection], card: Card) -> frozenset[Kind]:
     """Counts that audit/checks/sample_counts.py holds against what clients hold."""
-    if not case.simulated:
+    if not simulated:
         return frozenset()
-    changed = {k for p in case.protections for k in getattr(p.config, "kinds", p.kinds)}
-    made = {Kind.NUM_EXAMPLES} if case.card.counts_made else set[Kind]()
+    changed = {k for p in protections for k in getattr(p.config, "kinds", p.kinds)}
+    made = {Kind.NUM_EXAMPLES} if card.counts_made else set[Kind]()
     return frozenset(k for k in Kind if k.counted) - changed - made
 
 

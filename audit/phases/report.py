@@ -7,6 +7,7 @@ from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.report import ReportSettings
+from fedaudit.audit.settings.spec import Text
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.renderer import Renderer
@@ -23,26 +24,28 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 def write_reports(run: RunDir, config: Config, seal: SealRecord | None = None) -> list[str]:
     """Write the reports that the config names; returns the names of their files."""
-    made = render_reports(run, config, seal)
+    made = render_reports(run, config.sections, config.report, seal)
     for name, content in made.items():
         run.write(run.path / name, content)
     return list(made)
 
 
-def render_reports(run: RunDir, config: Config, seal: SealRecord | None = None) -> dict[str, bytes]:
+def render_reports(
+    run: RunDir, sections: tuple[Text, ...], report: ReportSettings, seal: SealRecord | None = None
+) -> dict[str, bytes]:
     """Name and bytes of every report that the config names, with who signed the audit where somebody did.
 
     The same audit.json and the same libraries give the same bytes.
     """
     result = read_result(run).model_copy(update={"seal": seal})
-    wanted = [*catalog.names("sections"), *config.sections]
+    wanted = [*catalog.names("sections"), *sections]
     document = compose(result, [catalog.load("sections", name) for name in wanted])
-    return {name: renderer().render(document) for name, renderer in _renderers(config.report).items()}
+    return {name: renderer().render(document) for name, renderer in _renderers(report).items()}
 
 
-def name_reports(config: Config) -> list[str]:
+def name_reports(report: ReportSettings) -> list[str]:
     """Names of the files that the config asks for."""
-    return list(_renderers(config.report))
+    return list(_renderers(report))
 
 
 def _renderers(report: ReportSettings) -> dict[str, type[Renderer]]:

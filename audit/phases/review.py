@@ -23,7 +23,9 @@ from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.score import confirm, derive
 from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.spec import Text
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
 from fedaudit.fl.runtime.errors import UserError
@@ -59,7 +61,7 @@ def review(
         if audited is not None:
             review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
     confirmed = confirm(run, config)
-    content, record = digest_content(run), digest_record(run)
+    content, record = digest_content(run), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
         raise UserError(
             f"{run.path}: its content has digest {content}, its record {record}, and neither is the one that "
@@ -75,22 +77,24 @@ def review(
         content=content,
         record=record,
         scored_by=scored_by,
-        reports=_confirm_reports(run, config, render=render),
+        reports=_confirm_reports(run, config.sections, config.report, render=render),
         is_rendered=render,
         strangers=tuple(_find_strangers(run)),
     )
 
 
-def _confirm_reports(run: RunDir, config: Config, *, render: bool) -> tuple[str, ...]:
+def _confirm_reports(
+    run: RunDir, sections: tuple[Text, ...], report: ReportSettings, *, render: bool
+) -> tuple[str, ...]:
     """Names of the folder's reports, whose bytes the chain names (_find_problems).
 
     Raises UserError for one that the config does not ask for, and with `render` for one that audit.json does not
     render to here.
     """
     present = sorted(p.name for p in run.path.glob("report.*"))
-    if stray := sorted(set(present) - set(name_reports(config))):
+    if stray := sorted(set(present) - set(name_reports(report))):
         raise UserError(f"{run.path / stray[0]} is there, and the config names no such report", hint=DO_NOT)
-    made = render_reports(run, config, read_record(run)) if render and present else {}
+    made = render_reports(run, sections, report, read_record(run)) if render and present else {}
     for name, content in made.items():
         if name in present and content != (run.path / name).read_bytes():
             raise UserError(
@@ -126,7 +130,7 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
     yield from chain.broken(run, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports])
     case = open_case(run, config)
     history = run.history()
-    yield from missing(run, config, case, history, choose(config, case).specs)
+    yield from missing(run, config, case.simulated, case.training, history, choose(config, case).specs)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, RecordedConfig
-from fedaudit.audit.settings.report import Show
+from fedaudit.audit.settings.report import ReportSettings, Show
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
@@ -134,13 +135,15 @@ def derive(run: RunDir, config: Config, policy: GradingPolicy) -> AuditResult:
     It shows what the config admits, and by default no person of data that are not public.
     """
     case = open_case(run, config)
-    return withhold(derive_whole(run, config, policy, case), choose_show(case, config), find_names(run, config))
+    return withhold(
+        derive_whole(run, config, policy, case), choose_show(case, config.report), find_names(run, config)
+    )
 
 
-def choose_show(case: Case, config: Config) -> Show:
+def choose_show(case: Case, report: ReportSettings) -> Show:
     """What the config admits; without a choice of its own everything of public or invented data, else nothing."""
-    if config.report.show != "auto":
-        return config.report.show
+    if report.show != "auto":
+        return report.show
     return "full" if isinstance(case, SimulatedCase) and case.dataset.holds != "private" else "redacted"
 
 
@@ -156,7 +159,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
     """The audit with every picture and name."""
     attacked = [Attacked(file, config.prior) for file in load_evidence(run)]
     history = run.history()
-    verified, limits = read_verification(run, case), read_bounds(run, case)
+    verified, limits = read_verification(run, case.examples, case.data), read_bounds(run, case)
     audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAuditRecord]), limits)
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, limits, history)
@@ -220,7 +223,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         exposures=seen,
         questions=questions,
         findings=findings,
-        figures=[*figures, *timelines(history), *_clock(run, case.time_model, history)],
+        figures=[*figures, *timelines(history), *_clock(run.artifacts, case.time_model, history)],
         galleries=images,
         texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
         people=people,
@@ -255,11 +258,11 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
             name=v.name,
             protections=tuple(p.name for p in v.protections),
             result=audited,
-            correct=_read_answers(folder_of(run, v), tests) if audited else None,
+            correct=_read_answers(folder_of(run, v).history(), tests) if audited else None,
         )
         for v, audited in variants
     ]
-    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run, tests))
+    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run.history(), tests))
     result.alternatives = compare_options(base, options)
     result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
     result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
@@ -275,19 +278,19 @@ def _name_report(config: Config) -> str:
     return config.title
 
 
-def _read_answers(run: RunDir, tests: int) -> NDArray[np.bool_] | None:
+def _read_answers(history: list[dict[str, Any]], tests: int) -> NDArray[np.bool_] | None:
     """Which test examples the last model got right; None where the run did not keep it."""
-    kept = next((r["correct"] for r in reversed(run.history()) if r.get("correct")), "")
+    kept = next((r["correct"] for r in reversed(history) if r.get("correct")), "")
     if 4 * len(kept) < tests or not tests:
         return None
     return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)
 
 
-def _clock(run: RunDir, time_model: TimeModel | None, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _clock(artifacts: Path, time_model: TimeModel | None, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Figures of the simulated clock; none where there is none."""
     if time_model is None:
         return by_time(history)
-    seen = read(run.artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
+    seen = read(artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
     return [*by_time(history), *by_device(history, time_model), *last_round(seen, history, time_model)]
 
 
@@ -303,7 +306,10 @@ def _run_record(
         releases=releases,
         bounds=bounds,
         delta=delta,
-        units={"client": case.clients, "record": int(counts(case).sum(1).max(initial=0))},
+        units={
+            "client": case.clients,
+            "record": int(counts(case.clients, case.examples, case.data).sum(1).max(initial=0)),
+        },
         drawn=case.sampling(None),
         delivered=[int(r.get("delivered", 0)) for r in history],
         phases=[str(r.get("phase", "")) for r in history],

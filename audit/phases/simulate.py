@@ -21,6 +21,7 @@ from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
+from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.wire import Wire
 
 Progress = Callable[[str, int, int], None]
@@ -36,7 +37,7 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     if case.trained_on is None:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)
-    recorder = Recorder(run.artifacts, _choice(config, case))
+    recorder = Recorder(run.artifacts, _choice(config, case.streams))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
     holdings, site = _site(config, case)
@@ -75,7 +76,7 @@ def _pool(config: SimulatedConfig, site: Callable[[], Site]) -> worker_kinds.Wor
     return worker_kinds.start(worker_kinds.processes(config.workers, device), site)
 
 
-def _choice(config: SimulatedConfig, case: SimulatedCase) -> Choice:
+def _choice(config: SimulatedConfig, streams: Streams) -> Choice:
     """Which messages the recorder keeps."""
     record, rounds = config.record, config.record.rounds
     if rounds == "all":
@@ -89,7 +90,7 @@ def _choice(config: SimulatedConfig, case: SimulatedCase) -> Choice:
     if record.clients == "all":
         keep_client = lambda k: True  # noqa: E731
     elif isinstance(record.clients, int):
-        everyone = case.streams.numpy("record").permutation(config.federation.clients)
+        everyone = streams.numpy("record").permutation(config.federation.clients)
         chosen = set(everyone[: record.clients].tolist())
         keep_client = chosen.__contains__
     else:

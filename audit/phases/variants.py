@@ -8,6 +8,7 @@ any other; audit/phases/cells.py runs them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.open import open_case
@@ -69,7 +70,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
     failures += run_cells(able, progress) if able else []
     # A verdict older than one of its variants is made again
-    skip = not any(_is_newer(folder_of(run, v), run) for v in variants)
+    skip = not any(_is_newer(folder_of(run, v), run.audit) for v in variants)
     execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)
     if failures:
         raise complaint(failures, len(cells))
@@ -99,8 +100,8 @@ def _result(folder: RunDir, config: Config) -> AuditResult | None:
     return read_result(folder)
 
 
-def _is_newer(variant: RunDir, run: RunDir) -> bool:
-    audits = variant.audit, run.audit
+def _is_newer(variant: RunDir, audit: Path) -> bool:
+    audits = variant.audit, audit
     if not all(a.is_file() for a in audits):
         return False
     return audits[0].stat().st_mtime_ns > audits[1].stat().st_mtime_ns

@@ -22,9 +22,9 @@ import numpy as np
 import scipy
 
 from fedaudit.attacks import stats
-from fedaudit.audit.case.case import KnownFederation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.robustness import Certificate
 
 ALPHAS = np.arange(0.0, 30.05, 0.1)
@@ -69,12 +69,12 @@ def _compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return max(0.0, low), min(1.0, high)
 
 
-def explain_missing(case: KnownFederation, releases: Sequence[Release], rounds: int) -> str:
+def explain_missing(protections: Sequence[Protection], releases: Sequence[Release], rounds: int) -> str:
     """Why there is no certificate, as a phrase; empty where there is one."""
-    central = [p for p in case.protections if p.central]
+    central = [p for p in protections if p.central]
     if not central:
         return "no noise of the server bounds what a client changes"
-    if any(p.hides_single_uploads() for p in case.protections):
+    if any(p.hides_single_uploads() for p in protections):
         return "the server reads sums alone, so it cannot clip what a malicious client sends"
     lines = select_noisy_releases(releases)
     if len({r.round for r in lines}) < rounds:

@@ -13,10 +13,10 @@ from typing import Any
 from fedaudit.attacks import stats
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import keep_settings
-from fedaudit.audit.settings.absence import LeavingSettings
+from fedaudit.audit.settings.absence import DropoutSettings, LeavingSettings
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
-from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.fl.runtime.errors import UserError
@@ -53,11 +53,11 @@ class DropoutRun:
         return f"{self.method}/{case}/seed-{self.seed}"
 
 
-def list_methods(config: SimulatedConfig) -> dict[str, AttackSpec]:
+def list_methods(absence: DropoutSettings | None, method: PluginSpec) -> dict[str, AttackSpec]:
     """Those of the config by label, and fedavg with its own settings where it is not among them."""
-    assert config.absence is not None
-    own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
-    listed = config.absence.methods or own
+    assert absence is not None
+    own = (AttackSpec(name=method.name, settings=method.settings),)
+    listed = absence.methods or own
     found = {spec.id or spec.fit_id: spec for spec in listed}
     return {REFERENCE: found.pop(REFERENCE, AttackSpec(name=REFERENCE)), **found}
 
@@ -79,7 +79,9 @@ def plan_dropout(config: SimulatedConfig) -> dict[DropoutRun, dict[str, Any]]:
     assert absence is not None
     each = [changes for along in list_cases(config).values() for _, changes in along]
     found: dict[DropoutRun, dict[str, Any]] = {}
-    for seed, (label, spec) in itertools.product(absence.seeds, list_methods(config).items()):
+    for seed, (label, spec) in itertools.product(
+        absence.seeds, list_methods(config.absence, config.method).items()
+    ):
         method = {"method": keep_settings(config.method, spec)}
         for changes in each:
             place = DropoutRun(label, seed, **changes)
@@ -147,7 +149,9 @@ def measure_dropout(
         places = [DropoutRun(method, seed, **changes) for seed in seeds]
         return [_measure(histories[p]) for p in places] if all(p in histories for p in places) else []
 
-    for method, (axis, along) in itertools.product(list_methods(config), list_cases(config).items()):
+    for method, (axis, along) in itertools.product(
+        list_methods(config.absence, config.method), list_cases(config).items()
+    ):
         there = [(x, found) for x, changes in along if (found := by_seed(method, changes))]
         if not there:
             continue
@@ -172,7 +176,7 @@ def measure_dropout(
         ]
     made.returns = [
         _measure_leaving(config, m, histories, seeds)
-        for m in list_methods(config)
+        for m in list_methods(config.absence, config.method)
         if _is_complete(m, histories, seeds)
     ]
     return made

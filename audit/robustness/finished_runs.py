@@ -151,7 +151,7 @@ class FinishedRun:
     def uncertified(self) -> str:
         """Why the ledger certifies nothing about malicious clients, as a phrase; empty where it does."""
         rounds = sum(1 for _ in (self.folder / "metrics.jsonl").read_text().splitlines())
-        return explain_missing(self.case, self.releases, rounds)
+        return explain_missing(self.case.protections, self.releases, rounds)
 
     @cached_property
     def prototypes(self) -> dict[int, NDArray[np.float64]]:

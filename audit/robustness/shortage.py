@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.robustness.plan import label_of, plan_matrix
 from fedaudit.audit.settings import catalog
@@ -25,16 +26,18 @@ LEAST = 0.001  # rarer than once in a thousand rounds goes unsaid
 WORDS = {"skip": "are skipped", "median": "take the median", "stop": "end the run"}
 
 
-def draw_heard(case: SimulatedCase, availability: Availability) -> Sequence[int]:
+def draw_heard(
+    config: SimulatedConfig, clients: int, examples: Examples, availability: Availability
+) -> Sequence[int]:
     """How many clients are heard in each of many rounds."""
-    federation, streams = case.config.federation, Streams(case.config.seed)
+    federation, streams = config.federation, Streams(config.seed)
     streams = Streams(streams.key("shortage"))
-    members = [k for k in range(case.clients) if len(case.examples.parts[k])]
+    members = [k for k in range(clients) if len(examples.parts[k])]
     heard = []
     for t in range(ROUNDS):
         answering: list[int] = []
         for attempt in range(1 if federation.empty_round == "skip" else 1000):
-            drawn = availability.draw(t, range(case.clients), streams, attempt)
+            drawn = availability.draw(t, range(clients), streams, attempt)
             answering = [k for k in drawn.answering if k in members]
             if answering:
                 break
@@ -55,14 +58,16 @@ def estimate_shortage(rule: RowRule, heard: Sequence[int]) -> float:
 
 def warn_of_shortage(config: SimulatedConfig, case: SimulatedCase) -> Iterator[str]:
     """A sentence for each rule of the config that will lack clients; raises UserError where it always will."""
-    rules = {k: v for k, v in _list_rules(config, case).items() if isinstance(v, RowRule) and _count(v) > 1}
+    rules = {
+        k: v for k, v in _list_rules(config, case.aggregator).items() if isinstance(v, RowRule) and _count(v) > 1
+    }
     if not rules:
         return
     members = sum(len(part) > 0 for part in case.examples.parts.values())
     if isinstance(case.aggregator, RowRule):
         case.aggregator.check_clients(members)
-    for label, availability in _list_availabilities(config.matrix, case).items():
-        heard = draw_heard(case, availability)
+    for label, availability in _list_availabilities(config.matrix, case.availability).items():
+        heard = draw_heard(case.config, case.clients, case.examples, availability)
         for name, rule in rules.items():
             if (share := estimate_shortage(rule, heard)) < LEAST:
                 continue
@@ -79,9 +84,9 @@ def _count(rule: RowRule) -> int:
     return next((n for n in range(1, 1000) if rule.needs(n) <= n), 1000)
 
 
-def _list_rules(config: SimulatedConfig, case: SimulatedCase) -> dict[str, Aggregator]:
+def _list_rules(config: SimulatedConfig, aggregator: Aggregator) -> dict[str, Aggregator]:
     """The rules of the audit's own run and of its matrix, by name."""
-    rules = {config.aggregator.name: case.aggregator}
+    rules = {config.aggregator.name: aggregator}
     if config.matrix is not None:
         for place in plan_matrix(config):
             if place.rule.name not in rules:
@@ -89,10 +94,10 @@ def _list_rules(config: SimulatedConfig, case: SimulatedCase) -> dict[str, Aggre
     return rules
 
 
-def _list_availabilities(matrix: Matrix | None, case: SimulatedCase) -> dict[str, Availability]:
+def _list_availabilities(matrix: Matrix | None, availability: Availability) -> dict[str, Availability]:
     """Who answers in the audit's own run, and in those of its matrix, by words that follow a sentence."""
     if matrix is None or not matrix.availabilities:
-        return {"": case.availability}
+        return {"": availability}
     return {
         f" of {label_of(s)}": configure(catalog.load("availability", s.name), s.settings, "matrix.availabilities")
         for s in matrix.availabilities

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedaudit.audit.case.case import Case, KnownFederation, counts
+from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.audit.verdict.attempts import RAN
+from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.threats.threat import ThreatModel
 from fedaudit.reports.exposed import PartyExposure
@@ -24,7 +25,7 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure]
 
     Where the training is not known, rounds are those in which clients sent something, by who saw what.
     """
-    held, data = counts(case), case.data
+    held, data = counts(case.clients, case.examples, case.data), case.data
     threats: list[ThreatModel] = []
     for finding in findings:
         if finding.outcome not in RAN or finding.threat is None:
@@ -37,8 +38,8 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure]
         *(sentence.rstrip(".") for sentence in case.about.clients),
         f"The smallest class of any client has {plural(int(cells.min()) if len(cells) else 0, 'example')}",
     ]
-    records = holders(case)
-    text += _describe_overlaps(case, records)
+    records = holders(case.examples, case.data)
+    text += _describe_overlaps(case.simulated, case.clients, case.examples, records)
     return AuditScope(
         method=case.card.title,
         method_source=case.card.source,
@@ -47,7 +48,8 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure]
         dataset_text=(
             f"{data.about.rstrip('.')}. {len(records):,} different examples with the clients, "
             f"{len(case.examples.auxiliary):,} with the attacker, {len(case.examples.reference):,} held out for "
-            f"controls, {len(data.test):,} for the test of accuracy; {_describe_groups(case, records)}."
+            f"controls, {len(data.test):,} for the test of accuracy; "
+            f"{_describe_groups(case.data, case.examples, records)}."
         ),
         clients=case.clients,
         clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
@@ -62,11 +64,13 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure]
     )
 
 
-def _describe_overlaps(case: Case, records: Mapping[bytes, Held]) -> list[str]:
+def _describe_overlaps(
+    simulated: bool, clients: int, examples: Examples, records: Mapping[bytes, Held]
+) -> list[str]:
     """Who holds the same examples, and of whom nobody can say."""
     several = [by for by in records.values() if len(by) > 1]
     copied = sum(any(len(rows) > 1 for rows in by.values()) for by in records.values())
-    unknown = list_unknown(case)
+    unknown = list_unknown(simulated, clients, examples)
     text = []
     if several:
         most = max(map(len, several))
@@ -74,16 +78,16 @@ def _describe_overlaps(case: Case, records: Mapping[bytes, Held]) -> list[str]:
     if copied:
         text.append(f"{copied:,} examples are held more than once by one client")
     if unknown:
-        whom = "the clients" if len(unknown) == case.clients else f"{len(unknown):,} clients"
+        whom = "the clients" if len(unknown) == clients else f"{len(unknown):,} clients"
         text.append(f"Which examples {whom} hold is not known; it is assumed that no two of them hold the same")
     return text
 
 
-def _describe_groups(case: KnownFederation, records: Mapping[bytes, Held]) -> str:
+def _describe_groups(data: Data, examples: Examples, records: Mapping[bytes, Held]) -> str:
     """Whether an example is in two of these: with clients, with the attacker, held out, in the test set."""
-    x = case.data.train.x
-    groups = [{content(x[i]) for i in rows} for rows in (case.examples.auxiliary, case.examples.reference)]
-    groups.append({content(one) for one in case.data.test.x})
+    x = data.train.x
+    groups = [{content(x[i]) for i in rows} for rows in (examples.auxiliary, examples.reference)]
+    groups.append({content(one) for one in data.test.x})
     times = Counter(digest for group in (records, *groups) for digest in group)
     twice = sum(n > 1 for n in times.values())
     return f"{twice:,} of them in two of these groups" if twice else "none of them in two of these groups"

@@ -71,7 +71,10 @@ def condensed(out: Path, variant: str) -> list[Figure]:
 def critic(out: Path, members: int) -> list[Figure]:
     """LOGAN on a critic of so many images after 2,000 steps of the generator, and with GANDALF's noise on it."""
     where = SimulatedCase(require_simulated(overridden({}, merge(FRAME, GENERATING), where="critic")))
-    known, auxiliary = known_generators(where), images(where.data, where.examples.auxiliary)
+    known, auxiliary = (
+        known_generators(where.training, where.device, where.data),
+        images(where.data, where.examples.auxiliary),
+    )
     assert known is not None, "the method has generators"
     own = controls(known, auxiliary, members, 2000)
     weights = {k: torch.from_numpy(np.array(v)) for k, v in own.planted.critic.items()}

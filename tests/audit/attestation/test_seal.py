@@ -223,11 +223,11 @@ def test_registrations_times_commit_and_hardware_are_under_the_seal(
 ) -> None:
     statement = check_seal(RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem"))
     check_files(RunDir.open(sealed), statement)
-    content, record = digest_content(RunDir.open(sealed)), digest_record(RunDir.open(sealed))
+    content, record = digest_content(RunDir.open(sealed)), digest_record(RunDir.open(sealed).path)
     value = json.loads((sealed / file).read_text())
     change(value)
     (sealed / file).write_text(json.dumps(value))
-    assert digest_content(RunDir.open(sealed)) == content and digest_record(RunDir.open(sealed)) != record
+    assert digest_content(RunDir.open(sealed)) == content and digest_record(RunDir.open(sealed).path) != record
     with pytest.raises(UserError, match=f"{file} is not the one that was sealed"):
         check_files(RunDir.open(sealed), statement)
 
@@ -280,7 +280,7 @@ def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
     assert predicate["inputAttestations"][0]["digest"]["sha256"] == sha256(sealed / "seal.json")
     digests = {s["name"]: s["digest"]["sha256"] for s in body["subject"]}
     assert digests["audit.json"] == sha256(sealed / "audit.json")
-    assert digests["record"] == digest_record(RunDir.open(sealed))
+    assert digests["record"] == digest_record(RunDir.open(sealed).path)
     for words, phrase in (
         (["--attest", str(made)], "go together"),
         (["--attest", str(sealed / "vsa.json"), "--sign-with", str(key)], "lies in the folder"),

@@ -116,7 +116,10 @@ def test_without_architecture_code_or_record_attacks_say_so_and_nothing_is_repla
 
 def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None:
     bare = replace(whole(), training=None, method=None, make_net=None, first=None, examples=Examples())
-    assert counts(bare).shape == (4, 10) and not counts(bare).any()
+    assert (
+        counts(bare.clients, bare.examples, bare.data).shape == (4, 10)
+        and not counts(bare.clients, bare.examples, bare.data).any()
+    )
     said = scope(bare, [])
     assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}
     noised = validate(Config, SETTINGS | {"protections": ["dp_gaussian"]}, "test")

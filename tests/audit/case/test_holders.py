@@ -34,7 +34,7 @@ def case(**parts: list[int]) -> Case:
 
 
 def test_equal_examples_are_one_record_at_one_client_and_at_several() -> None:
-    found = holders(case(k0=[2, 0, 1], k1=[4], k2=[3, 4]))  # type: ignore[arg-type]
+    found = holders((the_case := case(k0=[2, 0, 1], k1=[4], k2=[3, 4])).examples, the_case.data)  # type: ignore[arg-type]
     assert found == {
         content(X[0]): {0: (0, 2)},
         content(X[1]): {0: (1,), 1: (4,), 2: (4,)},
@@ -44,14 +44,17 @@ def test_equal_examples_are_one_record_at_one_client_and_at_several() -> None:
 
 
 def test_where_every_record_lies_once_nothing_overlaps() -> None:
-    found = holders(case(k0=[0], k1=[1], k2=[3]))  # type: ignore[arg-type]
+    found = holders((the_case := case(k0=[0], k1=[1], k2=[3])).examples, the_case.data)  # type: ignore[arg-type]
     assert not find_overlaps(found) and len(found) == 3
 
 
 def test_clients_of_whom_nobody_told_are_named_and_a_simulation_has_none() -> None:
-    assert list_unknown(case(k1=[0])) == [0, 2]  # type: ignore[arg-type]
-    assert list_unknown(case(k0=[0], k1=[1], k2=[])) == []  # type: ignore[arg-type]
-    assert list_unknown(Case(simulated=True)) == []  # type: ignore[arg-type]
+    assert list_unknown((the_case := case(k1=[0])).simulated, the_case.clients, the_case.examples) == [0, 2]  # type: ignore[arg-type]
+    assert (
+        list_unknown((the_case := case(k0=[0], k1=[1], k2=[])).simulated, the_case.clients, the_case.examples)
+        == []
+    )  # type: ignore[arg-type]
+    assert list_unknown((the_case := Case(simulated=True)).simulated, the_case.clients, the_case.examples) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,4 +65,4 @@ def test_a_class_that_is_dealt_again_has_records_with_several_holders(
 ) -> None:
     federation = {"dataset": "digits", "clients": 20, "partition": partition}
     made = SimulatedCase(validate(Config, {"federation": federation, "method": {"name": "fedavg"}}, "test"))
-    assert bool(find_overlaps(holders(made))) is overlapping
+    assert bool(find_overlaps(holders(made.examples, made.data))) is overlapping

@@ -37,7 +37,7 @@ def texts(found: AuditScope) -> str:
 
 
 def test_shared_examples_are_counted_once_and_never_called_disjoint() -> None:
-    said, records = texts(scope(simulated(True), [])), holders(simulated(True))
+    said, records = texts(scope(simulated(True), [])), holders((case := simulated(True)).examples, case.data)
     several = [by for by in records.values() if len(by) > 1]
     assert f"{len(several):,} examples are held by more than one client" in said and len(several) > 20
     assert f"up to {max(map(len, several))} of them" in said

@@ -126,8 +126,8 @@ def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path:
     config = load(path)
     case = SimulatedCase(config)
     exact = sum(comb(10, n) for n in range(1, 4)) / sum(comb(10, n) for n in range(1, 11))  # fewer than 4
-    assert estimate_shortage(rule("krum", f=1), draw_heard(case, case.availability)) == pytest.approx(
-        exact, abs=0.025
-    )
+    assert estimate_shortage(
+        rule("krum", f=1), draw_heard(case.config, case.clients, case.examples, case.availability)
+    ) == pytest.approx(exact, abs=0.025)
     [sentence] = warn_of_shortage(config, case)
     assert "krum has too few clients with a probability of 1" in sentence and "are skipped" in sentence
