@@ -159,19 +159,18 @@ def end(run: RunDir, name: str) -> None:
     _save(run, chain)
 
 
-def same_settings(run: RunDir, name: str, settings: Mapping[str, Any]) -> None:
+def same_settings(folder: Path, chain: Chain, name: str, settings: Mapping[str, Any]) -> None:
     """Raises UserError where a phase ran with other settings than are said of it."""
-    link = read_chain(run).links.get(name)
+    link = chain.links.get(name)
     if link is not None and link.settings != of_value(settings):
         raise UserError(
-            f"{run.path}: {name} ran with other settings than phases.json says, by their SHA-256",
+            f"{folder}: {name} ran with other settings than phases.json says, by their SHA-256",
             hint=f"restore config.yaml and phases.json, or run `fedaudit {name}` again",
         )
 
 
-def current(run: RunDir, config: Config, name: str) -> bool:
+def current(chain: Chain, config: Config, name: str) -> bool:
     """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
-    chain = read_chain(run)
     link = chain.links.get(name)
     return link is not None and link.wrote is not None and link.read == _digest_inputs(config, name, chain)
 
@@ -253,17 +252,17 @@ def _digest_inputs(config: Config, name: str, chain: Chain) -> dict[str, str]:
     return found
 
 
-def find_registration(run: RunDir, policy: GradingPolicy) -> tuple[str, str]:
+def find_registration(chain: Chain, policy: GradingPolicy) -> tuple[str, str]:
     """When this policy was fixed and when the first evidence was there; empty where it was not fixed before."""
-    last = read_chain(run).registrations[-1:]
+    last = chain.registrations[-1:]
     if not last or last[0].policy != policy_digest(policy):
         return "", last[0].first_evidence if last else ""
     return last[0].at, last[0].first_evidence
 
 
-def inputs(run: RunDir) -> dict[str, str]:
+def inputs(chain: Chain, trained_on: Mapping[str, str]) -> dict[str, str]:
     """What a run was made from, with its SHA-256: data, packages and plugins."""
-    chain, found = read_chain(run), run.trained_on() or {}
+    found = dict(trained_on)
     for link in (chain.links[name] for name in reads("score", first_of(chain)) if name in chain.links):
         found |= {f"package {name}": digest for name, digest in link.packages.items()} | link.plugins
     return found

@@ -8,17 +8,11 @@ owner until somebody signed it.
 
 from pathlib import Path
 
-from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.digests import of_value
-from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.run_folder import sha256
 
 SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are about it
 LOCK = ".lock"
-
-
-def digest_content(run: RunDir) -> str:
-    """Of what a second run of the config has as well."""
-    return read_chain(run).content()
 
 
 def digest_record(folder: Path) -> str:

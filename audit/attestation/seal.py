@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedaudit.audit.attestation import chain, envelope
-from fedaudit.audit.attestation.record import SEAL, digest_content, digest_record
+from fedaudit.audit.attestation.record import SEAL, digest_record
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import parse
@@ -174,7 +174,7 @@ def check_files(run: RunDir, statement: Statement) -> None:
         raise UserError(
             f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", digest_content(run)), ("record", digest_record(run.path))):
+    for name, now_is in (("content", chain.read_chain(run).content()), ("record", digest_record(run.path))):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{run.path} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
@@ -198,7 +198,7 @@ def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision,
         bar=decision.bar or NOTHING,
         required=list(signer.required) or [NOTHING],
         accepted=dict(sorted(decision.accepted.items())),  # as the statement sorts them
-        content=digest_content(run),
+        content=chain.read_chain(run).content(),
         digests={name: _digest(run, name) for name in sorted(("audit.json", model))},
         model=model,
     )

@@ -13,7 +13,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedaudit.audit.attestation import envelope
-from fedaudit.audit.attestation.record import SEAL, digest_content, digest_record
+from fedaudit.audit.attestation.chain import read_chain
+from fedaudit.audit.attestation.record import SEAL, digest_record
 from fedaudit.audit.attestation.seal import PAYLOAD, STATEMENT, find_release
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir, sha256
@@ -71,7 +72,7 @@ def make_summary(
                 "version": {"fedaudit": versions()["fedaudit"]},
             },
             "timeVerified": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "resourceUri": f"urn:sha256:{digest_content(run)}",
+            "resourceUri": f"urn:sha256:{read_chain(run).content()}",
             "policy": {
                 "name": f"{policy.name}, version {policy.version}",
                 "uri": f"urn:sha256:{policy.sha256}",

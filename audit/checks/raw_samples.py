@@ -6,6 +6,7 @@ nothing was kept, what the kind says of itself stands.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedaudit.audit.checks._check import Check, Checked, CheckResult
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
 
 HALF_A_STEP = 0.5 / 255
@@ -36,23 +38,34 @@ class RawSamples(Check):
         ]
         kinds = dict.fromkeys(Kind(line["traffic"]) for line in traffic)
         return Checked(
-            results=[_compare(case, k, [line for line in traffic if line["traffic"] == k]) for k in kinds]
+            results=[
+                _compare(
+                    case.artifacts,
+                    case.examples,
+                    case.data,
+                    case.card,
+                    k,
+                    [line for line in traffic if line["traffic"] == k],
+                )
+                for k in kinds
+            ]
         )
 
 
-def _compare(case: Case, kind: Kind, traffic: Sequence[Mapping[str, Any]]) -> CheckResult:
+def _compare(
+    artifacts: Path, examples: Examples, data: Data, card: Card, kind: Kind, traffic: Sequence[Mapping[str, Any]]
+) -> CheckResult:
     """Examples of one kind, in the lines of the manifest that count it, held against those of their senders."""
-    assert case.artifacts is not None
-    recorded = [a for a in messages(case.artifacts, {kind}, "all") if a.sender.role == Role.CLIENT]
-    comparable = [a for a in recorded if a.sender.index in case.examples.parts]
+    recorded = [a for a in messages(artifacts, {kind}, "all") if a.sender.role == Role.CLIENT]
+    comparable = [a for a in recorded if a.sender.index in examples.parts]
     roles = dict.fromkeys(role for line in traffic for role in line["seen_by"])
     return describe(
         kind,
         clients=max(int(line["senders"]) for line in traffic),
-        readers=(*roles, *(["every client"] if kind in case.card.downlink else [])),
+        readers=(*roles, *(["every client"] if kind in card.downlink else [])),
         sent=sum(len(a.payload["labels"]) for a in recorded),
         compared=sum(len(a.payload["labels"]) for a in comparable),
-        equal=sum(count_own(a, case.data, case.examples) for a in comparable),
+        equal=sum(count_own(a, data, examples) for a in comparable),
     )
 
 

@@ -63,7 +63,11 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
             else ""
         )
         return CheckedStatement(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
-    if of_clients and not _has_noise(case.private, case.protections) and (other := _other_labels(case, latest)):
+    if (
+        of_clients
+        and not _has_noise(case.private, case.protections)
+        and (other := _other_labels(case.data, case.make_net, case.device, case.examples, latest))
+    ):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
@@ -105,22 +109,24 @@ def _has_noise(private: PrivateTraining | None, protections: Sequence[Protection
     return any(bool(published_noise(protections, k)) for k in UPDATES)
 
 
-def _other_labels(case: RecordedCase, latest: list[Artifact]) -> str:
+def _other_labels(
+    data: Data, make_net: Callable[[], Net] | None, device: str, examples: Examples, latest: list[Artifact]
+) -> str:
     """How training moved outputs away from the stated labels and towards others; empty where it did not."""
     served = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     rounds = {a.sender.index: a.round for a in latest if a.kind in UPDATES}
     rows, raised, clients = [], [], []
     for k, weights in sorted(client_models(latest).items()):
-        if k in case.examples.parts and len(case.examples.parts[k]) and rounds.get(k) in served:
-            own = case.examples.parts[k][:MOST_EXAMPLES]
-            before = _logits(case.make_net, case.device, case.data, served[rounds[k]], own)
-            rows.append(case.data.train.y[own])
-            raised.append((_logits(case.make_net, case.device, case.data, weights, own) - before).argmax(1))
+        if k in examples.parts and len(examples.parts[k]) and rounds.get(k) in served:
+            own = examples.parts[k][:MOST_EXAMPLES]
+            before = _logits(make_net, device, data, served[rounds[k]], own)
+            rows.append(data.train.y[own])
+            raised.append((_logits(make_net, device, data, weights, own) - before).argmax(1))
             clients.append(np.full(len(own), k))
     if len(rows) < FEWEST:
         return ""
     y, towards, whose = np.concatenate(rows), np.concatenate(raised), np.concatenate(clients)
-    classes = len(case.data.classes)
+    classes = len(data.classes)
     learnt = np.arange(len(y)) % 2 == 0
     counts = np.zeros((classes, classes))
     np.add.at(counts, (y[learnt], towards[learnt]), 1)

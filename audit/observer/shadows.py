@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaudit.attacks.attack import Images
-from fedaudit.audit.case.case import Case
 from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.method import LocalConfig
@@ -106,9 +105,11 @@ class ShadowSite:
         return evaluate(self._net, "forward", trained.state, self._queries).cpu()
 
 
-def trainer(case: Case, workers: int) -> ShadowTrainer | None:
+def trainer(
+    make_net: Callable[[], Net] | None, training: LocalConfig | None, data: Data, device: str, workers: int
+) -> ShadowTrainer | None:
     """Shadow training with the run's model, learning rate and batch size; None where these are not known."""
-    make, config = case.make_net, case.training
+    make, config = make_net, training
     if make is None or config is None:
         return None
-    return ShadowTrainer(make=make, data=case.data, config=config, workers=workers, device=case.device)
+    return ShadowTrainer(make=make, data=data, config=config, workers=workers, device=device)

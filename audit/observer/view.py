@@ -189,7 +189,9 @@ def grant_knowledge(
         auxiliary=auxiliary,
         public=public,
         training=training,
-        trainer=trainer(case, workers) if make and "auxiliary_data" in knows else None,
+        trainer=trainer(case.make_net, case.training, case.data, case.device, workers)
+        if make and "auxiliary_data" in knows
+        else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
         condenser=condenser(case, workers) if make else None,
         player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,

@@ -82,7 +82,7 @@ def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence
     The index keeps it by the bytes that it follows from, for who reviews a run that was made here: tensors pass
     the protections once more, and numerical accountants take their time.
     """
-    key = _name_inputs(run, config)
+    key = _name_inputs(run.ledger, run.metrics, run.artifacts, run.trained_on(), config)
     kept = index.recall("accounts", key) if key else None
     if isinstance(kept, dict):
         return kept
@@ -93,14 +93,16 @@ def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence
     return found
 
 
-def _name_inputs(run: RunDir, config: Config) -> str:
+def _name_inputs(
+    ledger: Path, metrics: Path, artifacts: Path, trained_on: dict[str, str] | None, config: Config
+) -> str:
     """A digest of all that `compute_accounts` reads; empty where code of others has a part in it."""
     if named_code(config) or not isinstance(config, SimulatedConfig):
         return ""
-    files = (run.artifacts / MANIFEST, run.ledger, run.metrics)
+    files = (artifacts / MANIFEST, ledger, metrics)
     read = [sha256(file) if file.is_file() else "" for file in files]
     libraries = [version(name) for name in ("dp-accounting", "numpy", "scipy", "torch")]
-    return digests.of_value([resolve(config), read, run.trained_on(), digests.packages(), libraries])
+    return digests.of_value([resolve(config), read, trained_on, digests.packages(), libraries])
 
 
 def _account(

@@ -111,7 +111,11 @@ def _execute(
         confirm_verdict(run, config)
     if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
         progress = _silent
-    if skip_finished and _is_current(record, resolved, what) and chain.current(run, config, what.name):
+    if (
+        skip_finished
+        and _is_current(record, resolved, what)
+        and chain.current(chain.read_chain(run), config, what.name)
+    ):
         if what.name == "score":
             confirm_verdict(run, config)
         progress(what.name, 1, 1)
@@ -161,7 +165,7 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
-        chain.same_settings(run, name, now)
+        chain.same_settings(run.path, chain.read_chain(run), name, now)
 
 
 def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
@@ -174,8 +178,8 @@ def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -
 
 def is_complete(run: RunDir, config: Config, names: Sequence[str]) -> bool:
     """Whether nothing is left to do of these phases."""
-    resolved, record = resolve(config), read_phases(run)
-    return all(_is_current(record, resolved, phase(n)) and chain.current(run, config, n) for n in names)
+    resolved, record, links = resolve(config), read_phases(run), chain.read_chain(run)
+    return all(_is_current(record, resolved, phase(n)) and chain.current(links, config, n) for n in names)
 
 
 def is_audited_run(run: RunDir, config: Config) -> bool:

@@ -68,7 +68,7 @@ def ask_questions(
 ) -> list[Question]:
     """After a run: every question as it stands."""
     files = load_evidence(run)
-    scene = observe_scene(run.artifacts, config.system, case)
+    scene = observe_scene(run.artifacts, config.system, case.heard, case.data, case.clients, case.examples)
     labels = {label.replace(":", "."): label for label in choice.cards}
     attempts = gather_attempts(
         files,
@@ -91,20 +91,25 @@ def ask_questions(
     return asked + answer_rule_questions(of_rules, matrix, absence, findings, _find_aims(config))
 
 
-def observe_scene(artifacts: Path, system: SystemSettings, case: Case) -> Scene:
+def observe_scene(
+    artifacts: Path,
+    system: SystemSettings,
+    heard: Mapping[int, frozenset[int]] | None,
+    data: Data,
+    clients: int,
+    examples: Examples,
+) -> Scene:
     """What crossed the wire, to whom and in which rounds."""
     lines = list(manifest(artifacts))
-    senders = _list_senders(lines, case.heard)
-    held = {
-        k: len(rows) for k, rows in case.examples.parts.items() if len(rows) and (senders is None or k in senders)
-    }
+    senders = _list_senders(lines, heard)
+    held = {k: len(rows) for k, rows in examples.parts.items() if len(rows) and (senders is None or k in senders)}
     return Scene(
         traffic=read_traffic(lines),
         rounds=observed_rounds(lines),
-        modality=case.data.modality,
+        modality=data.modality,
         clients=frozenset(held),
         people=sum(held.values()),
-        in_small_groups=_count_in_small_groups(case.clients, case.examples, case.data),
+        in_small_groups=_count_in_small_groups(clients, examples, data),
         are_persons=system.clients == "persons",
     )
 

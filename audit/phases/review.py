@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import missing
-from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_content, digest_record
+from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_record
 from fedaudit.audit.attestation.seal import BOM, read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -61,7 +61,7 @@ def review(
         if audited is not None:
             review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
     confirmed = confirm(run, config)
-    content, record = digest_content(run), digest_record(run.path)
+    content, record = chain.read_chain(run).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
         raise UserError(
             f"{run.path}: its content has digest {content}, its record {record}, and neither is the one that "
@@ -125,7 +125,7 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         if found := difference(entry["settings"], now):
             ran = f"{run.path}: {phase.name} ran with {found.key}: {found.left!r}"
             yield f"{ran}, config.yaml says {found.right!r}"
-        chain.same_settings(run, phase.name, now)
+        chain.same_settings(run.path, recorded, phase.name, now)
     has_reports = "report" in recorded.links or any(run.path.glob("report.*"))
     yield from chain.broken(run, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports])
     case = open_case(run, config)

@@ -325,7 +325,7 @@ def _history(record: dict[str, Any]) -> History:
 
 
 def _policy(run: RunDir, policy: GradingPolicy) -> PolicyRecord:
-    fixed, first_evidence = chain.find_registration(run, policy)
+    fixed, first_evidence = chain.find_registration(chain.read_chain(run), policy)
     record = policy.record()
     record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
     return record
@@ -353,7 +353,7 @@ def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:
         versions=environment.versions,
         hardware=environment.hardware,
         hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
-        inputs=chain.inputs(run),
+        inputs=chain.inputs(recorded, run.trained_on() or {}),
         threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
         commit=made.commit,
         started=phases[first]["started"],

@@ -18,7 +18,8 @@ from in_toto_attestation.v1.statement import Statement
 from typer.testing import CliRunner, Result
 
 from fedaudit.audit.attestation import envelope as dsse
-from fedaudit.audit.attestation.record import digest_content, digest_record
+from fedaudit.audit.attestation.chain import read_chain
+from fedaudit.audit.attestation.record import digest_record
 from fedaudit.audit.attestation.seal import check_files, check_seal, read_record
 from fedaudit.audit.attestation.summary import make_summary
 from fedaudit.audit.case.run_folder import RunDir, sha256
@@ -223,11 +224,13 @@ def test_registrations_times_commit_and_hardware_are_under_the_seal(
 ) -> None:
     statement = check_seal(RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem"))
     check_files(RunDir.open(sealed), statement)
-    content, record = digest_content(RunDir.open(sealed)), digest_record(RunDir.open(sealed).path)
+    content, record = read_chain(RunDir.open(sealed)).content(), digest_record(RunDir.open(sealed).path)
     value = json.loads((sealed / file).read_text())
     change(value)
     (sealed / file).write_text(json.dumps(value))
-    assert digest_content(RunDir.open(sealed)) == content and digest_record(RunDir.open(sealed).path) != record
+    assert (
+        read_chain(RunDir.open(sealed)).content() == content and digest_record(RunDir.open(sealed).path) != record
+    )
     with pytest.raises(UserError, match=f"{file} is not the one that was sealed"):
         check_files(RunDir.open(sealed), statement)
 
