@@ -179,6 +179,20 @@ class Knowledge:
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
     schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
 
+    @property
+    def granted_architecture(self) -> "Architecture":
+        """The architecture; raises ValueError where the threat model does not grant it, which a card prevents."""
+        if self.architecture is None:
+            raise ValueError("the attack's threat model does not grant the architecture")
+        return self.architecture
+
+    @property
+    def granted_auxiliary(self) -> Images:
+        """The adversary's own images; raises ValueError as `granted_architecture`."""
+        if self.auxiliary is None:
+            raise ValueError("the attack's threat model does not grant images of the adversary's own")
+        return self.auxiliary
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:

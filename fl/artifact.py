@@ -50,6 +50,13 @@ class Party:
         role, _, index = text.partition("/")
         return cls(Role(role), int(index) if index else None)
 
+    @property
+    def number(self) -> int:
+        """Which client it is; raises ValueError for a party without a number, such as the server."""
+        if self.index is None:
+            raise ValueError(f"{self} has no number: it is no single client")
+        return self.index
+
     def __str__(self) -> str:
         return self.role.value if self.index is None else f"{self.role.value}/{self.index}"
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.decision import DeploymentDecision, Word
@@ -399,3 +400,10 @@ class AuditResult(Record):
     reproduction: ReproductionRecord
     seal: SealRecord | None = None
     extra: dict[str, Any] = Field(default_factory=dict)  # for sections of a user's own
+
+    @property
+    def verdict(self) -> DeploymentDecision:
+        """The decision; raises UserError for a report of claims alone and for an audit of an older version."""
+        if self.decision is None:
+            raise UserError(f"{self.title!r} holds no verdict", hint="run `fedaudit phase score` on its folder")
+        return self.decision

@@ -63,8 +63,7 @@ class CondensedClass(Attack):
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        found, aux = collect_condensed_images(view), knowledge.auxiliary
-        assert aux is not None, "granted by the threat model"
+        found, aux = collect_condensed_images(view), knowledge.granted_auxiliary
         order = rng.permutation(len(aux))
         test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
         net = AuditNet(_OwnImages(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]

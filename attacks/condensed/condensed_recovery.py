@@ -77,8 +77,7 @@ class CondensedRecovery(Attack):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = collect_condensed_images(view)
-        assert knowledge.auxiliary is not None, "granted by the threat model"
-        like = knowledge.auxiliary.x
+        like = knowledge.granted_auxiliary.x
         return {
             **found,
             "senders": list_senders(view, Kind.CONDENSED_IMAGES),

@@ -92,10 +92,9 @@ class CondensedRefinement(CondensedRecovery):
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         found = collect_condensed_images(view)
-        assert knowledge.auxiliary is not None, "granted by the threat model"
-        order = rng.permutation(len(knowledge.auxiliary))
+        order = rng.permutation(len(knowledge.granted_auxiliary))
         model = self._learn_model(knowledge, order[: self.config.condensed], rng)
-        chosen = knowledge.auxiliary.x[order[: self.config.images]]
+        chosen = knowledge.granted_auxiliary.x[order[: self.config.images]]
         tested, used = np.split(chosen, [max(1, round(TESTED * len(chosen)))])
         imitated = model.imitate(tested, rng)
         sent = standardise(found["images"]).astype(np.float32)

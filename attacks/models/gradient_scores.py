@@ -38,8 +38,7 @@ class GradientCosine(ModelMembership):
         return bool(target.start)
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             return per_image(queried, architecture, candidates, cosine)
@@ -70,8 +69,7 @@ class UpdateNorm(GradientCosine):
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             return per_image(queried, architecture, candidates, difference)

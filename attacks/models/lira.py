@@ -57,8 +57,7 @@ class Lira(ModelMembership):
         )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture, aux = knowledge.architecture, knowledge.auxiliary
-        assert architecture is not None and aux is not None, "granted by the threat model"
+        architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
         settings, seed = self.config, int(rng.integers(2**40))
 
         def score(candidates: Images) -> Floats:

@@ -23,8 +23,7 @@ class LossThreshold(ModelMembership):
     card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             return log_probability(logits_of(queried, architecture, candidates.x), candidates.y)
@@ -45,8 +44,7 @@ class Confidence(ModelMembership):
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             logits = logits_of(queried, architecture, candidates.x)
@@ -69,8 +67,7 @@ class Entropy(ModelMembership):
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             return -modified_entropy(logits_of(queried, architecture, candidates.x), candidates.y)

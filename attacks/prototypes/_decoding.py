@@ -74,8 +74,7 @@ class DecoderInversion(PrototypeInversion):
     ) -> list[Floats]:
         import torch
 
-        assert knowledge.auxiliary is not None
-        aux, c, device = knowledge.auxiliary.x, self.config, knowledge.device
+        aux, c, device = knowledge.granted_auxiliary.x, self.config, knowledge.device
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)

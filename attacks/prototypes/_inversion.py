@@ -94,13 +94,12 @@ class PrototypeInversion(Attack):
                 "no model was recorded that could have made the prototypes",
                 hint="record local_model or model_delta with global_model in the same rounds",
             )
-        assert knowledge.architecture is not None, "the threat model grants the architecture"
         sent, reading = read(sources, knowledge)
         tasks = [_task(r) for r in sent]
         broadcast = global_model(view, max(s.prototypes[0].round for s in sources))
         first = tasks[0].extractor
         if broadcast is not None and not reading.played:
-            first = knowledge.architecture(broadcast.payload)
+            first = knowledge.granted_architecture(broadcast.payload)
         images = self.invert(tasks, first, knowledge, rng)
         every = [p for s in sources for p in s.prototypes]
         return {

@@ -74,8 +74,7 @@ def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[Read], R
 
     Raises UserError where prototypes are not as wide as the features of the network, and no client can be played.
     """
-    assert knowledge.architecture is not None, "the threat model grants the architecture"
-    extractors = [knowledge.architecture(s.weights.values) for s in sources]
+    extractors = [knowledge.granted_architecture(s.weights.values) for s in sources]
     aux, player = knowledge.auxiliary, knowledge.player
     published = knowledge.training.get(f"noise_std.{Kind.LOCAL_PROTOTYPES}", 0.0)
     if player is None or aux is None or not len(aux):

@@ -45,8 +45,7 @@ class Lookup(PrototypeInversion):
     ) -> list[Floats]:
         from sklearn.covariance import ledoit_wolf
 
-        aux = knowledge.auxiliary
-        assert aux is not None
+        aux = knowledge.granted_auxiliary
         images = []
         for task in tasks:
             features = task.extractor.features(aux.x).astype(np.float64)

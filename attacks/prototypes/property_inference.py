@@ -83,8 +83,7 @@ class PropertyInference(Attack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        aux = knowledge.auxiliary
-        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        aux = knowledge.granted_auxiliary
         sources = prototypes(view)[: self.config.max_clients]
         extractors = np.empty(len(sources), dtype=object)
         subgroups: dict[int, Subgroup] = {}

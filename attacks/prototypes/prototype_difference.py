@@ -83,8 +83,7 @@ class PrototypeDifference(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf
 
-        aux = knowledge.auxiliary
-        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        aux = knowledge.granted_auxiliary
         found = self._pairs(prototypes(view))
         if not found:
             raise UserError(
@@ -96,7 +95,7 @@ class PrototypeDifference(Attack):
         extractors = np.empty(len(sources), dtype=object)
         whiten, typical = [], {}
         for m, source in enumerate(sources):
-            extractors[m] = knowledge.architecture(source.weights.values)
+            extractors[m] = knowledge.granted_architecture(source.weights.values)
             features = extractors[m].features(aux.x).astype(np.float64)
             spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
             # dead units have no variance

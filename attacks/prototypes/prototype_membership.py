@@ -94,8 +94,7 @@ class PrototypeMembership(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         from sklearn.covariance import ledoit_wolf
 
-        aux = knowledge.auxiliary
-        assert knowledge.architecture is not None and aux is not None, "granted by the threat model"
+        aux = knowledge.granted_auxiliary
         sources = prototypes(view)[: self.config.max_clients]
         extractors = np.empty(len(sources), dtype=object)
         rows: list[tuple[int, int, Any]] = []  # model, population, prototype

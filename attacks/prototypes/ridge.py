@@ -62,8 +62,7 @@ class Ridge(PrototypeInversion):
     ) -> list[Floats]:
         from sklearn.linear_model import Ridge as Regression
 
-        assert knowledge.auxiliary is not None
-        aux = knowledge.auxiliary.x
+        aux = knowledge.granted_auxiliary.x
         pixels = aux.reshape(len(aux), -1).astype(np.float64)
         images = []
         for task in tasks:

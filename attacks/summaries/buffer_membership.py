@@ -193,8 +193,7 @@ def _statistics(view: Sequence[Artifact], knowledge: Knowledge) -> list[_SentMea
         is_planted = a.origin in (REPLAYED, UNPROTECTED)
         if a.origin != "recorded" and not (is_planted and a.note.get("batch") == a.note.get("steps") == 1):
             continue
-        assert knowledge.architecture is not None, "granted by the threat model"
-        named = _find_first_norm(knowledge.architecture(start.payload).module())
+        named = _find_first_norm(knowledge.granted_architecture(start.payload).module())
         key = _running_mean(a.payload, named[0]) if named else ""
         if not named or not key or key not in start.payload:
             continue
@@ -228,9 +227,8 @@ class _Layer:
     """Images to what they put into that layer, averaged over positions, in whitened coordinates."""
 
     def __init__(self, start: Mapping[str, NDArray[Any]], knowledge: Knowledge) -> None:
-        assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
-        self._module = knowledge.architecture(start).module().eval()
-        inputs = self._inputs(knowledge.auxiliary.x)
+        self._module = knowledge.granted_architecture(start).module().eval()
+        inputs = self._inputs(knowledge.granted_auxiliary.x)
         self._centre = inputs.mean(axis=0)
         spread = np.cov(inputs.T).reshape(inputs.shape[1], -1)
         spread += 1e-3 * np.trace(spread) / len(spread) * np.eye(len(spread)) + 1e-12 * np.eye(len(spread))

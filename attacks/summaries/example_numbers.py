@@ -50,8 +50,7 @@ class ExampleNumbers(Attack):
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
         heard: dict[int, list[int]] = {}
         for a in sorted(_numbers(view), key=lambda a: a.round):
-            assert a.sender.index is not None
-            heard.setdefault(a.sender.index, []).append(read_count(a) or 0)
+            heard.setdefault(a.sender.number, []).append(read_count(a) or 0)
         return {
             "client": np.array(list(heard)),
             "count": np.array([said[-1] for said in heard.values()]),

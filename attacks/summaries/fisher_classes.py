@@ -140,9 +140,8 @@ class _Unmixing:
     """From diagonals at one client's model to shares of classes."""
 
     def __init__(self, sent: _Sent, knowledge: Knowledge) -> None:
-        assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
-        self._model: Extractor = knowledge.architecture(sent.weights)
-        self._means = mean_by_class(self._model, knowledge.auxiliary, knowledge.classes)
+        self._model: Extractor = knowledge.granted_architecture(sent.weights)
+        self._means = mean_by_class(self._model, knowledge.granted_auxiliary, knowledge.classes)
 
     def share(self, fisher: Values) -> Values:
         return unmix(fisher, self._means)

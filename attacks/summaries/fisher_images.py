@@ -107,8 +107,7 @@ class _Reader:
     """A client's model, as far as its first layer."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], name: str, knowledge: Knowledge) -> None:
-        assert knowledge.architecture is not None, "granted"
-        self._module = knowledge.architecture(weights).module()
+        self._module = knowledge.granted_architecture(weights).module()
         self._layer = next(m for n, m in self._module.named_modules() if n == name or n.endswith(f".{name}"))
 
     def square_inputs(self, images: Images) -> Values:

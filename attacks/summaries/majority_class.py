@@ -110,10 +110,9 @@ class _Rule:
     """From a number that a client sent to the class it suggests."""
 
     def __init__(self, payload: Mapping[str, NDArray[Any]], kind: Kind, knowledge: Knowledge) -> None:
-        assert knowledge.architecture is not None and knowledge.auxiliary is not None, "granted"
-        self._models = [knowledge.architecture(w) for w in several(payload)]
+        self._models = [knowledge.granted_architecture(w) for w in several(payload)]
         self._kind = kind
-        aux, self._classes = knowledge.auxiliary, knowledge.classes
+        aux, self._classes = knowledge.granted_auxiliary, knowledge.classes
         self._losses = np.full((len(self._models), self._classes), np.inf)  # [models, C]
         for c in np.unique(aux.y):
             self._losses[:, c] = self._answer(aux.of_class(int(c))[:MOST], int(c))

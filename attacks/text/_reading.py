@@ -39,8 +39,7 @@ class Network:
     @classmethod
     def of(cls, change: Change, knowledge: Knowledge) -> "Network | None":
         """None where it has no embedding of tokens, or no map that reads a token at its position was trained."""
-        assert knowledge.architecture is not None, "granted by the threat model"
-        module, length = knowledge.architecture(change.start).module(), int(knowledge.image_shape[0])
+        module, length = knowledge.granted_architecture(change.start).module(), int(knowledge.image_shape[0])
         name, _ = find_token_embedding(module, length)
         if not name:
             return None

@@ -67,12 +67,11 @@ class Regurgitation(Attack):
         least: AtLeastOne = Field(default=2, description="k: of these, how many must be the text's own")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        assert knowledge.architecture is not None, "granted by the threat model"
         chosen = [t for t in targets(view, rng, self.config.models, knowledge.training) if t.origin != BLIND]
         models, starts = np.empty(len(chosen), object), np.empty(len(chosen), object)
         for i, t in enumerate(chosen):
-            models[i] = knowledge.architecture(t.weights)
-            starts[i] = knowledge.architecture(t.start) if t.start else None
+            models[i] = knowledge.granted_architecture(t.weights)
+            starts[i] = knowledge.granted_architecture(t.start) if t.start else None
         return {
             "models": models,
             "starts": starts,

@@ -38,8 +38,7 @@ class SequenceMembership(ModelMembership):
         """[N, T] of each text's tokens, NaN for padding -> [N], higher for members."""
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
             texts = candidates.x.astype(np.int64)
@@ -58,9 +57,8 @@ def explain_network(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     shape = knowledge.image_shape
     if len(shape) != 1 or (knowledge.auxiliary and np.asarray(knowledge.auxiliary.x).dtype.kind not in "iu"):
         return "it reads texts of tokens, and examples here have another shape"
-    assert knowledge.architecture is not None, "granted by the threat model"
     model = next(a for a in view if a.kind == "global_model")
-    if not predicts_tokens(knowledge.architecture(model.payload).module(), int(shape[0])):
+    if not predicts_tokens(knowledge.granted_architecture(model.payload).module(), int(shape[0])):
         return "the network predicts a text's class, and no tokens"
     return ""
 
@@ -112,8 +110,7 @@ class SequenceReference(SequenceMembership):
         return [t for t in found if first is None or t.model != GLOBAL or t.round > first.round]
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.architecture
-        assert architecture is not None, "granted by the threat model"
+        architecture = knowledge.granted_architecture
         base = min((t for t in queried if t.start), key=lambda t: t.round).start
 
         def score(candidates: Images) -> Floats:

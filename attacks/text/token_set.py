@@ -61,11 +61,10 @@ class TokenSet(TokenAttack):
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        assert knowledge.architecture is not None, "granted by the threat model"
         readings, vocabulary, place = [], 1, None
         for change in iterate_changes(view, knowledge):
             if place is None:
-                module = knowledge.architecture(change.start).module()
+                module = knowledge.granted_architecture(change.start).module()
                 name, shared = find_token_embedding(module, int(knowledge.image_shape[0]))
                 place = name_parameters(module, change.start).get(name, ""), shared
             key, shared = place
@@ -90,9 +89,8 @@ class TokenSet(TokenAttack):
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if reason := explain_absence(view, knowledge):
             return reason
-        assert knowledge.architecture is not None, "by the reason above"
         change = next(iterate_changes(view, knowledge))
-        module = knowledge.architecture(change.start).module()
+        module = knowledge.granted_architecture(change.start).module()
         name, _ = find_token_embedding(module, int(knowledge.image_shape[0]))
         key = name_parameters(module, change.start).get(name, "")
         moved = (c.change.get(key) for c in iterate_changes(view, knowledge))

@@ -148,9 +148,8 @@ class Imitation:
 
     def __init__(self, update: Update, knowledge: Knowledge) -> None:
 
-        assert knowledge.architecture is not None, "the threat model grants the architecture"
         self.update = update
-        self.module: nn.Module = knowledge.architecture(update.start).module()
+        self.module: nn.Module = knowledge.granted_architecture(update.start).module()
         self.device = find_device(self.module)
         # parameters of the module, and what they are called in uploads
         self.keys = {

@@ -82,8 +82,7 @@ def head_updates(view: Sequence[Artifact], knowledge: Knowledge) -> list[HeadUpd
 
 def head_names(weights: Arrays, knowledge: Knowledge) -> tuple[str, str]:
     """Names of the last layer's weight and bias; "" where it has none of that shape."""
-    assert knowledge.architecture is not None
-    module = knowledge.architecture(weights).module()
+    module = knowledge.granted_architecture(weights).module()
     weight = bias = ""
     for name, p in module.named_parameters():
         own = next((k for k in weights if name == k or name.endswith(f".{k}")), None)
@@ -113,11 +112,10 @@ def starting_models(
     updates: Sequence[HeadUpdate], knowledge: Knowledge
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The models that training started from, as objects, and which of them each update did."""
-    assert knowledge.architecture is not None
     starts = {u.round: u.before for u in updates}
     places = {round: i for i, round in enumerate(starts)}
     models = np.empty(len(starts), dtype=object)
-    models[:] = [knowledge.architecture(w) for w in starts.values()]
+    models[:] = [knowledge.granted_architecture(w) for w in starts.values()]
     return models, np.array([places[u.round] for u in updates])
 
 

@@ -80,8 +80,7 @@ class Analytic(UpdateInversion):
         for i, artifact in enumerate(claim["artifact"]):
             update = made[str(artifact)]
             inputs[i] = layer_input(Imitation(update, knowledge), knowledge.image_shape)
-            assert knowledge.architecture is not None
-            models[i] = knowledge.architecture(update.start)
+            models[i] = knowledge.granted_architecture(update.start)
         return {**claim, "inputs": inputs, "extractors": models}
 
     def invert(

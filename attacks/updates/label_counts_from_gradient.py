@@ -61,7 +61,6 @@ class LabelCountsFromGradient(Attack):
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        assert knowledge.architecture is not None, "granted by the threat model"
         aux, outputs = knowledge.auxiliary, dict[int, Values]()
         found, counts = _readable(view, knowledge), []
         for u, weight, bias in found:
@@ -71,7 +70,7 @@ class LabelCountsFromGradient(Attack):
                 by_bias = np.eye(len(by_rows), dtype=np.int64)[u.gradient[bias].argmin()]
             elif bias in u.gradient and aux is not None and len(aux):
                 if id(u.start) not in outputs:  # many uploads start from one model
-                    model = knowledge.architecture(u.start)
+                    model = knowledge.granted_architecture(u.start)
                     outputs[id(u.start)] = confusion(model, aux.x, aux.y, knowledge.classes)
                 share = proportions(-np.asarray(u.gradient[bias]), [outputs[id(u.start)]])
                 by_bias = spread(np.array([u.examples]), share)[0]

@@ -107,16 +107,15 @@ class LabelCountsFromUpdate(Attack):
 
     def shares(self, u: HeadUpdate, knowledge: Knowledge) -> Values:
         """Proportions of one client, [C]; NaN where its update does not tell them."""
-        aux = knowledge.auxiliary
+        aux = knowledge.granted_auxiliary
         if u.bias is None or not u.norms.any() or u.reach <= 0 or not len(aux or ()):
             return np.full(knowledge.classes, np.nan)
-        assert aux is not None and knowledge.architecture is not None
         outputs = []
         # Rows that stand still belong to classes that the loss leaves out of the softmax
         trained = u.norms > STILL * u.norms.max()
         for s in np.linspace(0, 1, self.config.points):
             weights = {k: np.asarray((1 - s) * v + s * u.after[k], v.dtype) for k, v in u.before.items()}
-            model = knowledge.architecture(weights)
+            model = knowledge.granted_architecture(weights)
             means = confusion(model, aux.x, aux.y, knowledge.classes)
             outputs.append(means * trained / (means * trained).sum(axis=1, keepdims=True))
         return proportions(u.bias / u.reach, outputs)

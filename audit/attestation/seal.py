@@ -104,8 +104,7 @@ def seal_run(
 
     `result` is the reviewed one, with its decision. `render` writes the reports and returns their names.
     """
-    assert result.decision is not None
-    record = _make_record(run, result, result.decision, signer)
+    record = _make_record(run, result, result.verdict, signer)
     written = sorted(render(record))
     chain.end(run, "report")
     sections = [catalog.load("sections", "limits")]

@@ -54,14 +54,13 @@ def make_summary(
 
     `sealed`: the owner's seal was checked as well, and is an input.
     """
-    assert result.decision is not None
-    passed = result.decision.word.exit_code == 0
-    levels = [f"FEDAUDIT_{result.decision.word.upper()}", *(["FEDAUDIT_REPLAYED"] if replayed else [])]
+    passed = result.verdict.word.exit_code == 0
+    levels = [f"FEDAUDIT_{result.verdict.word.upper()}", *(["FEDAUDIT_REPLAYED"] if replayed else [])]
     files = [
         name for name in (run.audit.name, find_release(run.artifacts)) if name and (run.path / name).is_file()
     ]
     subjects = {"record": digest_record(run.path)} | {name: sha256(run.inside(name)) for name in files}
-    decision, policy = result.decision, result.policy
+    decision, policy = result.verdict, result.policy
     return {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()],

@@ -96,8 +96,7 @@ def describe(
 
 def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
     """How many examples of a message are its sender's."""
-    assert sent.sender.index is not None
-    return count_equal(sent, data.train.take(examples.parts[sent.sender.index]))
+    return count_equal(sent, data.train.take(examples.parts[sent.sender.number]))
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:

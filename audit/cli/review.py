@@ -168,15 +168,13 @@ def severity(bar: FailingSeverity | None) -> "Severity | None":
 
 def exit_code(result: "AuditResult") -> int:
     """Of the one verdict."""
-    assert result.decision is not None
-    return result.decision.word.exit_code
+    return result.verdict.word.exit_code
 
 
 def _verdict(result: "AuditResult") -> str:
     """The verdict with what it rests on: the worst findings, at or above the bar, one a line."""
-    assert result.decision is not None
-    failing = [f for f in result.findings if f.id in result.decision.failing]
-    return "\n".join([result.decision.line, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)])
+    failing = [f for f in result.findings if f.id in result.verdict.failing]
+    return "\n".join([result.verdict.line, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)])
 
 
 def _check_seal(run: Path, key: Path | None) -> "Statement | None":

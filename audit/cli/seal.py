@@ -54,8 +54,7 @@ def seal(
     folder = judged.folder
     with folder.lock():
         record = seal_run(folder, judged.result, signer, partial(write_reports, folder, judged.config))
-    assert judged.result.decision is not None
-    say(judged.result.decision.line)
+    say(judged.result.verdict.line)
     say(f"sealed: {folder.path / 'seal.json'}, counts until {record.expires}")
     say(f"signer: SHA-256 {record.signer}")
     for name, digest in record.digests.items():

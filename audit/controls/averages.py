@@ -58,8 +58,7 @@ def _ask_for(kind: Kind, label: int, classes: int) -> Message:
 
 def _send(alone: Lab, like: Artifact, received: Message) -> Message | None:
     """What arrives of a client that owns the one image."""
-    client = like.sender.index
-    assert client is not None, f"{like.id}: no client sent it"
+    client = like.sender.number
     alone.site.begin(like.round, {})
     reply = alone.site.work((WORK[like.kind], (client, {}, received)))
     return alone.send(client, like.round, reply.message, received)

@@ -79,8 +79,7 @@ def sent_images(
     lab: Lab, like: Artifact, groups: dict[int, Index], recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
     """What arrives of `like`'s sender where it owns these groups only, label -> rows; None where nothing does."""
-    client, before = like.sender.index, find_received_message(recorded, like)
-    assert client is not None
+    client, before = like.sender.number, find_received_message(recorded, like)
     owned = np.concatenate(list(groups.values()))
     alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
     return alone.send(client, like.round, alone.train(client, like.round, before).message, before)

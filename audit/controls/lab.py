@@ -226,8 +226,7 @@ class Lab:
 
     def replay(self, like: Artifact, received: Message) -> Message | None:
         """A visit of `like`'s sender in its round, and what arrives of it on the same channel."""
-        client = like.sender.index
-        assert client is not None, f"{like.id}: no client sent it"
+        client = like.sender.number
         reply = self.train(client, like.round, received)
         return self.send(client, like.round, reply.message, received, like.channel)
 
@@ -283,8 +282,7 @@ def read_uploads(folder: Path, round: int) -> list[tuple[int, Message]]:
         return line["round"] == round and line["channel"] == Channel.UPLINK and "/" in line["sender"]
 
     for a in read(folder, is_upload):
-        assert a.sender.index is not None
-        own = messages.setdefault((message_of(a), a.sender.index), {})
+        own = messages.setdefault((message_of(a), a.sender.number), {})
         own[a.kind] = {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()}
     return [(client, message) for (_, client), message in messages.items()]
 

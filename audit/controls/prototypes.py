@@ -133,8 +133,7 @@ def find_updates(recorded: Sequence[Artifact], sent: Artifact) -> list[Artifact]
 
 def cells(examples: Examples, clients: int, data: Data, sent: Artifact) -> list[ClassShare]:
     """The classes of a sender, in order."""
-    assert sent.sender.index is not None, f"{sent.id}: no client sent it"
-    own, labels = list_owned_examples(examples, clients)[sent.sender.index], data.train.y
+    own, labels = list_owned_examples(examples, clients)[sent.sender.number], data.train.y
     classes, first = np.unique(labels[own], return_index=True)
     return [ClassShare(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
@@ -153,8 +152,7 @@ def sent_prototype(
 
 def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
-    client = like.sender.index
-    assert client is not None
+    client = like.sender.number
     sent = _send(lab, like, list_owned_examples(case.examples, case.clients)[client], recorded, case.streams)
     for cell in cells(case.examples, case.clients, case.data, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
@@ -164,8 +162,8 @@ def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[A
 def _send(
     lab: Lab, like: Artifact, owned: Index, recorded: Sequence[Artifact], streams: Streams
 ) -> Message | None:
-    client, start = like.sender.index, find_start(recorded, like)
-    assert client is not None and start is not None
+    client, start = like.sender.number, find_start(recorded, like)
+    assert start is not None
     alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
     reply = alone.train(client, like.round, start)
     return alone.send(client, like.round, reply.message, find_received_message(recorded, like))

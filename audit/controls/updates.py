@@ -102,7 +102,6 @@ def _send(
 
     `streams` are the replay's own, so that two replays of one client meet different noise.
     """
-    client = upload.sender.index
-    assert client is not None
+    client = upload.sender.number
     alone = lab.alone(client, chosen, streams, epochs=steps, batch=len(chosen))
     return alone.replay(upload, find_received_message(recorded, upload))

@@ -107,13 +107,12 @@ def _describe(count: int, drift: list[str], taken: list[str]) -> Iterator[str]:
 
 
 def _summarise(result: AuditResult) -> dict[str, Any]:
-    assert result.decision is not None
     findings = sorted(result.findings, key=lambda f: (f.id, f.severity, f.outcome))
     return {
         "findings": [{"id": f.id, "outcome": f.outcome.value, "severity": f.severity.value} for f in findings],
         "questions": {q.id: q.state.value for q in result.questions},
-        "word": result.decision.word.value,
-        "rule": result.decision.rule,
+        "word": result.verdict.word.value,
+        "rule": result.verdict.rule,
     }
 
 

@@ -108,10 +108,9 @@ def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Clai
     for a in uploads(recorded, knowledge.training):
         total, mix = read_count(a, recorded, knowledge.classes)
         if a.id in heads and total is not None:
-            assert a.sender.index is not None
-            known = found.get(a.sender.index)
+            known = found.get(a.sender.number)
             if known is None or known.upload.round < a.round:
-                found[a.sender.index] = ClaimedUpload(a, heads[a.id], total, mix)
+                found[a.sender.number] = ClaimedUpload(a, heads[a.id], total, mix)
     return [found[k] for k in sorted(found)]
 
 
@@ -237,10 +236,8 @@ class CountBench:
         honest = np.mean([self._measure_change(p.head) for p in played if p is not None], axis=0)
         own, length = self._measure_change(claim.head), float(np.linalg.norm(honest))
         size = float(np.linalg.norm(own))
-        client = claim.upload.sender.index
-        assert client is not None
         return CheckedCount(
-            client=client,
+            client=claim.upload.sender.number,
             claimed=claim.total,
             distance=float(np.linalg.norm(own - honest)) / max(size, length) if length else 0.0,
             length=size / length if length else 1.0,
@@ -293,8 +290,7 @@ class CountBench:
         """A visit of `like`'s sender that owns these rows; None where a protection withholds its update."""
         reply = self._train_reply(like, rows, *name, data=data)
         down = find_received_message(self.recorded, like)
-        assert like.sender.index is not None
-        sent = self.lab.send(like.sender.index, like.round, reply.message, down, like.channel)
+        sent = self.lab.send(like.sender.number, like.round, reply.message, down, like.channel)
         if sent is None or like.kind not in sent:
             return None
         folder = like.id.rpartition("/")[0]
@@ -312,8 +308,7 @@ class CountBench:
         return ClaimedUpload(upload, head, len(rows) if total is None else total, mix)
 
     def _train_reply(self, like: Artifact, rows: Index, *name: str | int, data: Data | None = None) -> Reply:
-        client = like.sender.index
-        assert client is not None
+        client = like.sender.number
         parts = list(self.lab.holdings.parts)
         parts[client] = rows
         streams = Streams(self.streams.key("claimed_counts", *name))

@@ -324,8 +324,7 @@ def _read_round(case: RecordedCase, number: int, messages: set[str], hidden: boo
     found: dict[int, Message] = {}
     size = 0
     for a in read(case.artifacts, lambda x: x["message"] in messages):
-        assert a.sender.index is not None
-        found.setdefault(a.sender.index, {})[a.kind] = {
+        found.setdefault(a.sender.number, {})[a.kind] = {
             k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()
         }
         size += a.size_bytes

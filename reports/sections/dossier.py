@@ -115,8 +115,7 @@ def _list_gaps(result: AuditResult) -> str:
 
 
 def _state_verdict(result: AuditResult) -> str:
-    assert result.decision is not None, "the section is left out"
-    return f"{result.decision.word.words}. The legal conclusion is not by an audit."
+    return f"{result.verdict.word.words}. The legal conclusion is not by an audit."
 
 
 EDPB: tuple[Row, ...] = (
