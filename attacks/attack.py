@@ -176,6 +176,7 @@ class Knowledge:
     condenser: "Condenser | None" = None  # granted with the architecture, where clients condense
     player: "Player | None" = None  # granted with the architecture and images, where clients' code is known
     timing: "Timing | None" = None  # granted with the architecture, where there is a clock
+    hijacker: "Hijacker | None" = None  # malicious server: where it trained clients' layers for itself
     device: str = "cpu"  # where the architecture's models lie, and what attacks train
     schema: Tokens | None = None  # what token ids stand for, where examples are text and somebody said
 
@@ -192,6 +193,13 @@ class Knowledge:
         if self.auxiliary is None:
             raise ValueError("the attack's threat model does not grant images of the adversary's own")
         return self.auxiliary
+
+
+class Hijacker(Protocol):
+    """What a server that trains clients' layers for itself reads of activations (fl/threats/adversary.py)."""
+
+    def __call__(self, activations: Floats) -> Floats:
+        """Images [n, C, H, W] in [0, 1] of activations [n, ...]."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,6 +201,13 @@ MEASURES = {
         Measure(name="feature_relative_error", words="feature relative error", higher_is_worse=False),
         Measure(name="prototype_relative_error", words="prototype relative error", higher_is_worse=False),
         Measure(name="size_relative_error", words="relative error of a client's size", higher_is_worse=False),
+        # of a detector, from 0 to 1: low where a server trains clients' layers for itself
+        Measure(
+            name="gradient_score",
+            words="score of the gradients that clients are sent",
+            unit="index",
+            higher_is_worse=False,
+        ),
         Measure(name="speed_rank", words="rank correlation of speeds", unit="index"),
         Measure(
             name="label_share_l1",
@@ -270,12 +277,11 @@ MEASURES = {
 DESCRIPTIONS = frozenset(
     {
         *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l", "exposure"),
-        *("psnr", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("psnr", "mse", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),
         *("rank1_over_condensed", "ssim_over_condensed", "audit_net_distance_over_condensed"),
-        *("size_relative_error", "speed_rank"),
+        *("size_relative_error", "speed_rank", "gradient_score"),
         *("count_exact_match", "count_abs_error", "count_abs_error_rounded", "count_possible_values"),
     }
 )

@@ -42,6 +42,9 @@ READS = (Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL)
 class ActivationInversion(Attack):
     """Base class. A subclass sets `card` and writes `invert`."""
 
+    needs_layers = True  # whether clients' layers have to be known
+    of_batches = frozenset({"senders"})  # parts of a claim that have no entry for each example
+
     @settings
     class Config:
         batches: AtLeastOne = Field(
@@ -57,7 +60,7 @@ class ActivationInversion(Attack):
         """Images [b, C, H, W] of each batch; the batches of a group were made with the same weights."""
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        batches = list_batches(view, self.config.batches)
+        batches = list_batches(view, self.config.batches, self.needs_layers)
         groups = group_by_weights(batches)
         made = [
             (b, x)
@@ -108,7 +111,8 @@ class ActivationInversion(Attack):
         known = RowTruth(truth)
         trials = self._trials(claim, truth, rng).every
         told = np.array([known.find_label(str(a)) >= 0 for a in claim["artifact"]])
-        graded = {k: v[told] if k != "senders" else v for k, v in claim.items()}
+        by_row = {k: v for k, v in claim.items() if k not in self.of_batches}
+        graded = {k: v[told] for k, v in by_row.items()} | {"senders": claim["senders"]}
         return count_claimed(_label_rows(graded, known), known, trials)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:

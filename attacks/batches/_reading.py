@@ -22,6 +22,7 @@ from fedaudit.fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 HANDED, BETWEEN, RELEASED = "handed out", "between handed out and returned", "released"
+UNUSED = "not used"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,11 @@ class Batch:
         return np.full(len(self.activations), -1) if sent is None else np.asarray(sent, np.int64)
 
 
-def list_batches(view: Sequence[Artifact], most: int) -> list[Batch]:
-    """Batches whose layers are known: of each client so many of its newest, evenly spread, and all replayed."""
+def list_batches(view: Sequence[Artifact], most: int, needs_layers: bool = True) -> list[Batch]:
+    """Of each client so many of its newest batches, evenly spread, and all replayed ones.
+
+    Those whose layers are known; without `needs_layers` all of them, and no layers are read.
+    """
     seen = index(view)
     sent = defaultdict[tuple[int, int], list[Artifact]](list)
     replayed = []
@@ -62,12 +66,14 @@ def list_batches(view: Sequence[Artifact], most: int) -> list[Batch]:
     for client, round in sorted(newest.items()):
         own = sent[client, round]
         for i in np.unique(np.linspace(0, len(own) - 1, most).round().astype(int)).tolist():
-            found.append(_read_batch(seen, own[i], i / max(1, len(own))))
-    found += [_read_batch(seen, a, 0.0) for a in replayed]
+            found.append(_read_batch(seen, own[i], i / max(1, len(own)), needs_layers))
+    found += [_read_batch(seen, a, 0.0, needs_layers) for a in replayed]
     return [b for b in found if b is not None]
 
 
-def _read_batch(view: Artifacts, sent: Artifact, place: float) -> Batch | None:
+def _read_batch(view: Artifacts, sent: Artifact, place: float, needs_layers: bool) -> Batch | None:
+    if not needs_layers:
+        return Batch(artifact=sent, weights={}, source=UNUSED)
     start, source = find_layers(view, sent)
     if start is None:
         return None

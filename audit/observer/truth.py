@@ -14,7 +14,8 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Arrays, Data
-from fedaudit.fl.families.splitting import BATCHES, iterate_batches
+from fedaudit.fl.families.drawn_batches import iterate_batches
+from fedaudit.fl.families.splitting import BATCHES
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 

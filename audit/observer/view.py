@@ -17,6 +17,7 @@ from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
 from fedaudit.audit.case.case import Case, Examples, KnownFederation
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
+from fedaudit.audit.observer.hijacker import find_hijacker
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.shadows import trainer
@@ -27,7 +28,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.method import Method
-from fedaudit.fl.threats.threat import Position
+from fedaudit.fl.threats.threat import Conduct, Position
 from fedaudit.fl.wire.protection import published_noise
 
 
@@ -196,6 +197,7 @@ def grant_knowledge(
         condenser=condenser(case, workers) if make else None,
         player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
+        hijacker=find_hijacker(case) if card.threat.conduct == Conduct.MALICIOUS else None,
         device=case.device,
         schema=case.data.schema,
     )

@@ -33,7 +33,7 @@ from fedaudit.fl.wire.protection import Message, Payload
 
 REPLAYABLE = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what becomes a model without a step of the server's own
 MOST_EXAMPLES = 2_000  # of the auditor's that a model is measured on, and that an attacker judges by
-TRAINING = ("data", "loss", "correct", "tamper")  # hooks that act where a client, or a server, works
+TRAINING = ("data", "loss", "correct", "tamper", "answer")  # hooks that act where a client, or a server, works
 
 Labels = NDArray[np.int64]
 

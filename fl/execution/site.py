@@ -134,10 +134,13 @@ class Site(SiteEvaluation):
             memory={},
             net=self.net,
             streams=self.holdings.streams,
+            mean=self.data.mean,
+            std=self.data.std,
             initial=self.initial,
+            read_public=self.read_public,
         )
         reply: Reply = getattr(self.method, name)(server)
-        return reply
+        return self.compromise.answer(server, reply) if Kind.SMASHED_GRADIENT in reply.message else reply
 
     def work(self, named: tuple[str, tuple[int, Tree, Message]]) -> Reply:
         """One client's work by another function of the method: (name, job)."""

@@ -20,6 +20,7 @@ from fedaudit.fl.families import augmentation_plan as plans
 from fedaudit.fl.families import gan
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.local import denormalise, normalise
 
 _MOST = 10
 
@@ -33,21 +34,14 @@ class Offer:
     labeler: State
 
 
-def _scale(client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
-    shape = (1, -1) + (1,) * (x.dim() - 2)
-    return (torch.tensor(client.mean).reshape(shape).to(x), torch.tensor(client.std).reshape(shape).to(x))
-
-
 def pixels(client: Client) -> Tensor:
     """The client's images in [0, 1]."""
-    mean, std = _scale(client, client.x)
-    return (client.x * std + mean).clamp(0, 1)
+    return denormalise(client.x, client)
 
 
 def as_input(client: Client, x: Tensor) -> Tensor:
     """Images [n, C, H, W] in [0, 1] as the model takes them."""
-    mean, std = _scale(client, x)
-    return (x - mean) / std
+    return normalise(x, client)
 
 
 def visit(client: Client, pair: gan.GanPair, config: gan.GanConfig, turn: int, conditional: bool) -> gan.GanVisit:

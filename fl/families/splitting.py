@@ -15,6 +15,10 @@ its optimiser while it waits; the server keeps its part. Who cannot be heard in 
 broke off would leave half of itself in the server's part. One whose message is not finite is undone at the
 server.
 
+`false_batches` is what a client of SplitGuard does (Erdogan, Kupcu, Cicek. 2021, arXiv:2108.09052): it sends some
+batches with false labels, every label moved to another class, and leaves its layers as they are after these. What
+it is sent tells whether the server heeds labels (attacks/evaluation/split_detectors.py).
+
 `nopeek` adds the distance correlation of examples and activations to the client's loss (Vepakomma, Singh, Gupta,
 Raskar. NoPeek. ICDMW 2020, arXiv:2008.09161, eq. 2); it makes activations tell less and promises nothing.
 """
@@ -35,17 +39,17 @@ from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.families.carried_optimiser import MOMENTS, step
 from fedaudit.fl.families.cutting import Cut, cut_network
 from fedaudit.fl.families.distance_correlation import distance_correlation
+from fedaudit.fl.families.drawn_batches import draw_batch
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig, RoundMethod
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.ranges import Amount, AtLeastOne
+from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, BelowOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.threats.adversary import Adversary
-from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks, bind, crop_flip, snapshot
+from fedaudit.fl.threats.adversary import KEPT, Adversary
+from fedaudit.fl.training.local import Constants, Handle, Params, TrainingHooks, bind, snapshot
 from fedaudit.fl.wire.protection import Message, Payload
 
 BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
@@ -69,7 +73,7 @@ class Visit:
 
     @property
     def weights(self) -> State:
-        """The server's part without moments."""
+        """The server's part without moments, with what a malicious server keeps."""
         return {k: v for k, v in self.server.items() if not k.startswith(MOMENTS)}
 
 
@@ -78,6 +82,7 @@ class Splitting(RoundMethod):
 
     collects = False
     keeps_head = False
+    copies_server = False  # whether clients train a copy of the server's part each
     trained_kind = Kind.LOCAL_MODEL  # as which a client's part leaves it after a visit
 
     @settings
@@ -96,6 +101,11 @@ class Splitting(RoundMethod):
             description="weight of the distance correlation of examples and activations in the client's loss; 0 "
             "is none",
         )
+        false_batches: BelowOne = Field(
+            default=0.0,
+            description="share of batches that clients send with false labels and do not learn from, to see "
+            "whether the server heeds labels; 0 is none",
+        )
 
     def open(self, federation: Federation) -> None:
         super().open(federation)
@@ -107,6 +117,19 @@ class Splitting(RoundMethod):
                 hint="choose an adversary that changes its data or what it sends, such as label_flip",
                 key="adversary",
             )
+        if federation.compromise.server is not None and self.copies_server:
+            raise UserError(
+                f"{federation.compromise.server.card.title} needs one server's part for all clients, and in "
+                f"{self.card.title} each trains a copy of it",
+                hint="choose method split_learning, split_u_shape or splitfed_v2",
+                key="adversary",
+            )
+        if self.config.false_batches and self.keeps_head:
+            raise UserError(
+                f"method.false_batches: clients of {self.card.title} send no labels",
+                hint="leave it out, or choose split_learning",
+                key="method.false_batches",
+            )
         for protection in federation.wire.chain.protections:
             protection.check_passes(self.config.local_epochs)
         # The server knows the architecture, and with it whose each weight is
@@ -117,8 +140,16 @@ class Splitting(RoundMethod):
     def pick_client_part(self, model: State) -> State:
         return {k: v for k, v in model.items() if k in self.client_names}
 
-    def pick_server_part(self, model: State) -> State:
-        return {k: v for k, v in model.items() if k not in self.client_names}
+    def pick_server_part(self, state: Tree) -> State:
+        """The server's part of the model, with what a malicious server keeps."""
+        own = {k: v for k, v in state["model"].items() if k not in self.client_names}
+        return own | state.get("kept", {})
+
+    def join_parts(self, state: Tree, part: State) -> Tree:
+        """The server's state with new weights of the model, and what a malicious server keeps among them."""
+        kept = {k: v for k, v in part.items() if k.startswith(KEPT)}
+        model = {k: part.get(k, v) for k, v in state["model"].items()}
+        return state | {"model": model} | ({"kept": kept} if kept else {})
 
     def carry(self, t: int, visits: Sequence[Visit], federation: Federation, tally: Tally) -> list[Visit]:
         """Carry visits out side by side, batch by batch; returns those that came to their end, in their order."""
@@ -238,7 +269,7 @@ class Splitting(RoundMethod):
     def _bind_server(self, server: Client) -> tuple[nn.Module, Params, State]:
         """The server's part with its weights, those weights, and the moments of its optimiser."""
         moments = {k: v for k, v in server.start.items() if k.startswith(MOMENTS)}
-        bind(server.net, {k: v for k, v in server.start.items() if k not in moments})
+        bind(server.net, {k: v for k, v in server.start.items() if not k.startswith((MOMENTS, KEPT))})
         server.net.train()
         part = self.cut(server.net).middle
         return part.module, {k: p for k, p in server.net.named_parameters() if k in part.names}, moments
@@ -286,7 +317,7 @@ class Splitting(RoundMethod):
             return Reply(message=message, examples=len(client.y), memory=visit, stats=stats)
         if Kind.SMASHED_GRADIENT in client.message:
             self._descend(client, visit)
-        if not self._draw_batch(client, visit):
+        if not draw_batch(client, visit, self.config, self.count_epochs(len(client.y))):
             return self._end(client, visit)
         with torch.no_grad(), _keeping_statistics(client.net):  # they move when the gradient arrives
             z = self.cut(client.net).body.module(visit["x"].to(client.x.device))
@@ -314,26 +345,8 @@ class Splitting(RoundMethod):
             "rows": torch.zeros(0),
             "place": 0,
             "epoch": 0,
+            "coins": client.generator("false_batches").get_state(),
         }
-
-    def _draw_batch(self, client: Client, visit: Tree) -> bool:
-        """Take the next batch into the visit; False after the last one."""
-        order = torch.Generator()
-        order.set_state(visit["draws"])
-        if visit["place"] >= len(visit["rows"]):
-            if visit["epoch"] == self.count_epochs(len(client.y)):
-                return False
-            visit |= {
-                "rows": torch.randperm(len(client.y), generator=order),
-                "place": 0,
-                "epoch": visit["epoch"] + 1,
-            }
-        rows = visit["rows"][visit["place"] : visit["place"] + self.config.batch_size].to(client.y.device)
-        x = client.x[rows]
-        x = crop_flip(x, order) if client.augment == "crop_flip" else x
-        place = visit["place"] + len(rows)
-        visit |= {"x": x.cpu(), "y": client.y[rows].cpu(), "place": place, "draws": order.get_state()}
-        return True
 
     def _send_gradient(self, client: Client, visit: Tree) -> tuple[Message, float]:
         """The gradient of the loss by what the server made of the batch, which is sent, and by the head."""
@@ -348,6 +361,8 @@ class Splitting(RoundMethod):
 
     def _descend(self, client: Client, visit: Tree) -> None:
         """The client's step, by the gradient of what it sent."""
+        if visit.get("is_false"):
+            return
         cut, device = self.cut(client.net), client.x.device
         gradient = client.message[Kind.SMASHED_GRADIENT]["gradient"]
         x = visit["x"].to(device)
@@ -409,15 +424,3 @@ def _measure(sizes: Message, message: Message) -> None:
     for kind, payload in message.items():
         own = sizes.setdefault(kind, {})
         own |= {f"{len(own)}/{name}": torch.empty_like(v, device="meta") for name, v in payload.items()}
-
-
-def iterate_batches(
-    streams: Streams, round: int, client: int, examples: int, epochs: int, size: int
-) -> Iterator[Tensor]:
-    """The places of the examples of each batch that a client of so many sends in a round, in their order.
-
-    Of clients whose images are not augmented, which takes draws of its own.
-    """
-    order = streams.torch("batches", round, client)
-    for _ in range(epochs):
-        yield from torch.split(torch.randperm(examples, generator=order), size)

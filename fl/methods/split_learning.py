@@ -68,7 +68,7 @@ class SplitLearning(Splitting):
         tally: Tally,
     ) -> Tree:
         federation.workers.everywhere("begin", t, {})
-        a, b = self.pick_client_part(state["model"]), self.pick_server_part(state["model"])
+        a, b = self.pick_client_part(state["model"]), self.pick_server_part(state)
         holder = state["holder"]
         for k in order_turns(self.config.order, t, clients, federation):
             given: Message = {Kind.RELAY_MODEL: a}
@@ -79,7 +79,7 @@ class SplitLearning(Splitting):
                 a, b, holder = visit.reply.message[Kind.RELAY_MODEL], visit.weights, k
                 federation.wire.records.note_pooling([k])  # its batches have moved the server's part
                 self.close(t, visit, {}, federation, tally)
-        return {"model": {n: (a | b)[n] for n in state["model"]}, "holder": holder}
+        return self.join_parts(state, a | b) | {"holder": holder}
 
 
 class SplitUShape(SplitLearning):
@@ -100,6 +100,7 @@ class SplitUShape(SplitLearning):
 class SplitfedV1(Splitting):
     """SplitFed v1: each client trains with a copy of the server's part; both parts are averaged."""
 
+    copies_server = True
     card = Card(
         title="SplitFed v1",
         source="arXiv:2004.12088, Alg. 1 and 2",
@@ -120,7 +121,7 @@ class SplitfedV1(Splitting):
     ) -> Tree:
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
-        b = self.pick_server_part(model)
+        b = self.pick_server_part(state)
         visits = self.carry(t, [Visit(k, given, b) for k in clients], federation, tally)
         return self._average(t, visits, model, {v.client: v.weights for v in visits}, state, federation, tally)
 
@@ -165,6 +166,7 @@ class SplitfedV1(Splitting):
 class SplitfedV2(SplitfedV1):
     """SplitFed v2: clients train one server's part in turn; only the clients' parts are averaged."""
 
+    copies_server = False
     card = Card(
         title="SplitFed v2",
         source="arXiv:2004.12088, sec. 3",
@@ -191,15 +193,15 @@ class SplitfedV2(SplitfedV1):
     ) -> Tree:
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
-        b, visits = self.pick_server_part(model), list[Visit]()
+        b, visits = self.pick_server_part(state), list[Visit]()
         for k in order_turns(self.config.order, t, clients, federation):
             for visit in self.carry(t, [Visit(k, given, b)], federation, tally):
                 b = visit.weights
                 federation.wire.records.note_pooling([k])
                 visits.append(visit)
-        trained = state | {"model": model | b}
+        trained = self.join_parts(state, b)
         return trained | self._average(
-            t, visits, model | b, {v.client: {} for v in visits}, trained, federation, tally
+            t, visits, trained["model"], {v.client: {} for v in visits}, trained, federation, tally
         )
 
 

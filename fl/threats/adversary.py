@@ -2,8 +2,8 @@
 
 An adversary is one file of attacks/poisoning/. Its hooks run only for compromised clients: in the worker where a
 client works (data, loss, correct, craft), and in the server's process between the workers and the wire (collude),
-so that every method can be attacked without knowing of it. A malicious server has one hook, before it broadcasts
-(tamper), and compromises no client. Streams of honest clients never move; an adversary
+so that every method can be attacked without knowing of it. A malicious server compromises no client; its hooks
+are called before it broadcasts (tamper), and when it answers a batch of split learning (answer). Streams of honest clients never move; an adversary
 draws from client.generator("adversary") or the generator it is given. Protections that clients are to apply
 themselves do not bind it (fl/wire/wire.py), and neither does DP-SGD.
 """
@@ -44,6 +44,7 @@ __all__ = [
     "Tree",
 ]
 
+KEPT = "kept/"  # names of what a malicious server keeps from answer to answer, beside its part's weights
 Loss = Callable[[Tensor, Tensor], Tensor]  # the method's loss of a batch, x [b, ...] and y [b]
 MALICIOUS = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS)
 
@@ -184,6 +185,25 @@ class Adversary(Plugin):
     def tamper(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """What a malicious server broadcasts instead; only called where the card's position is the server."""
         return message
+
+    @property
+    def answers(self) -> bool:
+        return type(self).answer is not Adversary.answer
+
+    def answer(self, server: Client, reply: Reply) -> Reply:
+        """What a malicious server answers to a batch of split learning in place of `reply`.
+
+        `server` has the activations x [b, ...], and in `start` the weights of its part and what it kept; `reply`
+        has its weights after an honest step, to which it adds what it keeps, and the gradient [b, ...].
+        """
+        return reply
+
+    def read_answered(self, activations: Tensor, own: Tensor, streams: Streams) -> Tensor:
+        """Images [n, C, H, W] in [0, 1] that a server which answers so reads of activations [n, ...].
+
+        `own` are its own images [m, C, H, W] in [0, 1], and `streams` those of the run.
+        """
+        raise NotImplementedError
 
     def aim(self, x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, int] | None:
         """Test examples x [n, ...], (pixels - mean) / std, changed so that the model takes them for a class, and

@@ -38,7 +38,12 @@ class Compromise:
 
     def check(self, title: str, sent: Collection[Kind], collects: bool) -> None:
         """Raises UserError where it could do nothing to a method whose clients send these kinds."""
-        if self.server is not None and not collects:
+        if self.server is not None and self.server.answers and Kind.SMASHED not in sent:
+            raise UserError(
+                f"{self.server.card.title} answers batches of split learning, and clients of {title} send none",
+                hint="choose method split_learning, split_u_shape or splitfed_v2",
+            )
+        if self.server is not None and not self.server.answers and not collects:
             raise UserError(
                 f"{self.server.card.title} changes what a round begins with, and {title} has no such rounds",
                 hint="choose a method whose server broadcasts a model in every round, such as fedavg",
@@ -66,6 +71,10 @@ class Compromise:
         """Who does not follow the protocol in a round."""
         leaves = self.adversary.config.leaves if self.adversary is not None and self.clients else None
         return self.clients if leaves is None or round < leaves else frozenset()
+
+    def answer(self, server: Client, reply: Reply) -> Reply:
+        """What the server answers to a batch of split learning."""
+        return reply if self.server is None or not self.server.answers else self.server.answer(server, reply)
 
     def late(self, round: int, client: int) -> float:
         """Simulated time for which a client holds its answer back."""

@@ -13,7 +13,8 @@ from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.families.distance_correlation import distance_correlation
-from fedaudit.fl.families.splitting import Splitting, iterate_batches
+from fedaudit.fl.families.drawn_batches import iterate_batches
+from fedaudit.fl.families.splitting import Splitting
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.methods.fedavg import FedAvg

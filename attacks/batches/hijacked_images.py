@@ -1,0 +1,136 @@
+"""Images from hijacked layers: what a server reads that trained clients' layers for itself.
+
+The other half of attacks/poisoning/feature_hijack.py (Pasquini et al., arXiv:2012.02670): once clients' features
+are distributed as those of the server's own encoder, the decoder of that encoder reads them. Nothing is known of
+clients' layers. Whether clients could have noticed stands beside it: both detectors of split_detectors.py see what
+clients were sent, and their own labels. SplitGuard needs batches with false labels (`false_batches` of the
+method), and both begin after the first batches of each client.
+
+Claim: as in _inversion.py; and of all batches that clients were answered, answered [m], the message with the
+gradients, and batch [m], the message that it answers.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
+from fedaudit.attacks.batches._inversion import ActivationInversion
+from fedaudit.attacks.batches._reading import Batch, why_unreadable
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.judging import Judge
+from fedaudit.attacks.evaluation.split_detectors import (
+    HIJACKED,
+    Similarities,
+    compare_gradients,
+    measure_fit,
+    score_scrutinizer,
+    score_splitguard,
+)
+from fedaudit.attacks.evidence import Baseline, Evidence
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
+
+AFTER = 5  # batches of each client that detectors leave out: SplitGuard's code leaves out 20 of its one client
+Floats = NDArray[np.floating[Any]]
+
+
+class HijackedImages(ActivationInversion):
+    needs_layers = False
+    of_batches = ActivationInversion.of_batches | {"answered", "batch"}
+    card = Card(
+        title="Images read from hijacked layers",
+        source="arXiv:2012.02670, sec. 3",
+        aim=Aim.INVERSION,
+        threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
+        requires=(Kind.SMASHED,),
+        also_reads=(Kind.SMASHED_GRADIENT,),
+        aids=(Kind.SMASHED_GRADIENT,),
+        control="activations",
+        rounds="all",
+        learns="each image of a batch, because it trained clients' layers to show them",
+        does_not_show="what a server finds that evades detectors (SplitSpy), nor what an honest server finds",
+        remedy="have clients watch what they are sent, with some batches of false labels (false_batches) or by how "
+        "alike gradients of one label are; clip and noise activations",
+        effort=Effort(seconds=8, grows=("pixels",)),
+    )
+
+    def invert(
+        self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[list[Floats]]:
+        assert knowledge.hijacker is not None, "not_applicable says so"
+        sent = [np.asarray(b.artifact.payload["activations"], np.float32) for group in groups for b in group]
+        images = knowledge.hijacker(np.concatenate(sent))
+        split = iter(np.split(images, np.cumsum([len(z) for z in sent])[:-1]))
+        return [[next(split) for _ in group] for group in groups]
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        pairs = _pair_answers(view)
+        answered, batches = zip(*pairs, strict=True) if pairs else ((), ())
+        return {
+            **super().run(view, knowledge, rng),
+            "answered": np.array(answered, str),
+            "batch": np.array(batches, str),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        return [*super().measure(claim, truth, rng), *judge_detectors(claim, truth)]
+
+    def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
+        reason = why_unreadable(view, knowledge, needs_layers=False)
+        if not reason and knowledge.hijacker is None:
+            return "the server trained nobody's layers for itself (adversary: feature_hijack does)"
+        return reason
+
+
+def judge_detectors(claim: Claim, truth: Truth) -> list[Evidence]:
+    """The scores of both detectors of all that clients were sent; nothing where nobody knows the labels."""
+    means = defaultdict[bool, list[Floats]](list)
+    likeness = list[Similarities]()
+    for answered, batch in zip(claim["answered"].tolist(), claim["batch"].tolist(), strict=True):
+        true = truth.find_batch(answered)
+        gradient = np.asarray(truth.read_upload(answered)["gradient"], np.float64)
+        if true is None or len(true.rows) != len(gradient):
+            continue
+        labels = np.asarray(truth.read_upload(batch).get("labels", true.images.y))
+        is_false = bool((labels != true.images.y).all())
+        means[is_false].append(gradient.reshape(len(gradient), -1).mean(axis=0))
+        if not is_false and len(np.unique(true.images.y)) < len(true.rows):
+            likeness.append(compare_gradients(gradient, true.images.y))
+    found = []
+    if likeness:
+        average = Similarities(*np.mean(likeness, axis=0))
+        score = score_scrutinizer(average, measure_fit([s.same for s in likeness]))
+        found.append(_judge_score("Gradients Scrutinizer", score, len(likeness), "Fu et al., NDSS 2023"))
+    false, regular = means[True], means[False]
+    if false and len(regular) > 1:
+        parts = [np.mean(part, axis=0) for part in (false, regular[::2], regular[1::2])]
+        note = f"arXiv:2108.09052; {len(false)} batches had false labels"
+        found.append(_judge_score("SplitGuard", score_splitguard(*parts), len(false) + len(regular), note))
+    return found
+
+
+def _judge_score(detector: str, score: float, batches: int, note: str) -> Evidence:
+    judge = Judge(condition={"detector": detector}, note=note)
+    limit = Baseline(name="below this a client takes the server for a hijacker", value=HIJACKED)
+    return judge.state("gradient_score", score, batches, None, [limit])
+
+
+def _pair_answers(view: Sequence[Artifact]) -> list[tuple[str, str]]:
+    """Each message of gradients from the server, with the batch that it answers, but a client's first ones."""
+    seen = index(view)
+    sent, answers = (defaultdict[tuple[str, int], list[str]](list) for _ in range(2))
+    for a in seen.select(kind=Kind.SMASHED, channel=Channel.UPLINK, origin="recorded"):
+        sent[str(a.sender), a.round].append(a.id)
+    for a in seen.select(kind=Kind.SMASHED_GRADIENT, channel=Channel.DOWNLINK, origin="recorded"):
+        answers[a.seen_by[0] if a.seen_by else "", a.round].append(a.id)
+    found = defaultdict[str, list[tuple[str, str]]](list)
+    for (client, round), ids in sorted(answers.items(), key=lambda item: (item[0][0], item[0][1])):
+        batches = sent.get((client, round), [])
+        if len(batches) == len(ids):
+            found[client] += zip(ids, batches, strict=True)
+    return [pair for pairs in found.values() for pair in pairs[AFTER:]]
