@@ -2,7 +2,7 @@
 
 The other half of attacks/poisoning/feature_hijack.py (Pasquini et al., arXiv:2012.02670): once clients' features
 are distributed as those of the server's own encoder, the decoder of that encoder reads them. Nothing is known of
-clients' layers. Whether clients could have noticed stands beside it: both detectors of split_detectors.py see what
+clients' layers. Whether clients could have noticed stands beside it: the detectors of split_detectors.py see what
 clients were sent, and their own labels. SplitGuard needs batches with false labels (`false_batches` of the
 method), and both begin after the first batches of each client.
 
@@ -48,13 +48,13 @@ class HijackedImages(ActivationInversion):
         aim=Aim.INVERSION,
         threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
         requires=(Kind.SMASHED,),
-        also_reads=(Kind.SMASHED_GRADIENT,),
-        aids=(Kind.SMASHED_GRADIENT,),
+        also_reads=(Kind.SMASHED_GRADIENT, Kind.GLOBAL_MODEL),  # the model for its control alone
+        aids=(Kind.SMASHED_GRADIENT, Kind.GLOBAL_MODEL),
         control="activations",
         rounds="all",
         learns="each image of a batch, because it trained clients' layers to show them",
         does_not_show="what a server finds that evades detectors (SplitSpy), nor what an honest server finds",
-        remedy="have clients watch what they are sent, with some batches of false labels (false_batches) or by how "
+        remedy="have clients watch what they are sent, by some batches of false labels or by how "
         "alike gradients of one label are; clip and noise activations",
         effort=Effort(seconds=8, grows=("pixels",)),
     )

@@ -112,7 +112,11 @@ class Stepper:
     def load(self, state: State) -> None:
         self.net.load_state_dict({k: state[k] for k in self._params})
         for name, p in self._params.items():
-            own = {key: v for key in ("step", "exp_avg", "exp_avg_sq") if (v := state.get(f"{key}/{name}")) is not None}
+            own = {
+                key: v
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if (v := state.get(f"{key}/{name}")) is not None
+            }
             self.optimiser.state[p].update({k: v.clone() for k, v in own.items()})
 
     def save(self) -> State:

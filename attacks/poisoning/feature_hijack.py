@@ -41,7 +41,7 @@ class FeatureHijack(Adversary):
         title="Feature-space hijack",
         source="arXiv:2012.02670, sec. 3",
         does="trains clients' layers to send what the server can read images from; the task is not learnt",
-        remedy="have clients watch what they are sent, with some batches of false labels (false_batches) or by how "
+        remedy="have clients watch what they are sent, by some batches of false labels or by how "
         "alike gradients of one label are; clip and noise activations",
         threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
         aim=Aim.INVERSION,
@@ -89,9 +89,7 @@ class FeatureHijack(Adversary):
         state[f"{KEPT}done"] = torch.tensor(done + 1)
         weights = reply.message[Kind.GLOBAL_MODEL] | state
         sent = {"gradient": gradient.cpu().contiguous()}
-        return replace(
-            reply, message=reply.message | {Kind.GLOBAL_MODEL: weights, Kind.SMASHED_GRADIENT: sent}
-        )
+        return replace(reply, message=reply.message | {Kind.GLOBAL_MODEL: weights, Kind.SMASHED_GRADIENT: sent})
 
     def read_answered(self, activations: Tensor, own: Tensor, streams: Streams) -> Tensor:
         pilot = self._fit_pilot(own, activations, streams)

@@ -56,7 +56,7 @@ PLANTED = 20  # people of a client whose image is written over its message, at m
 READ = (
     *(Kind.LOCAL_MODEL, Kind.UNFROZEN_LAYERS, Kind.MODEL_DELTA, Kind.NORMALIZED_DELTA, Kind.GRADIENT),
     *(Kind.CONTROL_DELTA, Kind.LOCAL_PROTOTYPES, Kind.PROXIES, Kind.MEAN_LOGIT_TABLE),
-    *(Kind.FISHER, Kind.PUBLIC_LOGITS, Kind.FEATURES),
+    *(Kind.FISHER, Kind.PUBLIC_LOGITS, Kind.FEATURES, Kind.SMASHED),
     *(Kind.CONDENSED_IMAGES, Kind.MASHED_BATCH, Kind.SEED_SAMPLES, Kind.GAN_G, Kind.GAN_D),
 )
 

@@ -1,4 +1,4 @@
-"""What a malicious server of split learning reads: the other half of an adversary that answered clients' batches."""
+"""What a malicious server of split learning reads: the other half of an adversary that answers batches."""
 
 import numpy as np
 import torch

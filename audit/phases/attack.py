@@ -57,6 +57,7 @@ OF_LATEST = (
     "prototypes",
     "memorised",
     "condensed",
+    "activations",
 )  # controls that play every client's latest message, whatever else was read
 CLAIMED = "claimed_counts.json"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"

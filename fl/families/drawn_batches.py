@@ -33,11 +33,7 @@ def draw_batch(client: Client, visit: Tree, config: Drawing, epochs: int) -> boo
     if visit["place"] >= len(visit["rows"]):
         if visit["epoch"] == epochs:
             return False
-        visit |= {
-            "rows": torch.randperm(len(client.y), generator=order),
-            "place": 0,
-            "epoch": visit["epoch"] + 1,
-        }
+        visit |= {"rows": torch.randperm(len(client.y), generator=order), "place": 0, "epoch": visit["epoch"] + 1}
     rows = visit["rows"][visit["place"] : visit["place"] + config.batch_size].to(client.y.device)
     x = client.x[rows]
     x = crop_flip(x, order) if client.augment == "crop_flip" else x

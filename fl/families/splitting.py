@@ -142,8 +142,9 @@ class Splitting(RoundMethod):
 
     def pick_server_part(self, state: Tree) -> State:
         """The server's part of the model, with what a malicious server keeps."""
-        own = {k: v for k, v in state["model"].items() if k not in self.client_names}
-        return own | state.get("kept", {})
+        own: State = {k: v for k, v in state["model"].items() if k not in self.client_names}
+        kept: State = state.get("kept", {})
+        return own | kept
 
     def join_parts(self, state: Tree, part: State) -> Tree:
         """The server's state with new weights of the model, and what a malicious server keeps among them."""

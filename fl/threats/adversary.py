@@ -3,9 +3,9 @@
 An adversary is one file of attacks/poisoning/. Its hooks run only for compromised clients: in the worker where a
 client works (data, loss, correct, craft), and in the server's process between the workers and the wire (collude),
 so that every method can be attacked without knowing of it. A malicious server compromises no client; its hooks
-are called before it broadcasts (tamper), and when it answers a batch of split learning (answer). Streams of honest clients never move; an adversary
-draws from client.generator("adversary") or the generator it is given. Protections that clients are to apply
-themselves do not bind it (fl/wire/wire.py), and neither does DP-SGD.
+are called before it broadcasts (tamper) and when it answers a batch of split learning (answer). Streams of
+honest clients never move; an adversary draws from client.generator("adversary") or the generator it is given.
+Protections that clients are to apply themselves do not bind it (fl/wire/wire.py), and neither does DP-SGD.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager

@@ -18,7 +18,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from tests.attacks.batches.batch_world import Batches as SplitBatches
-from tests.attacks.batches.batch_world import Gradients
+from tests.attacks.batches.batch_world import Gradients, Hijacked
 from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
@@ -190,6 +190,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "grnn": lambda: of(groups((1, 20), 2, 20), steps=500, per_size=16),
     "grnn_updates": lambda: of(gradients(), iterations=60, per_size=5, gallery=20, lr=1e-3, momentum=0.5),
     "hidden_images": lambda: of(test_hidden_images.WORLD, test_hidden_images.sent(None)),
+    "hijacked_images": lambda: of(Hijacked(), gallery=20),
     "idlg": lambda: of(gradients(), iterations=20, gallery=20),
     "imprint_recovery": lambda: of(fished(), iterations=30, gallery=20, per_size=6),
     "inverting_gradients": lambda: of(gradients(), iterations=50, per_size=6, gallery=20),

@@ -105,6 +105,23 @@ class Batches(World):
         )
 
 
+class Hijacked(Batches):
+    """The same, whose server trained the layers and reads them by least squares; it knows no weights."""
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        images = self.auxiliary.x
+        z = architecture(draw_weights(0)).layers(torch.from_numpy(images)).numpy()
+        fit = np.linalg.lstsq(z, images.reshape(len(images), -1), rcond=1e-3)[0]
+
+        def read(activations: Any) -> Any:
+            return np.clip(activations @ fit, 0, 1).reshape(-1, *SHAPE).astype(np.float32)
+
+        return Knowledge(
+            classes=CLASSES, image_shape=SHAPE, auxiliary=self.auxiliary, hijacker=read, training={"cut": 1.0}
+        )
+
+
 class Gradients(World):
     """Clients who keep their labels; the server knows the gradient of each example's loss at the cut.
 
