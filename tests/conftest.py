@@ -41,6 +41,8 @@ class RefuseBareNames:
 
 
 sys.meta_path.insert(0, RefuseBareNames())
+# jsonschema would make a grammar of international addresses for four seconds; no schema here has any
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,11 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases nightly that a test's sample leaves out."""
+    """Mark the cases nightly that are dear, or that a test's sample leaves out."""
     cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if mark := item.get_closest_marker("sample"):
-            cases.setdefault((item.nodeid.partition("[")[0], mark.args[0]), []).append(item)
+        test, _, case = item.nodeid.removesuffix("]").partition("[")
+        dear = item.get_closest_marker("dear")
+        if dear and case in dear.args:
+            item.add_marker(pytest.mark.nightly)
+        elif mark := item.get_closest_marker("sample"):
+            cases.setdefault((test, mark.args[0]), []).append(item)
     for (_, count), group in cases.items():
         for item in order_evenly(group)[count:]:
             item.add_marker(pytest.mark.nightly)
@@ -137,4 +143,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def one_process_for_accountants() -> Iterator[None]:
     """All tests of a process share the one that accountants compute in: each takes two seconds to import."""
     with keep():
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_epochs() -> Iterator[None]:
+    """Plants of the control `memorised` are trained on for two epochs, where nobody asks what they learn."""
+    from fedaudit.audit.controls import memorised
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memorised, "EPOCHS", 2)
         yield

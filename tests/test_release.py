@@ -122,6 +122,7 @@ def test_the_build_backend_is_pinned_and_only_tested_pythons_are_declared() -> N
     assert re.findall(r"Programming Language :: Python :: (3\.\d+)", text) == ["3.11"]
 
 
+@pytest.mark.nightly
 def test_an_example_runs_by_name_without_a_checkout_and_the_version_is_told(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedaudit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

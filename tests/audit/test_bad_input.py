@@ -128,6 +128,7 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
 }
 
 
+@pytest.mark.dear("very deep", "recording a client that is not there")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_bad_config_is_refused_with_a_sentence_and_a_hint(name: str, tmp_path: Path) -> None:
     text, phrase, hint = CONFIGS[name]

@@ -121,6 +121,7 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return show(tmp_path_factory.mktemp("declared"), "dp_gaussian", False)
 
 
+@pytest.mark.nightly
 def test_an_epsilon_that_is_refuted_stands_only_where_it_is_refuted(refuted: Shown) -> None:
     assert refuted.epsilons
     for epsilon in refuted.epsilons:

@@ -85,6 +85,7 @@ SEEN = {
 }
 
 
+@pytest.mark.dear("fedavg", "fd", "rebafl")
 @pytest.mark.parametrize("name", SEEN)
 def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
     plain = SMALL.replace("METHOD", name).replace("[ridge, prototype_membership, count_recovery]", "[]")
@@ -96,6 +97,7 @@ def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
     assert released == (set() if name == "fd" else {"global_model"})  # FD has no global model
 
 
+@pytest.mark.nightly
 def test_an_attack_that_a_protection_blinds_says_why(tmp_path: Path) -> None:
     plain = SMALL.replace("METHOD", "rebafl").replace("[ridge,", "[prototype_difference,")
     found = audit(plain + "protections: [secure_aggregation]\n", tmp_path)

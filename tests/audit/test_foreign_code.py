@@ -111,6 +111,7 @@ PLACES = (
 )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, here: Path) -> None:
     folder = run_folder(here)

@@ -47,6 +47,7 @@ def test_a_federation_whose_noise_hides_everybody_is_ready(tmp_path: Path) -> No
     assert "Ready for these 4 clients and this run" in result.decision.sentence
 
 
+@pytest.mark.dear("an image in a bias", "too little noise")
 @pytest.mark.parametrize(
     "changes",
     [

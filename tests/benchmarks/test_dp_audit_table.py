@@ -17,6 +17,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     return measure([1.0], 2, 7, tmp_path_factory.mktemp("table"), SMALL)
 
 
+@pytest.mark.nightly
 def test_every_noised_kind_has_a_row_with_the_exact_bound(rows: list[Row]) -> None:
     assert [(r.method, r.kind) for r in rows] == [
         ("DP-FedAvg", "local_model"),

@@ -29,6 +29,7 @@ def test_every_method_is_a_valid_config(method: str) -> None:
     overridden(BASE, overrides_of(method, 4, 7), where=method)
 
 
+@pytest.mark.nightly
 def test_rows_are_what_the_attacks_found(tmp_path: Path) -> None:
     text = measure(["FedAvg", "FedLC", "FedBABU"], 1, 7, tmp_path, TINY)
     assert (tmp_path / "table.md").read_text() == text

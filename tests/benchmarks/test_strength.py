@@ -121,6 +121,7 @@ def test_cosine_is_one_for_the_prototype_itself_and_nothing_across_it() -> None:
     assert Cosine(PrototypeMembership.Config()).score(claim, 0, rows) == pytest.approx([1, 1, 0])
 
 
+@pytest.mark.nightly
 def test_what_is_recovered_from_two_prototypes_are_the_features_of_the_image_that_joined(digits: Case) -> None:
     kept: list[tuple[Replays, Sequence[Artifact]]] = []
 

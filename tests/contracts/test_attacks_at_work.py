@@ -56,7 +56,8 @@ def clear(e: Evidence) -> bool:
     return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(11)
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
     leak = stage(name).leak
@@ -68,7 +69,8 @@ def test_the_planted_leak_is_found(name: str) -> None:
     assert planted and all(clear(e) for e in headlines(planted))
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(11)
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
 @pytest.mark.parametrize("name", EVERY)
 def test_the_silent_control_covers_the_baseline(name: str) -> None:
     silent = [e for e in evidence(name) if e.control == "negative"]
@@ -83,7 +85,10 @@ def test_the_silent_control_covers_the_baseline(name: str) -> None:
 COUNTING = [n for n in QUICK if catalog.load("attacks", n).count_people is not Attack.count_people]
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(11)
+@pytest.mark.dear(
+    "activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction", "played_update"
+)
 @pytest.mark.parametrize("name", COUNTING)
 def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of_nobodys(name: str) -> None:
     here, card = stage(name), made(name).card
@@ -141,7 +146,8 @@ def others(name: str) -> list[Artifact]:
     ]
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(11)
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
 @pytest.mark.parametrize("name", EVERY)
 def test_it_reads_what_its_card_names_and_neither_order_nor_other_kinds_change_a_byte(name: str) -> None:
     card, asked, here = made(name).card, set[tuple[Kind, str]](), map(reordered, stage(name).view)

@@ -26,6 +26,7 @@ QUICK = {  # settings of attacks: what they do with the messages that they chose
     "least_steps": 1,
     "latent_steps": 1,
     "planted_steps": 1,
+    "plays": 4,
     "reference_steps": 1,
     "starts": 1,
     "restarts": 1,
@@ -105,6 +106,7 @@ def check_growth(name: str, world: Stage) -> None:
     assert many <= MOST * few, f"{few:,} looks at {small:,} artifacts, {many:,} at {large:,}"
 
 
+@pytest.mark.dear("condensed_class", "played_update")
 @pytest.mark.parametrize("name", catalog.names("attacks"))
 def test_looks_of_an_attack_grow_as_messages_do(name: str) -> None:
     check_growth(name, stage(name))

@@ -19,9 +19,11 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from tests.fl.test_all_methods import adapters, light
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 ATTACKS = catalog.names("attacks")
 # one of each way to send: the others in the slow test
-QUICK = ("fednova", "ifca", "fd", "data_sharing")
+QUICK = ("fednova", "fd", "data_sharing")
 # enough that every line of an attack runs; whether it finds its leak is asked elsewhere
 LIGHT = {
     "iterations": 3,
@@ -29,6 +31,9 @@ LIGHT = {
     "recorded": 2,
     "restarts": 2,
     "planted_steps": 10,
+    "plays": 4,
+    "members": 20,
+    "others": 40,
     "reference_steps": 10,
     "images": 200,
     "steps": 5,

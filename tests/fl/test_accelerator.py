@@ -22,9 +22,7 @@ STACKED = [
     if is_stackable(found := plugin.load("fedaudit.fl.methods", n, Method)) and n not in ("fjord", "heterofl")
     if getattr(found, "upload", None) is not Kind.ADAPTER
 ]
-NORMALISED = [
-    pytest.param(n, marks=() if n in ("fedmmd", "moon", "scaffold") else pytest.mark.nightly) for n in STACKED
-]
+NORMALISED = [pytest.param(n, marks=() if n == "scaffold" else pytest.mark.nightly) for n in STACKED]
 
 
 def world(name: str, workers: int | str, device: str = "cpu", make: Any = None, **settings: Any) -> World:
@@ -53,7 +51,7 @@ class Normalised(TinyNet):
 
 
 @pytest.mark.gpu
-@pytest.mark.sample(16)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", EVERY)
 @apart
 def test_a_method_agrees_with_the_processor(name: str) -> None:

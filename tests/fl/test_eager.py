@@ -47,6 +47,7 @@ def test_steps_are_equal_to_the_bit(optimiser: type[torch.optim.Optimizer]) -> N
     assert not torch.equal(ours[0], other[0])
 
 
+@pytest.mark.nightly
 def test_training_with_one_loads_nothing_of_the_compiler() -> None:
     code = (
         "import sys, torch; from fedaudit.fl.runtime.eager import eager\n"

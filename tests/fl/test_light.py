@@ -45,6 +45,7 @@ def test_whatever_computes_with_torch_is_refused_past_every_except(use: str) -> 
     assert run(code).stdout == "needed\n"
 
 
+@pytest.mark.nightly
 def test_a_light_process_that_needs_torch_is_followed_by_its_parent_which_has_it() -> None:
     code = (
         "sys.meta_path.pop(0)\nimport os\nlight.begin()\nimport torch\n"

@@ -155,6 +155,7 @@ def test_worker_processes_make_no_difference(
     assert contents(tmp_path) == uninterrupted
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_again_and_again_from_outside(
     workers: int, tmp_path: Path, uninterrupted: dict[str, bytes]

@@ -35,6 +35,7 @@ def test_a_changed_folder_ends_with_a_sentence(case: dict[str, object]) -> None:
     assert cases.play(case) == ""
 
 
+@pytest.mark.nightly
 @fixed(10)
 @given(cases.inboxes)
 def test_a_changed_inbox_ends_with_a_sentence(case: dict[str, object]) -> None:
@@ -74,12 +75,14 @@ def test_100_changed_configs_claims_and_data_end_with_a_sentence(case: dict[str,
     assert cases.play(case) == ""
 
 
+@pytest.mark.dear("kept3")
 @pytest.mark.parametrize("kept", [(p.name, i) for p in CORPUS for i in range(len(cases.readable(p)))])
 def test_what_once_failed_ends_with_a_sentence(kept: tuple[str, int]) -> None:
     name, number = kept
     assert cases.play(cases.readable(Path(__file__).parent / "corpus" / name)[number]) == ""
 
 
+@pytest.mark.dear("<lambda>-MiB")
 @pytest.mark.parametrize(
     ("act", "phrase"),
     [

@@ -96,6 +96,7 @@ def test_everything_else_is_literal(text):
     assert spans(text) == [("text", text)]
 
 
+@pytest.mark.dear("upcnn-dose", "lira-roc")
 @pytest.mark.parametrize("figure", result().figures, ids=lambda f: f.id)
 def test_a_chart_is_the_same_bytes_each_time_and_valid_xml(figure):
     image = charts.svg(figure)

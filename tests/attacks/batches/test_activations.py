@@ -47,6 +47,7 @@ def test_it_is_least_squares_with_a_penalty_by_the_normal_equations() -> None:
     assert np.allclose(claim["images"][: len(images)].reshape(len(images), -1), images, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_with_much_noise_it_names_nobody() -> None:
     clear, noised = (invert(noise) for noise in (0.0, 5.0))
     assert clear["named"].value > 0.8

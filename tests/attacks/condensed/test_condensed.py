@@ -53,6 +53,7 @@ def negative(kind: type[Attack], blank: bool = False) -> Evidence:
 # Recovery -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_an_image_of_one_image_gives_that_image_away() -> None:
     found = one(CondensedRecovery, "rank1", n=1, origin="replayed")
     assert found.value > 0.95 and found.control == "none"
@@ -71,12 +72,14 @@ def test_a_real_start_is_the_planted_leak_and_flagged_as_a_copy() -> None:
     assert one(CondensedRecovery, "copies_flagged", origin=REAL_START).value == 1
 
 
+@pytest.mark.nightly
 def test_recovery_from_noise_is_chance_at_every_n() -> None:
     for n in (1, 2, 10):
         found = one(CondensedRecovery, "rank1", blank=True, n=n, origin="replayed")
         assert found.interval is not None and found.interval[0] <= found.baselines[0].value
 
 
+@pytest.mark.dear("CondensedClass-False", "CondensedClass-True")
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_negative_controls_do_not_fire(kind: type[Attack], blank: bool) -> None:

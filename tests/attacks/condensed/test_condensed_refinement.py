@@ -69,7 +69,7 @@ def one(measure: str, decoder: str = "upcnn", blank: bool = False, **where: obje
     return found
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("decoder", ["upcnn", "vae"])
 def test_a_refined_image_is_nearer_to_the_image_than_the_condensed_one(decoder: str) -> None:
     gain = one("ssim_over_condensed", decoder, n=1, origin="replayed")
@@ -94,6 +94,7 @@ def test_the_shuffled_input_and_the_class_mean_stand_beside_it() -> None:
     assert blind["class mean of auxiliary data"] < 0.2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("blank", [False, True])
 def test_negative_controls_do_not_fire(blank: bool) -> None:
     (found,) = [e for e in measured("upcnn", blank) if e.control == "negative"]

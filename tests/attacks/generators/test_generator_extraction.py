@@ -135,6 +135,7 @@ def test_one_generator_that_draws_three_of_its_images_is_enough_and_one_that_dra
     assert one(judged(0), "image_drawn_again", "negative").value == 0
 
 
+@pytest.mark.nightly
 def test_the_galleries_show_copies_and_what_copies_look_like() -> None:
     w, attack = world(STEPS), GeneratorExtraction(replace(ATTACK.config, planted_steps=1))
     claim = attack.run([w.artifacts[1]], w.knowledge, np.random.default_rng(1))

@@ -45,6 +45,7 @@ def test_an_untrained_generator_is_silent_and_so_is_the_control() -> None:
         assert area.interval is not None and area.interval[0] < 0.5 < area.interval[1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("classes", [0, 3])
 def test_a_image_the_generator_made_is_found_again(classes: int) -> None:
     known = KnownGenerators(SHAPE, GanConfig(width=8, latent=4), classes)

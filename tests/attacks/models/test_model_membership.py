@@ -81,11 +81,13 @@ def test_what_was_memorised_under_other_labels_is_found_by_its_confidence_and_no
     assert found["confidence"] > 0.7 and max(found["loss"], found["entropy"]) < 0.5
 
 
+@pytest.mark.nightly
 def test_likelihood_ratios_find_more_members_at_few_false_alarms_than_the_loss() -> None:
     lira, loss = (one(judged(n), GLOBAL, "tpr_at_fpr_0.01").value for n in ("lira", "loss"))
     assert lira > 1.5 * loss
 
 
+@pytest.mark.dear("rmia")
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_unseen_images_in_the_place_of_members_are_not_found(name: str) -> None:
     (control,) = [e for e in judged(name) if e.control == "negative"]
@@ -98,6 +100,7 @@ def test_an_untrained_model_tells_nothing(name: str) -> None:
     assert e.interval is not None and e.interval[0] <= 0.5 <= e.interval[1] + 0.02
 
 
+@pytest.mark.nightly
 def test_the_control_keeps_within_its_interval_over_many_draws() -> None:
     fired = 0
     for seed in range(30):
@@ -109,6 +112,7 @@ def test_the_control_keeps_within_its_interval_over_many_draws() -> None:
     assert fired <= 2
 
 
+@pytest.mark.nightly
 def test_candidates_in_the_shadow_models_are_told_better_than_without() -> None:
     world, rng = overfit(), np.random.default_rng(0)
     few = view(world, Kind.GLOBAL_MODEL)
@@ -241,6 +245,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, object]) -> 
         configure(Lira, settings, "attacks[0]")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attack", [Rmia(Rmia.Config(references=2, epochs=5)), GradientCosine(), LossThreshold()])
 def test_whoever_leaks_in_an_earlier_round_is_flagged_though_evidence_is_of_the_latest(attack: Any) -> None:
     world, rng = overfit(), np.random.default_rng(3)

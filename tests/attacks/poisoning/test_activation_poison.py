@@ -26,6 +26,7 @@ def train(cls: Any, adversary: ActivationPoison | None = None, **more: Any) -> W
     return run(cls(cls.Config(**SETTINGS)), adversary=adversary, **WORLD, **more)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["swap", "negate", "zero"])
 def test_compromised_clients_send_false_activations_and_others_do_not(mode: str, tmp_path: Path) -> None:
     def first(folder: Path, adversary: ActivationPoison | None) -> dict[int, np.ndarray]:
@@ -39,6 +40,7 @@ def test_compromised_clients_send_false_activations_and_others_do_not(mode: str,
     assert np.array_equal(false[2], true[2])
 
 
+@pytest.mark.nightly
 def test_the_model_learns_worse_and_a_robust_rule_over_both_parts_helps() -> None:
     def accuracy(cls: Any, adversary: ActivationPoison | None, **more: Any) -> float:
         return float(train(cls, adversary, **more).history[-1]["accuracy"])

@@ -44,7 +44,8 @@ def test_a_false_claim_moves_every_method_that_goes_by_it_and_a_true_one_none(of
     assert same(small(of, "false_claims", factor=1.0), small(of))
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(9)
+@pytest.mark.dear("private_fl_gan", "astraea", "faug")
 @pytest.mark.parametrize("of", COUNTING)
 def test_a_false_count_moves_every_method_but_those_that_weigh_clients_alike(of: str) -> None:
     assert same(small(of, "count_inflation", factor=1000.0), small(of)) == (of in UNHEARD)

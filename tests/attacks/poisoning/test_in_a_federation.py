@@ -53,6 +53,7 @@ def test_what_an_adversary_draws_comes_from_streams_of_its_own(name: str) -> Non
 SLOW = {"relay_poison"}  # generators
 
 
+@pytest.mark.dear("adaptive", "condensed_poison")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.nightly] if n in SLOW else []) for n in catalog.names("adversaries")],
@@ -89,6 +90,7 @@ def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
 SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam"])
 def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
     found = small(of, "adaptive", family=SHORT)

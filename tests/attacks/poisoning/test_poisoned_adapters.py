@@ -39,6 +39,7 @@ def test_a_backdoored_adapter_goes_through_the_mean_and_less_through_the_median(
     assert bounded["accuracy"] > 0.5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["fedlora", "ffa_lora", "flora"])
 def test_a_scaled_adapter_breaks_the_mean_and_not_the_median(of: str) -> None:
     honest = world(of, None).history[-1]["test_loss"]

@@ -238,6 +238,7 @@ def test_settings_that_mean_nothing_are_refused(attack: type, settings: dict, sa
         configure(attack, settings, "attacks[0]")
 
 
+@pytest.mark.nightly
 def test_a_latent_search_brings_the_features_nearer_to_the_prototype() -> None:
     w = world()
     gaps = {}

@@ -46,6 +46,7 @@ def test_a_secret_that_a_model_knows_nothing_of_has_log2_e_bits_on_average() -> 
     assert np.mean(found) == pytest.approx(math.log2(math.e), abs=0.1)
 
 
+@pytest.mark.nightly
 def test_probabilities_of_the_next_token_add_up_to_one() -> None:
     world = learnt()
     architecture = world.knowledge.architecture

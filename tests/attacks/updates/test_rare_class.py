@@ -53,6 +53,7 @@ def test_owners_shuffled_among_clients_are_not_found_and_the_planted_ones_are() 
     assert planted.value > 0.99
 
 
+@pytest.mark.nightly
 def test_the_control_keeps_within_its_interval_over_many_shuffles() -> None:
     attack, fired = RareClass(), 0
     rng = np.random.default_rng(0)

@@ -93,6 +93,7 @@ WRONG: dict[str, Table] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", WRONG)
 def test_draws_that_depend_on_each_other_are_found(name: str) -> None:
     assert contradictions(Wrong(WRONG[name]), CLIENTS, Streams(5), ROUNDS)
@@ -166,6 +167,7 @@ def test_correct_draws_are_not_accused_with_many_seeds() -> None:
     assert alarms(range(100, 160)) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", [pytest.param(10), pytest.param(400, marks=pytest.mark.nightly)])
 def test_false_alarms_are_as_rare_as_stated(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a stated rate of one in five, where they can be counted; the bounds are Chernoff's, so fewer come."""

@@ -52,6 +52,7 @@ def count_calls(senders: int) -> int:
     return int(pstats.Stats(watch).total_calls)  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly
 def test_two_thousand_senders_take_linear_work() -> None:
     count_calls(2)  # imports
     assert count_calls(2000) <= 4.3 * count_calls(500)

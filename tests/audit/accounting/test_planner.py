@@ -50,7 +50,7 @@ def test_the_noise_for_a_budget_is_the_published_one() -> None:
         assert list(found.curve.values()) == sorted(found.curve.values())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["poisson", "fixed"])
 def test_several_releases_of_a_round_share_its_draw(how: str) -> None:
     drawn = {"clients": 10, "sampled": 3}
@@ -123,6 +123,7 @@ def as_the_run_writes_it(
     return read(tmp_path / "run.jsonl")
 
 
+@pytest.mark.dear("3-10-50-5.69")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("sampled", "clients", "rounds", "epsilon"),
@@ -227,6 +228,7 @@ def folder(tmp_path: Path, releases: list[Release]) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_the_command_prints_a_run_and_a_plan_and_draws(tmp_path: Path) -> None:
     run, svg = folder(tmp_path, ledger()), tmp_path / "curve.svg"
     done = CliRunner().invoke(app, ["dp", "budget", str(run), "--figure", str(svg)])

@@ -55,6 +55,7 @@ def test_a_draw_of_a_fixed_number_credits_pure_noise_and_no_coins_beside_it() ->
     assert creditable({POISSON: 2}) == {POISSON: 2}
 
 
+@pytest.mark.nightly
 def test_hundreds_of_different_releases_cost_less_than_by_renyi_divergences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

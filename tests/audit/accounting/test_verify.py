@@ -108,6 +108,7 @@ HONEST = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_ledger_passes_and_its_bounds_are_not_declared(name: str) -> None:
     here = ran(*HONEST[name])
@@ -229,6 +230,7 @@ class Coins(Turns):
         return Drawn("poisson", 0.5)
 
 
+@pytest.mark.nightly
 def test_the_law_of_somebodys_own_draw_is_declared_where_it_earns_credit() -> None:
     here, ours = ran(CENTRAL, f'"{ME}:Coins"'), ran(CENTRAL, "{name: bernoulli, p: 0.5}")
     found = here.verified(here.releases)

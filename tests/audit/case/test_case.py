@@ -87,6 +87,7 @@ def attacked(case: Case) -> dict[str, dict[str, Any]]:
     return {f["name"]: {k: v for k, v in f.items() if k != "seconds"} for f in found}
 
 
+@pytest.mark.nightly
 def test_a_recorded_case_that_tells_all_is_attacked_like_the_simulation_to_the_last_bit() -> None:
     simulated = attacked(open_case(*ran()))
     assert [f["status"] for f in simulated.values()] == ["ran", "ran", "ran"]
@@ -95,6 +96,7 @@ def test_a_recorded_case_that_tells_all_is_attacked_like_the_simulation_to_the_l
     assert style in recorded and recorded.replace(style, "") == json.dumps(simulated)
 
 
+@pytest.mark.nightly
 def test_without_truth_attacks_say_whose_examples_are_missing() -> None:
     found = attacked(knowing(parts={}))
     assert {f["status"] for f in found.values()} == {"unverified"}

@@ -63,6 +63,7 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("strange", STRANGE)
 def test_what_is_no_plain_file_is_refused_wherever_it_lies(strange: str, tmp_path: Path) -> None:
     make, phrase = STRANGE[strange]
@@ -181,6 +182,7 @@ def test_every_command_is_confined_or_reads_nothing_that_others_wrote() -> None:
     assert set(list_commands()) - READERS == UNCONFINED
 
 
+@pytest.mark.nightly
 def test_the_commands_that_read_a_folder_are_limited(tmp_path: Path) -> None:
     command = [
         sys.executable,

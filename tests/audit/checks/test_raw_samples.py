@@ -60,6 +60,7 @@ def test_every_method_that_sends_examples_is_told_here() -> None:
     assert senders == {"data_sharing", "faug"}
 
 
+@pytest.mark.dear("faug")
 @pytest.mark.parametrize("method", ["data_sharing", "faug"])
 def test_examples_sent_as_they_are_are_critical_without_any_attack(method: str) -> None:
     [raw] = check(method)

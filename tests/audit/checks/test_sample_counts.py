@@ -171,6 +171,7 @@ def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, t
     assert check(case).results == [] and Traffic().check(case).results == []
 
 
+@pytest.mark.nightly
 def test_compromised_clients_and_protected_kinds_are_left_out(tmp_path: Path) -> None:
     leak = config(LEAKS["label in a number"], False, 0).model_dump(mode="json")
     lying = {**leak, "method": "fedavg", "adversary": {"name": "count_inflation", "clients": [0]}}

@@ -125,7 +125,7 @@ def test_where_a_fixed_number_is_drawn_a_unit_zeroed_out_is_between_its_pair_and
     assert found.upper == min(replaced, in_full)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rate", "count"), [(0.1, 100), (0.5, 4), (0.9, 1)])
 def test_where_a_fixed_number_is_drawn_removing_a_unit_reaches_what_replacing_it_costs(
     rate: float, count: int

@@ -176,6 +176,7 @@ def test_the_pdf_has_an_overview_with_verdicts_and_a_page_a_claim() -> None:
     assert "5.0004265e9" in "".join(pages)
 
 
+@pytest.mark.nightly
 def test_the_command_writes_a_pdf_and_a_table(tmp_path: Path) -> None:
     out = tmp_path / "made" / "claims.pdf"
     done = CliRunner().invoke(app, ["dp", "claims", str(FOLDER / "class_counts.yaml"), "--out", str(out)])

@@ -31,6 +31,7 @@ def test_obliviousness_is_refuted() -> None:
     assert found.table[1] == ["0", percent(1), percent(1), "0"]
 
 
+@pytest.mark.nightly
 def test_a_cut_holds_where_the_algorithms_own_charge_gives_it() -> None:
     """26 % with the first epoch charged, 31 % without, 12 % for one epoch more."""
     shorter, longer = score_timing(claim("shorter", 0.2)), score_timing(claim("shorter", 0.33))

@@ -120,6 +120,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.path
 
 
+@pytest.mark.dear("check")
 @pytest.mark.parametrize("name", ["check", "run"])
 def test_code_that_was_trusted_stays_in_the_box(name: str, audited: Path, tmp_path: Path) -> None:
     """What runs inside a command, however it got there."""
@@ -162,6 +163,7 @@ def test_a_file_of_results_is_written_beside_others_of_its_folder(name: str, tmp
     assert access.writes == [tmp_path]
 
 
+@pytest.mark.nightly
 def test_temporary_files_are_gone_and_a_folder_that_stayed_empty_too(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -179,6 +181,7 @@ def test_temporary_files_are_gone_and_a_folder_that_stayed_empty_too(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_libraries_do_not_complain_of_the_box(audited: Path) -> None:
     """joblib wants semaphores that lie outside."""
     command = [sys.executable, "-m", "fedaudit", "dp", "budget", str(audited)]

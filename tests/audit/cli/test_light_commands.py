@@ -96,6 +96,7 @@ def test_a_config_that_was_shown_is_shown_without_torch(loaded: dict[str, set[st
     assert {"torch", "scipy", "sklearn"} & loaded["show"] == set()
 
 
+@pytest.mark.nightly
 def test_a_verdict_without_torch_is_the_verdict_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -115,6 +116,7 @@ def test_a_verdict_without_torch_is_the_verdict_with_it(folder: Path, monkeypatc
     assert light == whole
 
 
+@pytest.mark.nightly
 def test_a_folder_that_is_not_known_here_is_read_with_torch_and_says_the_same(folder: Path) -> None:
     said, paths = [], {"PYTHONPATH": str(Path(__file__).parents[3])}
     for cache in ("cache", "none"):

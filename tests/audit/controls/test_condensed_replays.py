@@ -8,6 +8,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.audit.case.run_folder import RunDir
@@ -61,6 +62,7 @@ def replays() -> Replays:
     return planted(SimulatedCase(validate(Config, SETTINGS, "test")), recorded())
 
 
+@pytest.mark.nightly
 def test_every_size_is_replayed_as_the_method_does_and_the_smallest_from_real_images_too() -> None:
     made = {(a.note["n"], a.note["init"]) for a in replays().artifacts}
     assert made == {(1, "own"), (1, "real"), (5, "own")}

@@ -29,6 +29,8 @@ from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import Trained
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 ATTACKS = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
 PLANTED = [name for name, card in ATTACKS.items() if card.control]
 # methods that between them send every kind that a control imitates

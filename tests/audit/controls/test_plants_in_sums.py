@@ -23,6 +23,8 @@ from fedaudit.fl.data.participation import Participation
 from fedaudit.fl.kinds import Kind
 from tests.audit.tiny import Everyone
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 SETTINGS: dict[str, Any] = {
     "federation": {
         "dataset": "digits",

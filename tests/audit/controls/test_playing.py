@@ -92,6 +92,7 @@ def test_a_layer_is_read_that_no_list_holds() -> None:
     assert phi.shape[1] == features.shape[1] + 10
 
 
+@pytest.mark.nightly
 def test_images_that_share_a_visit_are_played_as_if_alone() -> None:
     images, _, phi = play_singles("Maximum", 30)
     extractor = reading("Maximum")[0][0].extractor
@@ -99,6 +100,7 @@ def test_images_that_share_a_visit_are_played_as_if_alone() -> None:
     np.testing.assert_allclose(extractor.features(images[20:21])[0], phi[20], rtol=1e-6)
 
 
+@pytest.mark.dear("Standardised", "Permuted", "Normalised")
 @pytest.mark.parametrize("sender", ["Summed", "Permuted", "Log", "Normalised", "Standardised", "Projected"])
 def test_phi_of_the_images_explains_most_of_what_a_message_tells(sender: str) -> None:
     result, how = reading(sender)
@@ -117,6 +119,7 @@ def test_a_secret_constant_of_the_sender_is_taken_away() -> None:
         assert np.median(near) < 0.5 * np.median([np.linalg.norm(law.expected) for law in r.laws if law])
 
 
+@pytest.mark.dear("Turned")
 @pytest.mark.parametrize("sender", ["Turned", "Noise"])
 def test_what_matches_no_play_is_not_read(sender: str) -> None:
     assert reading(sender)[1].unread

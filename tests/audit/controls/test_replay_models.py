@@ -93,6 +93,7 @@ def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
     assert len(right) == 2 * IMAGES and np.mean(right) > 0.9
 
 
+@pytest.mark.nightly
 def test_without_a_recorded_broadcast_nothing_is_replayed() -> None:
     run, config = ran()
     uploads = [a for a in read(run.artifacts) if a.kind == Kind.LOCAL_MODEL]
@@ -101,6 +102,7 @@ def test_without_a_recorded_broadcast_nothing_is_replayed() -> None:
     assert planted(SimulatedCase(config), [*read(run.artifacts), *moved]).artifacts  # older ones serve
 
 
+@pytest.mark.nightly
 def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:
     run, config = ran()
     attack.run(run, config, lambda *_: None)

@@ -93,6 +93,7 @@ def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> Non
     assert min(knows(world, made)) > 0.9
 
 
+@pytest.mark.nightly
 def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
     _, config = ran()
     run, noised = ran()[0], validate(Config, settings(**NOISE), "test")
@@ -112,6 +113,7 @@ def test_without_what_was_handed_on_nothing_is_replayed() -> None:
     assert firsts and planted(SimulatedCase(config), firsts).artifacts == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["relayed_model", "loss_threshold"])
 def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire(name: str) -> None:
     run, config = ran()

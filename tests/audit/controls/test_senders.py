@@ -53,13 +53,15 @@ def finding(attack: Attack, sender: str) -> Finding:
     return judge_subject(Attacked(attack_once(attack, "attack", bench(sender))), load_policy("default"))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
+@pytest.mark.dear("Log", "Summed", "Standardised", "OtherLayer", "Projected", "Maximum", "Permuted")
 @pytest.mark.parametrize("sender", LEAKS)
 def test_means_of_few_images_are_found_however_they_are_sent(sender: str) -> None:
     found = finding(MEMBERSHIP, sender)
     assert found.outcome == Outcome.DEMONSTRATED and found.severity.rank >= Severity.MEDIUM.rank, found.reason
 
 
+@pytest.mark.dear("Turned")
 @pytest.mark.parametrize("sender", ["Noise", "Turned"])
 def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str) -> None:
     found = finding(MEMBERSHIP, sender)
@@ -67,17 +69,20 @@ def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str)
     assert any("not read" in e.note for e in found.evidence)
 
 
+@pytest.mark.dear("Scaled")
 @pytest.mark.parametrize("sender", ["Noise", "Scaled"])
 def test_no_inversion_condemns_or_acquits_with_too_few_trials(sender: str) -> None:
     assert finding(INVERSION, sender).outcome == Outcome.INCONCLUSIVE
 
 
+@pytest.mark.nightly
 def test_one_image_sent_for_all_of_its_class_is_found_as_somebody() -> None:
     found = finding(MEMBERSHIP, "First")
     assert found.severity.rank >= Severity.HIGH.rank
     assert any(e.measure == "member_first" and e.value > 0.9 for e in found.evidence)
 
 
+@pytest.mark.nightly
 def test_the_evidence_says_what_was_read() -> None:
     assert any("read by playing" in e.note for e in finding(MEMBERSHIP, "Summed").evidence)
     assert not any("read" in e.note for e in finding(MEMBERSHIP, "Sender").evidence)

@@ -14,6 +14,8 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.protection import Protection, Sending
 from tests.audit.controls.test_controls import ran
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 CONTROLS = [
     ("prototypes", "rebafl", Kind.LOCAL_PROTOTYPES),
     ("updates", "rebafl", Kind.LOCAL_MODEL),

@@ -59,6 +59,7 @@ def shifted(x: np.ndarray, y: np.ndarray, own: Any) -> tuple[np.ndarray, np.ndar
     return x, (y + 1) % 10
 
 
+@pytest.mark.nightly
 def test_training_that_is_stated_as_it_was_is_borne_out(tmp_path: Path) -> None:
     found = brought(tmp_path, method=METHOD)[2]
     assert [c.id for c in found.checks if c.status not in ("holds", "declared")] == []
@@ -90,6 +91,7 @@ def test_training_that_was_another_is_contradicted(name: str, tmp_path: Path) ->
     assert found.status == "contradicted", found.text
 
 
+@pytest.mark.dear("fewer epochs")
 @pytest.mark.parametrize("name", MORE_WRONG)
 def test_a_wrong_statement_that_only_a_test_can_tell_is_contradicted(name: str, tmp_path: Path) -> None:
     changes, id = MORE_WRONG[name]
@@ -153,6 +155,7 @@ def unscored(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
 OF_OTHERS = {"noised_activations"}  # of messages that this federation does not send
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", sorted({*catalog.names("protections")} - OF_OTHERS))
 def test_a_protection_that_is_claimed_and_did_nothing_is_contradicted_or_declared(
     name: str, tmp_path: Path
@@ -175,6 +178,7 @@ APPLIED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", APPLIED)
 def test_a_protection_that_acted_as_claimed_is_never_contradicted(name: str, tmp_path: Path) -> None:
     spec = PluginSpec(name=name, **APPLIED[name])

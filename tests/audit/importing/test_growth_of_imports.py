@@ -8,6 +8,7 @@ import pstats
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedaudit.fl.ledger import read
 from tests.audit.importing import nets
@@ -61,6 +62,7 @@ def test_an_import_grows_as_messages_do(tmp_path: Path) -> None:
     assert grown == {}
 
 
+@pytest.mark.nightly
 def test_noise_that_is_everybodys_is_listed_once_a_round(tmp_path: Path) -> None:
     """Of many clients as of few: it was listed once a client where there were more than a thousand lines."""
     write(tmp_path, 350, 2)

@@ -51,6 +51,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     return run, config, found
 
 
+@pytest.mark.dear("ten thousand arrays")
 @pytest.mark.parametrize("name", IMPORTED)
 def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:
     one = INBOXES[name]

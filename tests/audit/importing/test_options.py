@@ -63,6 +63,7 @@ def variant(run: RunDir, name: str) -> RunDir:
     return RunDir(run.path / "variants" / name)
 
 
+@pytest.mark.nightly
 def test_uploads_are_clipped_and_noised_and_broadcasts_stay(optioned: tuple[RunDir, Config]) -> None:
     run, _ = optioned
     before, after = uploads(run), uploads(variant(run, "noise"))

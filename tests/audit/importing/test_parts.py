@@ -98,6 +98,7 @@ def test_an_open_kind_says_whose_data_it_is_of_and_what_its_operator_calls_it() 
             Kind(wrong)
 
 
+@pytest.mark.nightly
 def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
     assert not ObservedTraffic(kinds={Channel.UPLINK: (Kind("client:buffer"),)}).missing(HiddenImages.card, "it")
     run, config, _ = take(tmp_path, "examples under a name of their own", ["hidden_images"])

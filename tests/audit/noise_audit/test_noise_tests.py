@@ -40,6 +40,7 @@ def correct(seed: int) -> list[NoiseTest]:
     return run_tests(ours, other, ALPHA, same_seed=again)
 
 
+@pytest.mark.nightly
 def test_correct_noise_passes_as_often_as_stated() -> None:
     wrong = [failed(correct(seed)) for seed in range(20)]
     assert sum(map(bool, wrong)) <= 4, wrong  # at 5 % each, more than four of twenty happen once in 400 times

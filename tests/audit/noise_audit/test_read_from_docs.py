@@ -23,14 +23,16 @@ def select(wrong: bool) -> list[System]:
     return [s for s in SYSTEMS if s.wrong == wrong and s.name not in (*PREPARED, *COMPOSED, *REFUSED)]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
+@pytest.mark.dear("ignores_the_wire", "repeats_the_rare")
 @pytest.mark.parametrize("system", select(wrong=True), ids=lambda s: s.name)
 def test_a_wrong_system_leaves_no_bound(system: System) -> None:
     bounds = audit_system(system)
     assert bounds and all(b.status in (Status.REFUTED, Status.NONE) for b in bounds), bounds
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
+@pytest.mark.dear("goes_on_from_relay")
 @pytest.mark.parametrize("system", select(wrong=False), ids=lambda s: s.name)
 def test_a_right_system_is_not_refuted(system: System) -> None:
     bounds = audit_system(system)
@@ -43,7 +45,7 @@ def test_a_method_that_a_protection_does_not_cover_is_refused(system: System) ->
         audit_system(system)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("system", [s for s in SYSTEMS if s.name in PREPARED], ids=lambda s: s.name)
 def test_a_data_set_of_a_team_s_own_leaves_a_bound_declared_and_says_why(system: System) -> None:
     [bound] = audit_system(system)

@@ -76,6 +76,12 @@ RATIOS: list[tuple[str, str, float, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.dear(
+    "the denominator counts arrivals",
+    "a rule trusts one client more than others",
+    "a rule returns three times the mean",
+    "the clip is learnt from the messages",
+)
 @pytest.mark.parametrize(("words", "observer", "ratio", "system"), RATIOS, ids=[r[0] for r in RATIOS])
 def test_a_release_that_moves_too_far_is_refuted_with_its_factor(
     words: str, observer: str, ratio: float, system: dict[str, Any]
@@ -85,6 +91,7 @@ def test_a_release_that_moves_too_far_is_refuted_with_its_factor(
     assert result.ratio == pytest.approx(ratio, rel=5e-4)
 
 
+@pytest.mark.dear("WrapsAround")
 @pytest.mark.parametrize("name", ["ClipsAfterNoise", "WrapsAround"])
 def test_a_bound_that_comes_after_the_noise_is_none(name: str) -> None:
     result = check("server", **own(name))
@@ -106,6 +113,7 @@ UNLISTED: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.dear("PrototypesAboveALoss", "LossInHeartbeat", "ModelInRollbackRequest")
 @pytest.mark.parametrize(("name", "place", "system"), UNLISTED, ids=[u[0] for u in UNLISTED])
 def test_what_no_line_of_the_ledger_allows_is_refuted_where_it_shows(
     name: str, place: str, system: dict[str, Any]
@@ -193,7 +201,8 @@ RIGHT: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
+@pytest.mark.dear("narrow networks", "on the mean, by coins", "in a network", "in training")
 @pytest.mark.parametrize(("words", "observer", "unit", "system"), RIGHT, ids=[r[0] for r in RIGHT])
 def test_a_right_system_moves_as_far_as_it_declares_and_no_further(
     words: str, observer: str, unit: str, system: dict[str, Any]
@@ -279,6 +288,7 @@ def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.Monkey
     assert check("server", **method(f"{WRONG}SlowsOnALoss"), protections=[GAUSSIAN]).status == "verified"
 
 
+@pytest.mark.nightly
 def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9: cohorts of one, of half and of all clients are forced."""
     monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
@@ -306,6 +316,7 @@ def test_a_run_that_cannot_be_played_twice_has_no_verified_bound(monkeypatch: py
     assert result.status == "declared" and "played twice" in result.reason
 
 
+@pytest.mark.nightly
 def test_a_record_is_tried_that_training_draws() -> None:
     """Of one client in two rounds most records are in no batch, the first of them among those."""
     system = {**method("fedavg", rounds=2), "federation": {"clients": 1, "train_limit": 120}}

@@ -38,6 +38,7 @@ RIGHT: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.dear("local_model-client/0-changes2")
 @pytest.mark.parametrize(("kind", "sender", "changes"), RIGHT)
 def test_correct_noise_of_a_run_passes(kind: str, sender: str, changes: dict[str, Any]) -> None:
     (record,) = records(kind, sender, **changes)
@@ -56,6 +57,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_noise_of_a_plugin_is_refuted(name: str) -> None:
     (record,) = records("local_model", protections=[{"name": PLANTED + name}])

@@ -88,6 +88,7 @@ def test_members_of_the_servers_model_are_those_of_the_clients_it_heard() -> Non
     assert 0 < len(set().union(*heard.values())) < 10
 
 
+@pytest.mark.nightly
 def test_clients_that_nobody_heard_do_not_hide_those_that_were(tmp_path: Path) -> None:
     """The model learnt the few that it heard by heart; among all ten clients' images they would hardly show."""
     case = ran(local_epochs=80, batch_size=10)

@@ -95,6 +95,7 @@ def attacked(case: SimulatedCase) -> dict[str, Any]:
     return next(wanted)
 
 
+@pytest.mark.nightly
 def test_without_a_member_a_style_is_no_finding() -> None:
     case = ran(0.3)
     honest = attacked(Memberless(case.config, case.artifacts))

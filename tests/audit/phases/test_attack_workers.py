@@ -48,6 +48,7 @@ def alone(run: RunDir) -> dict[str, Any]:
     return evidence(run)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_evidence_is_the_same_on_any_number_of_processes(
     run: RunDir, alone: dict[str, Any], workers: int

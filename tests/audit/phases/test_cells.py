@@ -108,7 +108,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [None, 1, 2])
 def test_every_cell_is_what_it_is_alone(tmp_path: Path, alone: dict[str, bytes], workers: int | None) -> None:
     assert run_cells(plan(tmp_path), silent, workers=workers) == []
@@ -130,6 +130,7 @@ def test_a_kill_in_the_middle_changes_nothing(tmp_path: Path, alone: dict[str, b
     assert contents(tmp_path) == alone
 
 
+@pytest.mark.nightly
 def test_what_is_finished_is_not_run_again_and_what_changed_is_refused(tmp_path: Path) -> None:
     assert run_cells(plan(tmp_path), silent) == []
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}

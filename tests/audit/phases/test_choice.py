@@ -238,6 +238,7 @@ def write_npz(tmp_path: Path, x: Any) -> Path:
     return tmp_path / "own.npz"
 
 
+@pytest.mark.nightly
 def test_a_large_network_on_colour_images_is_planned_with_what_it_leaves_open(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (600, 3, 32, 32), np.uint8)
     file = write_npz(tmp_path, x)

@@ -7,6 +7,8 @@ import cProfile
 import pstats
 from pathlib import Path
 
+import pytest
+
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
@@ -50,6 +52,7 @@ def count_calls(folder: Path, clients: int) -> dict[str, int]:
     return found
 
 
+@pytest.mark.nightly
 def test_an_audit_grows_as_its_clients_do(tmp_path: Path) -> None:
     count_calls(tmp_path / "first", 5)  # imports of modules
     few, many = count_calls(tmp_path / "few", 30), count_calls(tmp_path / "many", 120)

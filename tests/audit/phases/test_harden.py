@@ -54,6 +54,7 @@ def hardened(folder: Path) -> Iterator[Hardening]:
         yield harden(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None)
 
 
+@pytest.mark.nightly
 def test_exact_counts_are_mended_and_the_proof_is_a_run_of_its_own(hardened: Hardening, folder: Path) -> None:
     assert "count_recovery" in hardened.base.above and hardened.tried
     assert hardened.sufficient is not None and not hardened.sufficient.above

@@ -77,6 +77,7 @@ def history() -> list[Artifact]:
     return read(ran()[0].artifacts)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ATTACKS)
 def test_each_attack_runs_finds_its_planted_leak_and_spares_its_control(name: str) -> None:
     result = found()[name]

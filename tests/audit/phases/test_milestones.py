@@ -58,6 +58,7 @@ def test_every_phase_of_gandalf_leaves_its_last_round(tmp_path: Path) -> None:
     assert found[10] == {Kind.GLOBAL_MODEL}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("rounds", "which"), [("every 4", [0, 3, 4, 5, 6, 8, 9, 10]), ([1, 6], [1, 6]), ("all", list(range(11)))]
 )

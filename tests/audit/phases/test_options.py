@@ -114,6 +114,7 @@ def test_any_number_of_workers_gives_the_same_options(optioned: tuple[RunDir, Co
             assert (variant / name).read_bytes() == (other.path / "variants" / variant.name / name).read_bytes()
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_among_its_options_goes_on_to_the_same_end(
     optioned: tuple[RunDir, Config], tmp_path: Path
 ) -> None:

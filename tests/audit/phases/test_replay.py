@@ -71,6 +71,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("replay"))
 
 
+@pytest.mark.nightly
 def test_evidence_that_is_near_passes_by_the_verdict_of_the_replay_and_is_not_called_equal(
     original: Path,
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_lost_rank_ends_the_run_and_the_same_command_goes_on(
     assert files(out) == whole
 
 
+@pytest.mark.nightly
 def test_a_process_that_torchrun_did_not_start_says_so(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(config("fedavg")))

@@ -140,6 +140,7 @@ def test_counts_that_are_no_shares_are_read_as_a_number_alone(counts: list[float
     assert read_count(upload, [upload, number, claim], 3) == (5.0, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", [0.1, pytest.param(3.0, marks=pytest.mark.nightly)])
 def test_a_free_rider_that_sends_the_last_change_with_noise_is_named_and_nobody_else(
     noise: float, tmp_path: Path
@@ -155,6 +156,7 @@ def test_a_free_rider_that_sends_the_last_change_with_noise_is_named_and_nobody_
     )
 
 
+@pytest.mark.nightly
 def test_where_models_were_not_recorded_the_limits_name_the_free_rider_with_noise(tmp_path: Path) -> None:
     found = checked(tmp_path, adversary={"name": "free_rider", "mode": "delta", "clients": MALICIOUS})
     assert "two rounds in a row" in found.blind_to_copies

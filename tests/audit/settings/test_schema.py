@@ -33,6 +33,7 @@ def errors(name: str, value: Any) -> list[str]:
     return [f"{e.json_path}: {e.message}"[:200] for e in Draft202012Validator(schema(name)).iter_errors(value)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["config", "result"])
 def test_a_schema_is_valid_and_says_which_dialect_and_what_it_is(name: str) -> None:
     found = schema(name)

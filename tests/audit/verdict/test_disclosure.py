@@ -77,6 +77,7 @@ def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made
     assert "withheld" in (run.path / "report.html").read_text()
 
 
+@pytest.mark.nightly
 def test_public_data_are_shown_and_full_shows_all(make: Callable[[str, str], Made]) -> None:
     run, _ = make("digits", "[json]")
     assert read_result(run).galleries and not read_result(run).withheld

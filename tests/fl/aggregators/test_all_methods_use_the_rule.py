@@ -60,6 +60,7 @@ def test_the_rule_is_called(name: str) -> None:
         small(name, Refusing())
 
 
+@pytest.mark.dear("feddpgan")
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedbuff", "fednova", "ifca", "feddpgan", "lg_fedavg"])
 def test_a_mean_of_rows_agrees_with_the_streaming_mean(name: str) -> None:
     assert close(small(name, RowMean()), small(name, mean()), tolerance=1e-5)

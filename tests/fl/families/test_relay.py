@@ -139,7 +139,7 @@ def test_a_crash_that_nobody_notices_is_found_out_by_asking_again() -> None:
     assert clients(relay).count(3) == 4 and relay.contributors == [2, 5, 8]
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("heartbeats", [True, False])
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("kinds", ["delay", "transient", "crash", "delay transient", "delay transient crash"])

@@ -91,6 +91,7 @@ def test_mediator_epochs_go_round_the_group_again(tmp_path: Path) -> None:
 # Phases ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_crosses_the_wire_by_the_number_of_groups(tmp_path: Path) -> None:  # T-GA-1
     one = run(gandalf(groups=1, **LIGHT), script=EVERYONE, folder=tmp_path / "one")
     assert relays(one, Kind.GAN_D, 0) == [(0, "client/1"), (1, "client/2"), (2, "client/4")]
@@ -102,6 +103,7 @@ def test_what_crosses_the_wire_by_the_number_of_groups(tmp_path: Path) -> None: 
     assert not [a for a in alone.artifacts if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK]
 
 
+@pytest.mark.dear("oracle", "conditional")
 @pytest.mark.parametrize("labeler", ["fedavg", "oracle", "conditional"])
 def test_images_are_added_where_a_class_is_short(labeler: str, tmp_path: Path) -> None:
     world = run(gandalf(labeler=labeler, share=1.0, **LIGHT), script=EVERYONE, folder=tmp_path)
@@ -134,6 +136,7 @@ def test_generators_stop_when_their_losses_stay() -> None:
     assert [h["phase"] for h in world.history].count("gan") in (6, 11)
 
 
+@pytest.mark.nightly
 def test_a_run_stopped_and_continued_is_one_never_stopped(tmp_path: Path) -> None:
     for after in range(8):
         folder = tmp_path / str(after)
@@ -167,6 +170,7 @@ def test_with_all_holders_down_training_starts_from_the_rounds_model() -> None: 
     assert same(broken, faulty(again)) and not same(broken, faulty(Script()))
 
 
+@pytest.mark.nightly
 def test_faults_at_every_step_stop_nothing_and_replay_the_same(tmp_path: Path) -> None:
     for k in (0, 1, 2, 4):
         for step in range(5):

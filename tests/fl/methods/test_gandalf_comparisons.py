@@ -25,6 +25,7 @@ from tests.fl.worlds import EVERYONE, data, parts, run, same
 PLAIN_REAL = {"noise": QUIET, "mediators": 2}
 
 
+@pytest.mark.dear("SDAFL-4")
 @pytest.mark.parametrize(("other", "groups"), [(PrivateFLGAN, 1), (SDAFL, 4)])
 def test_one_group_and_single_clients_are_methods_of_their_own(
     other: type[Gandalf], groups: int, tmp_path: Path
@@ -38,6 +39,7 @@ def test_one_group_and_single_clients_are_methods_of_their_own(
     assert not same(ours, run(gandalf(groups=2, **LIGHT), **WORLD))
 
 
+@pytest.mark.nightly
 def test_averaging_the_generators_of_one_client_is_handing_them_to_itself(tmp_path: Path) -> None:
     only = [([4], [4])]
     for cls in (FedDPGAN, PrivateFLGAN):

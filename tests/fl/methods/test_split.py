@@ -81,6 +81,7 @@ def test_a_lost_reply_does_not_advance_the_private_part(
     assert memories(tmp_path) == {}
 
 
+@pytest.mark.sample(1)
 @ALL
 def test_a_run_that_was_stopped_continues_to_the_same_bits(
     cls: type[SplitMethod], private: set[str], tmp_path: Path

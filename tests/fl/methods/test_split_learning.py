@@ -202,6 +202,7 @@ def test_layers_are_handed_on_from_client_to_client_and_the_server_sees_none(tmp
     assert all(a.payload.keys() == {"conv.weight", "conv.bias"} for a in handed)
 
 
+@pytest.mark.sample(2)
 @EVERY
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(cls: type[Splitting], tmp_path: Path) -> None:
     assert continues(lambda: make(cls), tmp_path, **WORLD)

@@ -242,6 +242,7 @@ def test_fedrs_convolutions_start_he_normal_by_fan_out_with_zero_biases() -> Non
                 assert module.bias is not None and not module.bias.any()
 
 
+@pytest.mark.nightly
 def test_vgg11_is_torchvisions_with_its_adaptive_pool_left_out() -> None:
     from fedaudit.fl.runtime.vision import torchvision
 

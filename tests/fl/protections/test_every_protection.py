@@ -62,6 +62,7 @@ def test_off_changes_nothing_to_the_last_bit(name: str) -> None:
     assert same(world("rebafl", {}), world("rebafl", {name: OFF[name]}))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ON)
 def test_on_changes_the_run_and_the_same_seed_gives_the_same_bits(name: str) -> None:
     first = world("rebafl", {name: ON[name]})
