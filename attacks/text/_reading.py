@@ -16,7 +16,16 @@ from fedaudit.attacks.text._inputs import (
     list_first_inputs,
     reads_only_tokens,
 )
-from fedaudit.attacks.text._span import ENERGY, PREFIX, Block, Span, compute_span, find_pairs, rank_tokens
+from fedaudit.attacks.text._span import (
+    PREFIX,
+    Block,
+    Span,
+    compute_span,
+    compute_strengths,
+    find_pairs,
+    rank_tokens,
+    weigh_directions,
+)
 from fedaudit.attacks.text._uploads import Change
 
 if TYPE_CHECKING:
@@ -50,13 +59,10 @@ class Network:
             return None
         return cls(module=module, sites=sites, vocabulary=vocabulary, length=length)
 
-    def compute_residuals(self, span: Span) -> Values:
-        """[V, P]: how much of every token's first input at every position lies outside of a span."""
-        found = np.ones((self.vocabulary, self.length))
+    def list_inputs(self) -> Iterator[tuple[slice, Values]]:
+        """Tokens, and their first inputs [v, P, d] at every position, a slice of the vocabulary at a time."""
         for rows, inputs in list_first_inputs(self.module, self.sites[0], self.vocabulary, self.length):
-            found[rows] = span.compute_residuals(inputs.astype(np.float64))
-        found[0] = np.inf  # padding is no token
-        return found
+            yield rows, inputs.astype(np.float64)
 
 
 def gather_blocks(changes: Sequence[Change], site: Site) -> list[Block]:
@@ -88,12 +94,14 @@ def read_first(network: Network, changes: Sequence[Change]) -> Found | None:
     blocks = gather_blocks(changes, network.sites[0])
     if not any(b.change.any() for b in blocks):
         return None
-    span = compute_span(blocks)
-    none = np.zeros((network.vocabulary, network.length), np.bool_)
-    searched = span.rank > 0 and not span.is_full
-    pairs = find_pairs(span, network.compute_residuals(span)) if searched else none
-    wide = compute_span(blocks, energy=ENERGY)
-    ranked = np.full(network.vocabulary, np.nan) if wide.is_full else rank_tokens(network.compute_residuals(wide))
+    span, directions = compute_span(blocks), weigh_directions(blocks)
+    residuals, strengths = (np.ones((network.vocabulary, network.length)) for _ in range(2))
+    for rows, inputs in network.list_inputs():
+        residuals[rows] = span.compute_residuals(inputs)
+        strengths[rows] = compute_strengths(directions, inputs)
+    residuals[0], ranked = np.inf, rank_tokens(strengths)
+    ranked[0] = -np.inf  # padding is no token
+    pairs = find_pairs(span, residuals)
     return Found(rank=span.rank, full=span.is_full, pairs=pairs, ranked=ranked)
 
 

@@ -25,7 +25,7 @@ ABOVE = 3.0  # times the largest singular value of as much rounding
 MEMBER = 0.05  # share of the median residual of a position, below which an input lies in the span
 PREFIX = 0.01  # of its own length, below which the input that a prefix makes lies in the span
 OUTSIDE = 5  # directions outside of a span, with fewer of which chance puts some of 160,000 inputs below MEMBER
-ENERGY = 0.99  # of the squared singular values, kept where no rank stands out
+POWER = 0.25  # of a direction's singular value: its weight where no rank stands out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,28 +63,45 @@ class Span:
         return np.asarray(np.where(length > 0, np.linalg.norm(outside, axis=-1) / np.maximum(length, 1e-30), 1.0))
 
 
-def compute_span(blocks: Sequence[Block], *, energy: float | None = None) -> Span:
+def compute_span(blocks: Sequence[Block]) -> Span:
     """The span of the rows of all these changes.
 
     Each block is measured in units of its own rounding, so that a change of early rounds, which drowns in it,
-    takes nothing from later ones. `energy` keeps that share of the squared singular values instead of what
-    stands above rounding, each block then being scaled to length 1. Raises ValueError where no block changed.
+    takes nothing from later ones. Raises ValueError where no block changed.
     """
+    moved = select_moved(blocks)
+    stacked = np.concatenate(
+        [b.change / (ROUNDING * np.sqrt(np.mean(b.weights**2) + np.mean(b.change**2))) for b in moved]
+    )
+    _, singular, right = np.linalg.svd(stacked, full_matrices=False)
+    rank = int((singular > ABOVE * (np.sqrt(stacked.shape[0]) + np.sqrt(stacked.shape[1]))).sum())
+    return Span(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
+
+
+def weigh_directions(blocks: Sequence[Block]) -> Values:
+    """[in, k]: all directions of these changes, each block scaled to length 1, weighed by how strong they are.
+
+    The squared length of an input along them, as a share of its own, orders inputs where noise, an adaptive
+    optimiser or too many texts leave no span that an input lies in or not. A direction's weight is the fourth
+    root of its singular value: steps of gradient descent make weak directions of inputs that were read as well.
+    Raises ValueError where no block changed.
+    """
+    stacked = np.concatenate([b.change / np.linalg.norm(b.change) for b in select_moved(blocks)])
+    _, singular, right = np.linalg.svd(stacked, full_matrices=False)
+    return np.ascontiguousarray(right.T * np.sqrt(singular**POWER))
+
+
+def compute_strengths(directions: Values, inputs: Values) -> Values:
+    """[..., in] -> [...]: the share of each input's squared length along weighed directions [in, k]."""
+    along = ((inputs @ directions) ** 2).sum(axis=-1)
+    return np.asarray(along / np.maximum((inputs**2).sum(axis=-1), 1e-60))
+
+
+def select_moved(blocks: Sequence[Block]) -> list[Block]:
     moved = [b for b in blocks if b.change.any()]
     if not moved:
         raise ValueError("no linear map changed, so there is no span")
-    if energy is None:
-        rows = [b.change / (ROUNDING * np.sqrt(np.mean(b.weights**2) + np.mean(b.change**2))) for b in moved]
-    else:
-        rows = [b.change / np.linalg.norm(b.change) for b in moved]
-    stacked = np.concatenate(rows)
-    _, singular, right = np.linalg.svd(stacked, full_matrices=False)
-    if energy is None:
-        rank = int((singular > ABOVE * (np.sqrt(stacked.shape[0]) + np.sqrt(stacked.shape[1]))).sum())
-    else:
-        kept = np.cumsum(singular**2) / (singular**2).sum()
-        rank = int(np.searchsorted(kept, energy) + 1)
-    return Span(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
+    return moved
 
 
 def find_pairs(span: Span, residuals: Values) -> NDArray[np.bool_]:
@@ -98,10 +115,14 @@ def find_pairs(span: Span, residuals: Values) -> NDArray[np.bool_]:
     return np.asarray(residuals < MEMBER * np.median(residuals, axis=0))
 
 
-def rank_tokens(residuals: Values) -> Values:
-    """[V, P] -> [V]: minus each token's smallest residual, over its position's median; high is likelier."""
-    scale = np.maximum(np.median(residuals, axis=0), 1e-30)
-    return np.asarray(-(residuals / scale).min(axis=1))
+def rank_tokens(strengths: Values) -> Values:
+    """[V, P] -> [V]: how far each token's strongest input stands out among the inputs at its position.
+
+    In deviations from the position's median, in units of the median deviation; high is likelier.
+    """
+    deviations = strengths - np.median(strengths, axis=0)
+    scale = np.maximum(np.median(np.abs(deviations), axis=0), 1e-30)
+    return np.asarray((deviations / scale).max(axis=1))
 
 
 def count_law(pairs: Iterable[tuple[int, int]], *, added: bool = True) -> int:

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from fedaudit.attacks.text._span import Block, Span, compute_span, count_law, find_pairs, list_pairs, rank_tokens
+from fedaudit.attacks.text._span import (
+    Block,
+    Span,
+    compute_span,
+    compute_strengths,
+    count_law,
+    find_pairs,
+    list_pairs,
+    rank_tokens,
+    weigh_directions,
+)
 
 A, B, C = 1, 2, 3
 RNG = np.random.default_rng(0)
@@ -91,7 +101,7 @@ def test_noise_silences_the_exact_test_and_not_the_ranked_one() -> None:
     block = changed(text)
     noised = Block(change=block.change + 1e-3 * RNG.normal(size=block.change.shape), weights=block.weights)
     assert not find(compute_span([noised])).any()
-    order = np.argsort(-rank_tokens(compute_span([noised], energy=0.99).compute_residuals(INPUTS)))
+    order = np.argsort(-rank_tokens(compute_strengths(weigh_directions([noised]), INPUTS)))
     assert set(order[:4].tolist()) == set(text[0])
 
 
