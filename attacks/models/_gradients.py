@@ -30,7 +30,7 @@ def per_image(
         starts[id(target.start)].append(row)
     table = np.zeros((len(queried), len(candidates)))
     for rows in starts.values():
-        gradients = _Gradients(architecture(queried[rows[0]].start).module())
+        gradients = Gradients(architecture(queried[rows[0]].start).module())
         changes = np.stack([gradients.flat(queried[r].change()) for r in rows])  # [t, P]
         lengths = (changes.astype(np.float64) ** 2).sum(axis=1)
         each = max(1, min(256, int(MOST / changes.shape[1])))
@@ -42,7 +42,7 @@ def per_image(
     return table
 
 
-class _Gradients:
+class Gradients:
     """Of the cross-entropy of every image by itself, as a model in use has it."""
 
     def __init__(self, module: Any) -> None:

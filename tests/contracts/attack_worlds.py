@@ -183,6 +183,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "example_numbers": lambda: of(summaries.world(), summaries.numbers()),
     "fisher_classes": lambda: of(summaries.world(), summaries.diagonals()),
     "fisher_images": lambda: of(summaries.steep(1)),
+    "fisher_membership": lambda: of(summaries.world(), summaries.diagonals()),
     "frozen_layers": unfrozen,
     "generator_distance": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
     "generator_extraction": lambda: trained(Kind.GAN_G, Channel.UPLINK, "server", **GAN, images=2000),
