@@ -55,7 +55,7 @@ class Line(Net):
 
 
 def make(cls: type[RoundMethod], **settings: Any) -> Any:
-    return cls(cls.Config(**(SETTINGS | settings)))
+    return cls(cls.Config(**(SETTINGS | {"rounds": 2} | settings)))
 
 
 def sent(world: World, kind: Kind, channel: Channel = Channel.UPLINK) -> list[Artifact]:
