@@ -85,7 +85,7 @@ SEEN = {
 }
 
 
-@pytest.mark.dear("fedavg", "fd", "rebafl")
+@pytest.mark.dear("fedavg", "fd", "rebafl", "fedasync")
 @pytest.mark.parametrize("name", SEEN)
 def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
     plain = SMALL.replace("METHOD", name).replace("[ridge, prototype_membership, count_recovery]", "[]")

@@ -102,6 +102,7 @@ def set_traps(folder: Path, mark: Path) -> None:
         (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r} + chr(10))\n")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "words", [c if c in QUICK else pytest.param(c, marks=pytest.mark.nightly) for c in COMMANDS], ids=" ".join
 )

@@ -10,6 +10,7 @@ from fedaudit.fl.runtime.errors import UserError
 from tests.reports.sample import result
 
 
+@pytest.mark.nightly
 def test_a_run_folder_gives_two_small_pages(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text(result().model_dump_json())
     written = decision_pages(tmp_path, tmp_path / "page")

@@ -74,6 +74,7 @@ def test_a_file_says_what_ran_and_where_its_numbers_come_from(table: Path) -> No
     assert all(0 <= r["accuracy"] <= 1 and len(r["class_accuracy"]) == 10 for r in one.history)
 
 
+@pytest.mark.dear("gandalf")
 @pytest.mark.parametrize("name", ["fedavg", "freezefl", "gandalf", "fedasync"])
 def test_no_statistic_of_a_run_is_lost_in_what_is_kept_of_it(name: str) -> None:
     times = TimeModel(

@@ -56,6 +56,7 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_stated_is_reached_and_never_exceeded(name: str) -> None:
     observer, settings = RIGHT[name]
@@ -75,6 +76,7 @@ def test_noise_of_another_deviation_than_its_line_certifies_nothing() -> None:
         compute_covariance(played._replace(noise=0.9 * played.noise))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rule", [("mean", {}), ("median", {}), ("trimmed_mean", {"f": 1})])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_what_a_rule_and_a_momentum_make_of_noised_uploads_tells_no_more(rule: Any, momentum: float) -> None:

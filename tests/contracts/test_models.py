@@ -11,6 +11,7 @@ from fedaudit.fl.runtime.streams import Streams
 SHAPES = [(1, 32, 32), (3, 32, 32), (12,)]
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_logits_are_the_head_of_the_features_or_the_data_are_refused(name: str, shape: tuple[int, ...]) -> None:

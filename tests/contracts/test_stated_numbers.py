@@ -57,6 +57,7 @@ def overstate(view: Sequence[Artifact], count: float) -> list[Artifact]:
     ]
 
 
+@pytest.mark.sample(32)
 @pytest.mark.dear("played_update")
 @pytest.mark.parametrize("name", catalog.names("attacks"))
 def test_an_attack_ends_whatever_clients_state(name: str) -> None:

@@ -98,7 +98,7 @@ def over(name: str, failures: FailureConfig, tolerance: bool = True) -> World:
     return run(made, script=EVERYONE, failures=failures, empty_round="skip", d=d, index=index)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_meets_failures_and_tolerance_never_ends_with_fewer(name: str) -> None:
     """Round by round, of examples that the model was made of. An asynchronous step waits for its answers, whoever

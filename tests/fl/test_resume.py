@@ -133,7 +133,7 @@ def name(moment: Sabotage) -> str:
     return "-".join([moment.func.__name__, *map(str, moment.args)])
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("moment", MOMENTS, ids=name)
 def test_killed_and_continued_is_uninterrupted(
     moment: Sabotage, tmp_path: Path, uninterrupted: dict[str, bytes]
@@ -144,7 +144,7 @@ def test_killed_and_continued_is_uninterrupted(
     assert contents(tmp_path) == uninterrupted
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MOMENTS[3], MOMENTS[7], MOMENTS[11]], ids=name)
 @pytest.mark.parametrize("first, then", [(2, 2), (2, 0), (0, 2)])
 def test_worker_processes_make_no_difference(

@@ -135,6 +135,7 @@ def test_images_that_a_protection_withheld_are_left_out_and_none_is_a_sentence()
         attack.run(world().artifacts, knowledge(gap=1), np.random.default_rng(0))
 
 
+@pytest.mark.nightly
 def test_galleries_show_the_condensed_beside_the_refined() -> None:
     attack = CondensedRefinement(CondensedRefinement.Config(**QUICK))
     claim = attack.run(world().artifacts, knowledge(), np.random.default_rng(0))

@@ -25,6 +25,7 @@ def test_a_copy_is_nearer_than_a_image_of_the_class_and_that_nearer_than_any(wor
     assert net.distance(ones, ones[::-1]).mean() < 0.6 * net.distance(ones, twos).mean()
 
 
+@pytest.mark.nightly
 def test_it_is_the_same_for_the_same_images_and_trained_once(world: World) -> None:
     again = AuditNet(world)
     assert np.array_equal(again.features(world.reference.x), audit_net(world).features(world.reference.x))

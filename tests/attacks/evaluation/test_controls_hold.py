@@ -34,6 +34,7 @@ def fired(e: Evidence) -> bool:
     return not e.interval[0] <= e.strongest.value <= e.interval[1]
 
 
+@pytest.mark.nightly
 def test_a_prototype_that_is_likeliest_for_every_image_is_one_trial_and_not_many() -> None:
     world, fires = World(sizes=(2,), clients=10, groups=40), 0
     claim = PrototypeLinkage().run(world.artifacts, world.knowledge, np.random.default_rng(0))

@@ -110,6 +110,7 @@ def test_a_model_without_two_dense_layers_is_refused() -> None:
         imprint_model({"a.weight": torch.zeros(4, 4)}, 0.0, 1.0)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_the_detector_is_silent_on_every_new_model(name: str) -> None:
     made = catalog.load("models", name)

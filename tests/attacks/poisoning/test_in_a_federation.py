@@ -53,6 +53,7 @@ def test_what_an_adversary_draws_comes_from_streams_of_its_own(name: str) -> Non
 SLOW = {"relay_poison"}  # generators
 
 
+@pytest.mark.sample(12)
 @pytest.mark.dear("adaptive", "condensed_poison")
 @pytest.mark.parametrize(
     "name",
@@ -98,6 +99,7 @@ def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str
     assert not same(found, clean(of)) and same(found, small(of, "adaptive", family=SHORT))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rule", ["crfl", "fl_detector", "centered_clipping"])
 def test_the_adaptive_attacker_rehearses_with_rules_of_models_and_of_histories(rule: str) -> None:
     made = catalog.load("aggregators", rule)()

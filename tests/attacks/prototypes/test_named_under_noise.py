@@ -82,6 +82,7 @@ def clipped(noise: float) -> Clipped:
     return Clipped(noise)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", NOISES)
 def test_reading_by_plays_names_no_fewer_than_the_message_itself(noise: float) -> None:
     case = clipped(noise)

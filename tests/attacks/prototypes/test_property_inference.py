@@ -36,6 +36,7 @@ def auc(found: list[Evidence], n: float) -> Evidence:
     return next(e for e in found if e.measure == "property_auc" and e.condition.get("n") == n)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("subgroup", ["cluster", "brightness"])
 def test_a_subgroup_is_seen_in_one_image_and_less_in_four(subgroup: Property) -> None:
     one, four = auc(plain(subgroup), 1), auc(plain(subgroup), 4)

@@ -183,6 +183,7 @@ def test_epsilon_falls_with_noise_and_rises_with_rate_and_rounds() -> None:
     assert base < cost(1.0, 0.05, 60) < Exact().compose([release(1.0, count=60)], 1e-5).epsilon
 
 
+@pytest.mark.nightly
 def test_two_thousand_different_releases_are_rounded_to_few_terms() -> None:
     counts = {poisson(0.8 + i * 8e-4, 0.01 + (i * 37 % 2000) * 2e-5): 1 for i in range(2000)}
     found = pld.bound(counts, 1e-5)

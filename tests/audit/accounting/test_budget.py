@@ -169,6 +169,7 @@ def test_every_distinct_cost_is_composed_once_however_many_senders_have_it(
         assert len(composed) == different  # three observers read the same
 
 
+@pytest.mark.nightly
 def test_work_grows_with_senders_and_with_distinct_costs_in_proportion() -> None:
     calls(2, 2)  # imports
     for few, more in ((calls(100, 5), calls(400, 5)), (calls(60, 60), calls(240, 240))):
@@ -249,7 +250,7 @@ def test_no_privacy_loss_leaves_only_guessing() -> None:
     assert highest_tpr(1e6, 1e-5, 0.01) == 1.0
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rate", "count"), [(0.5, 1), (0.1, 30), (0.9, 1)])
 def test_a_client_more_or_less_of_a_fixed_number_is_one_replaced(rate: float, count: int) -> None:
     """Somebody else is drawn in its place; the full noise at its own sensitivity said 4.38 of at least 8.9."""

@@ -163,6 +163,7 @@ def test_noise_that_is_planned_for_colluders_costs_no_more_in_the_run(
         (tmp_path / f"ledger-{contributors}.jsonl").unlink()
 
 
+@pytest.mark.nightly
 def test_a_plan_speaks_of_the_worst_client_only() -> None:
     """Below "(3, 1e-5)-DP per client" stood the noise for one who takes part as often as the average."""
     text = plan(NoiseQuestion(epsilon=3.0, rounds=10, rate=0.5))

@@ -230,6 +230,7 @@ def test_an_error_cannot_overwrite_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 2 and not re.search("[\x1b\u202e]", done.stderr), done.stderr
 
 
+@pytest.mark.nightly
 def test_nothing_of_ours_changes_pythons_path() -> None:
     touched = []
     for module, path in MODULES.items():

@@ -108,7 +108,7 @@ def own_pld(z: float, rate: float, count: int, with_it: float, without: float) -
     return float(brentq(lambda e: (shares * -np.expm1(np.minimum(e - losses, 0))).sum() - 1e-5, 0, 60))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("noise", "rate", "count", "least"), [(1.0, 0.1, 100, 17.3), (1.0, 0.01, 1000, 10.2), (2.0, 0.5, 10, 4.9)]
 )

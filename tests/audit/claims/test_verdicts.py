@@ -32,7 +32,7 @@ def test_a_claim_with_sampling_needs_no_unsampled_setting() -> None:
     assert rescore(beside).outcome is HOLDS
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rate", "count", "promised"), [(0.1, 100, 8.0), (0.01, 1000, 2.5)])
 def test_a_fixed_number_keeps_no_claim_of_zeroed_out_clients_that_another_client_s_opposite_breaks(
     rate: float, count: int, promised: float

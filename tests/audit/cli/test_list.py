@@ -58,6 +58,7 @@ def helping(kept: Path) -> set[str]:
     return imported(["--help"], kept)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["models", "methods", "attacks"])  # the dearest to import
 def test_a_list_imports_little_more_than_help_and_nothing_heavy(kind: str, kept: Path, helping: set[str]) -> None:
     listed = imported(["tools", "list", kind], kept)

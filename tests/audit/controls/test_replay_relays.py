@@ -81,6 +81,7 @@ def knows(world: SimulatedCase, made: Any) -> list[float]:
     return found
 
 
+@pytest.mark.nightly
 def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> None:
     run, config = ran()
     world = SimulatedCase(config)

@@ -69,7 +69,7 @@ def test_what_no_attack_can_read_is_neither_condemned_nor_acquitted(sender: str)
     assert any("not read" in e.note for e in found.evidence)
 
 
-@pytest.mark.dear("Scaled")
+@pytest.mark.nightly
 @pytest.mark.parametrize("sender", ["Noise", "Scaled"])
 def test_no_inversion_condemns_or_acquits_with_too_few_trials(sender: str) -> None:
     assert finding(INVERSION, sender).outcome == Outcome.INCONCLUSIVE

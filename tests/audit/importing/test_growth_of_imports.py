@@ -55,6 +55,7 @@ def count_calls(folder: Path, clients: int, rounds: int) -> dict[str, int]:
     return {f"{Path(file).name}:{line} {name}": calls for (file, line, name), (_, calls, *_) in stats.items()}
 
 
+@pytest.mark.nightly
 def test_an_import_grows_as_messages_do(tmp_path: Path) -> None:
     count_calls(tmp_path / "first", 5, 1)  # imports of modules
     few, many = count_calls(tmp_path / "few", 20, 5), count_calls(tmp_path / "many", 40, 10)

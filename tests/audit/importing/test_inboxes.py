@@ -51,6 +51,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     return run, config, found
 
 
+@pytest.mark.sample(19)
 @pytest.mark.dear("ten thousand arrays")
 @pytest.mark.parametrize("name", IMPORTED)
 def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:
@@ -80,6 +81,7 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
         assert not seen.aggregation[0] or subject["aggregation"] == seen.aggregation[0]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_inbox_that_lacks_something_ends_in_one_sentence_and_leaves_nothing(name: str, tmp_path: Path) -> None:
     one = INBOXES[name]

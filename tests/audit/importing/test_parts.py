@@ -80,6 +80,7 @@ def test_of_a_base_that_is_only_named_nothing_is_asked_that_needs_the_network(tm
     assert "gave its base's weights" in findings["loss_threshold"].reason
 
 
+@pytest.mark.nightly
 def test_a_base_that_does_not_fit_and_an_array_that_was_trained_as_well(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the subject names none"):
         take(tmp_path / "a", "changes", [], base=True)

@@ -22,7 +22,7 @@ def failed(tests: list[NoiseTest]) -> list[str]:
     return [t.name for t in tests if not t.passed]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_wrong_noise_is_found(name: str) -> None:
     fault, test = FAULTS[name]

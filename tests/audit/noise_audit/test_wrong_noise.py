@@ -245,7 +245,7 @@ def answers_of(file: str, name: str) -> list[NoiseTest]:
     return run_tests(play(protections, 3, length=length) if length else still, other, same_seed=again)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("file", "name"), BY_NOISE)
 def test_wrong_noise_is_found_by_the_test_that_says_what_is_wrong(file: str, name: str) -> None:
     assert FOUND_BY[file][name] in {t.name for t in answers_of(file, name) if not t.passed}

@@ -61,6 +61,7 @@ def test_evidence_is_the_same_on_any_number_of_processes(
     assert [at for _, at, _ in said] == sorted(at for _, at, _ in said)
 
 
+@pytest.mark.nightly
 def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
     run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str
     return found
 
 
+@pytest.mark.nightly
 def test_every_phase_of_gandalf_leaves_its_last_round(tmp_path: Path) -> None:
     found = kept(tmp_path, GANDALF, "last")
     # 4 cycles of generators, 2 rounds for labels, one for images, 3 of training, and the release

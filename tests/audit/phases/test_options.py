@@ -104,6 +104,7 @@ def test_a_budget_without_room_tries_nothing_more(optioned: tuple[RunDir, Config
     assert propose_variants(made, none) == ()
 
 
+@pytest.mark.nightly
 def test_any_number_of_workers_gives_the_same_options(optioned: tuple[RunDir, Config], tmp_path: Path) -> None:
     made, _ = optioned
     other, _ = run(tmp_path / "run", workers=2)

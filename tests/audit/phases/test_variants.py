@@ -47,6 +47,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[AuditResult, Path
     return run(folder), folder
 
 
+@pytest.mark.nightly
 def test_each_variant_is_a_run_folder_of_its_own_with_the_same_seed(audited: tuple[AuditResult, Path]) -> None:
     _, folder = audited
     for name in ("threshold", "secure"):

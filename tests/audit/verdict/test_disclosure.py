@@ -93,6 +93,7 @@ def test_each_choice_shows_what_it_says(show: Show, whole: AuditResult) -> None:
     assert rows == {"redacted": set(), "reconstructions": every & set(DRAWN), "full": every}[show]
 
 
+@pytest.mark.nightly
 def test_check_prints_no_picture_even_of_an_owner_who_shows_all(make: Callable[[str, str], Made]) -> None:
     run, data = make("{name: npz, path: FILE}", "{formats: [json], show: full}")
     for form in ("json", "sarif", "markdown", "junit"):

@@ -97,6 +97,7 @@ GRADED = [
 ]
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("rule", "names"), GRADED)
 def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
     rule: Rule, names: tuple[str, ...]

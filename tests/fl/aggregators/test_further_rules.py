@@ -249,6 +249,7 @@ def test_a_run_continues_to_the_same_bits(name: str, tmp_path: Any) -> None:
     assert continues(lambda: method("fedavg"), tmp_path / name, aggregator=made)  # type: ignore[misc]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name",
     ["mda", "monna", "mean_around_median", "caf", "sign_guard", "robust_learning_rate", "deep_sight", "crfl"],

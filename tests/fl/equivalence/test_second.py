@@ -8,7 +8,7 @@ from tests.fl.equivalence.programs import PROGRAMS
 from tests.fl.equivalence.second import TOLERANCE
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_method_equals_its_second_program(name: str) -> None:
     found = PROGRAMS[name]()

@@ -11,7 +11,7 @@ def within(case: Case, found: dict[str, float]) -> bool:
     return all(found[group] <= case.entry["tolerance"][group] for group in case.entry["compare"])
 
 
-@pytest.mark.sample(26)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 @pytest.mark.parametrize("stacked", [False, True], ids=["one by one", "stacked"])
 @pytest.mark.parametrize("train_lost", [True, False], ids=["lost are trained", "lost are not"])

@@ -74,6 +74,7 @@ def test_training_moves_the_images_towards_the_data() -> None:
     assert gap(pair) < first / 3
 
 
+@pytest.mark.nightly
 def test_conditional_generators_make_the_class_asked_for() -> None:
     y = torch.arange(64) % 2
     x = (y * 1.6 - 0.8)[:, None, None, None].expand(64, 1, 8, 8).contiguous()

@@ -139,7 +139,7 @@ def test_a_crash_that_nobody_notices_is_found_out_by_asking_again() -> None:
     assert clients(relay).count(3) == 4 and relay.contributors == [2, 5, 8]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("heartbeats", [True, False])
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("kinds", ["delay", "transient", "crash", "delay transient", "delay transient crash"])
@@ -225,6 +225,7 @@ def test_holders_lost_at_every_step(gone: set[int]) -> None:
         assert failing in relay.contributors
 
 
+@pytest.mark.nightly
 def test_random_faults_come_as_often_as_they_should_and_can_be_replayed() -> None:
     rule, config = settings(delay=0.4, crash=0.2)
     faults = [RandomFaults(config, Streams(1), t) for t in range(2000)]

@@ -137,6 +137,7 @@ def _bright(x: torch.Tensor) -> torch.Tensor:
 # Running and refusing -------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_with_the_images_made(tmp_path: Path) -> None:
     assert continues(faug, tmp_path, **WORLD)
 

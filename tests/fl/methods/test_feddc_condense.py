@@ -197,6 +197,7 @@ def test_condensation_lowers_the_distance_under_networks_it_has_not_seen(variant
     assert (mean(end) < 0.9 * mean(start)).all()
 
 
+@pytest.mark.nightly
 def test_one_image_of_a_class_is_what_its_condensed_image_shows() -> None:
     """The planted leak: with n = 1 the optimum of gradient matching is the image itself."""
     d = data()

@@ -68,6 +68,7 @@ def test_unequal_steps_are_not() -> None:
     assert not close(run(nova()), run(avg()), tolerance=1e-4)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -218,6 +218,7 @@ def test_a_result_that_is_not_finite_is_dropped_and_the_chain_goes_on() -> None:
 # Noise ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_ledger_has_a_line_for_every_visit_and_says_whether_a_clip_is_behind_it(tmp_path: Path) -> None:
     def lines(mode: Any, **more: Any) -> list[Any]:
         noise = NoiseConfig(mode=mode, scale=2.0, critic=0.5, labels_scale=3.0)

@@ -81,7 +81,7 @@ def test_a_lost_reply_does_not_advance_the_private_part(
     assert memories(tmp_path) == {}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @ALL
 def test_a_run_that_was_stopped_continues_to_the_same_bits(
     cls: type[SplitMethod], private: set[str], tmp_path: Path
@@ -145,6 +145,7 @@ def test_a_warm_start_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(lambda: make(LGFedAvg, warm_start=1), tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(make(FedRep), script=EVERYONE), run(make(FedRep), script=EVERYONE, workers=2))
 

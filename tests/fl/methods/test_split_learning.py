@@ -73,6 +73,7 @@ def test_splitfed_v1_is_fedavg_to_the_last_bit_wherever_it_is_cut(cut: int, weig
     assert same(run(split, **world), run(whole, **world))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("cls", "cut"), [(SplitLearning, 1), (SplitLearning, 2), (SplitUShape, 1), (SplitfedV1, 2), (SplitfedV2, 1)]
 )

@@ -57,6 +57,7 @@ def test_every_protection_on_messages_is_listed_here() -> None:
     )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", OFF)
 def test_off_changes_nothing_to_the_last_bit(name: str) -> None:
     assert same(world("rebafl", {}), world("rebafl", {name: OFF[name]}))
@@ -70,6 +71,7 @@ def test_on_changes_the_run_and_the_same_seed_gives_the_same_bits(name: str) -> 
     assert same(first, world("rebafl", {name: ON[name]}))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_run_with_all_protections_at_once(name: str, tmp_path: Path) -> None:
     result = world(name, {**ON, "secure_aggregation": {}}, tmp_path)
