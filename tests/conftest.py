@@ -6,6 +6,7 @@ suite that takes half an hour is not run. A test process has one core, so that n
 config says how many: each of them would make its networks and graphs anew, for rounds of milliseconds.
 """
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -53,6 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
         usable = sorted(os.sched_getaffinity(0))
         number = int(worker.removeprefix("gw")) if worker else os.getpid()
         os.sched_setaffinity(0, {usable[number % len(usable)]})
+    gc.disable()  # until all tests are known: what is made until then stays
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected is never garbage: no later search for garbage looks through it again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

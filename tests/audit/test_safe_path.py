@@ -103,6 +103,7 @@ def set_traps(folder: Path, mark: Path) -> None:
 
 
 @pytest.mark.sample(1)
+@pytest.mark.dear("check .")
 @pytest.mark.parametrize(
     "words", [c if c in QUICK else pytest.param(c, marks=pytest.mark.nightly) for c in COMMANDS], ids=" ".join
 )

@@ -1,12 +1,14 @@
 """The picture of the README is what it says: a face from its gradient, and none from a noised one."""
 
 import numpy as np
+import pytest
 import torch
 
 import fedaudit as fa
 from benchmarks import face_inversion as picture
 
 
+@pytest.mark.nightly
 def test_a_face_is_drawn_from_its_gradient_and_not_from_a_noised_one() -> None:
     from skimage.data import lfw_subset
 

@@ -59,7 +59,7 @@ def test_a_null_client_works_on_images_that_nobody_holds(name: str) -> None:
     assert (client.y.tolist() == own) == (name == "other images")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["means of other images", "counts of other clients", "tables of other clients"])
 def test_a_federation_with_nothing_to_find_has_no_finding(name: str, tmp_path: Path) -> None:
     found = audited(name, 0, tmp_path / "run")

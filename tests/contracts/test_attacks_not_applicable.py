@@ -27,7 +27,7 @@ def test_a_view_that_lacks_a_kind_is_judged_and_a_required_one_is_a_sentence(nam
         assert sentence(reason) or (reason == "" and kind not in attack.card.requires)
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("strange", STRANGE)
 @pytest.mark.parametrize("name", NAMES)
 def test_strange_data_raise_nothing(name: str, strange: str) -> None:

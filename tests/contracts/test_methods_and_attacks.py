@@ -22,8 +22,8 @@ from tests.fl.test_all_methods import adapters, light
 pytestmark = pytest.mark.usefixtures("few_epochs")
 
 ATTACKS = catalog.names("attacks")
-# one of each way to send: the others in the slow test
-QUICK = ("fednova", "fd", "data_sharing")
+# one that sends models and one that does not: the others at night
+QUICK = ("fednova", "fd")
 # enough that every line of an attack runs; whether it finds its leak is asked elsewhere
 LIGHT = {
     "iterations": 3,
@@ -32,8 +32,6 @@ LIGHT = {
     "restarts": 2,
     "planted_steps": 10,
     "plays": 4,
-    "members": 20,
-    "others": 40,
     "reference_steps": 10,
     "images": 200,
     "steps": 5,

@@ -136,6 +136,7 @@ def test_only_declared_kinds_cross_the_wire_and_all_are_finite(ran: Ran) -> None
     assert all(np.isfinite(v.numpy()).all() for v in result.model.values())
 
 
+@pytest.mark.sample(63)
 @pytest.mark.parametrize("client", [0, pytest.param(4, marks=pytest.mark.nightly)])
 def test_what_the_server_sends_is_made_of_the_clients_that_it_heard(
     ran: Ran, client: int, tmp_path: Path

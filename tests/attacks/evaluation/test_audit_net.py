@@ -12,6 +12,7 @@ def world() -> World:
     return World(sizes=(1,), clients=2, groups=2)
 
 
+@pytest.mark.nightly
 def test_it_recognises_digits_it_never_saw(world: World) -> None:
     net = audit_net(world)
     assert net.accuracy > 0.9

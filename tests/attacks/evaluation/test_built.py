@@ -36,6 +36,7 @@ def test_it_is_built_once_for_a_claim_and_a_truth_and_anew_for_others() -> None:
     assert [build_once(*pair) for pair in given] == [1, 1, 2, 3]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.dear("ridge", "condensed_recovery")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_all_that_is_asked_of_a_claim_builds_its_trials_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def test_nothing_is_extracted_from_untrained_weights_or_of_unseen_images() -> No
         assert rate.interval is not None and rate.interval[0] <= 0.01
 
 
+@pytest.mark.nightly
 def test_false_alarms_are_as_rare_as_the_interval_says() -> None:
     """Images that depend on nothing, against members and others of one distribution: 95 % intervals."""
     rng, alarms = np.random.default_rng(0), 0
@@ -119,6 +120,7 @@ def test_images_that_depend_on_nothing_are_hardly_ever_drawn_again() -> None:
     assert alarms <= 2  # of 200
 
 
+@pytest.mark.nightly
 def test_one_generator_that_draws_three_of_its_images_is_enough_and_one_that_draws_strangers_is_not() -> None:
     rng = np.random.default_rng(3)
     x, y = (Images(x=rng.random((n, 1, 4, 4)), y=np.zeros(n, np.int64)) for n in (30, 200))

@@ -117,7 +117,7 @@ WHERE = {Kind.GAN_D: {"client": "trained last"}, Kind.GAN_G: {"score": "calibrat
 # makes another pair after 400 steps. Rates among 20 members then vary as between seeds (ten pairs on three kinds
 # of kernels: critic .75 to .95, generator .10 to .50; areas .98 to 1.00 and .87 to .95, lower ends from .73), so
 # what is asked here holds for each of them. Sharper figures are of many pairs: the nightly test below.
-@pytest.mark.dear("gan_D-0.5-0.9")
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "least_rate", "least_area"), [(Kind.GAN_D, 0.5, 0.9), (Kind.GAN_G, 0.05, 0.8)])
 def test_twenty_memorised_images_are_found(kind: Kind, least_rate: float, least_area: float) -> None:
     found = judged(kind, STEPS)

@@ -91,7 +91,7 @@ def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
 SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam"])
 def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
     found = small(of, "adaptive", family=SHORT)

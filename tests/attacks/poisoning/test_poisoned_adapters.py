@@ -31,6 +31,7 @@ def world(of: str, name: str | None, rule: str = "mean", **settings: Any) -> Wor
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["fedlora", "flora"])
 def test_a_backdoored_adapter_goes_through_the_mean_and_less_through_the_median(of: str) -> None:
     replaced = world(of, "model_replacement").history[-1]

@@ -89,6 +89,7 @@ def test_reading_by_plays_names_no_fewer_than_the_message_itself(noise: float) -
     assert case.share_named(case.read()) >= case.share_named(case.rescaled())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", NOISES)
 def test_what_is_read_lies_as_far_from_the_mean_of_its_class_as_images_do(noise: float) -> None:
     case = clipped(noise)

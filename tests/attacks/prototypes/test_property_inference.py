@@ -36,7 +36,7 @@ def auc(found: list[Evidence], n: float) -> Evidence:
     return next(e for e in found if e.measure == "property_auc" and e.condition.get("n") == n)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("subgroup", ["cluster", "brightness"])
 def test_a_subgroup_is_seen_in_one_image_and_less_in_four(subgroup: Property) -> None:
     one, four = auc(plain(subgroup), 1), auc(plain(subgroup), 4)
@@ -51,6 +51,7 @@ def test_the_planted_subgroup_is_found_and_shuffled_answers_are_not() -> None:
     assert control.interval is not None and control.interval[0] <= 0.5 <= control.interval[1]
 
 
+@pytest.mark.nightly
 def test_prototypes_without_information_show_nothing() -> None:
     constant = [
         replace(a, payload={**a.payload, "features": np.ones_like(a.payload["features"])})

@@ -192,6 +192,7 @@ def test_an_image_in_pieces_at_one_place_in_successive_rounds_is_put_together() 
     assert judged(rounds_of([over_rounds(k) for k in range(10)]), "image_present")["none"].value == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("round", [0, 1, 2])
 def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None:
     messages = [over_rounds(k) for k in range(10)]
@@ -199,6 +200,7 @@ def test_an_image_in_an_earlier_round_than_the_last_is_found(round: int) -> None
     assert judged(rounds_of(messages), "image_present")["none"].value == 0.1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hide", [in_low_bits, in_whole_signs])
 @pytest.mark.parametrize("round", [0, 1])
 def test_bits_and_signs_of_earlier_rounds_are_read_as_well(hide: object, round: int) -> None:

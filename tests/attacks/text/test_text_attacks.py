@@ -43,6 +43,7 @@ def change(world: TextWorld, by: Any) -> list[Artifact]:
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("steps", "optimiser"), [(1, "sgd"), (20, "sgd"), (5, "adamw")])
 def test_every_word_is_read_off_the_rows_of_an_embedding(steps: int, optimiser: str) -> None:
     world = TextWorld(steps=steps, optimiser=optimiser, rate=0.01, planted=0)

@@ -84,6 +84,7 @@ def test_a_product_over_the_layers_left_is_that_of_an_update_that_never_had_the_
     assert whole == pytest.approx(left, abs=1e-6) and len(set(whole)) == 3
 
 
+@pytest.mark.nightly
 def test_the_class_and_who_was_in_it_stay_known_however_many_layers_are_left_out(found: list[Evidence]) -> None:
     for n in range(3):
         assert value(found, "label_set_exact_match", n) == 1

@@ -75,6 +75,7 @@ def test_a_delta_says_what_the_model_says() -> None:
     np.testing.assert_allclose(a["share"], b["share"], atol=1e-3)
 
 
+@pytest.mark.nightly
 def test_a_normalised_delta_says_what_the_model_says() -> None:
     start = next(a for a in world().artifacts if a.kind == Kind.GLOBAL_MODEL)
     view = [start]

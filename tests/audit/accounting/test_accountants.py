@@ -54,7 +54,7 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("counts", "delta", "value", "renyi"), GOLDEN)
 def test_three_engines_have_the_published_epsilon(
     counts: Terms, delta: float, value: float, renyi: float
@@ -113,7 +113,7 @@ SIZED = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("drawn", "of", "z", "count", "delta", "low", "value"), SIZED)
 def test_fixed_size_sampling_has_the_published_epsilon(
     drawn: int, of: int, z: float, count: int, delta: float, low: float, value: float

@@ -58,6 +58,7 @@ def test_two_thousand_senders_take_linear_work() -> None:
     assert count_calls(2000) <= 4.3 * count_calls(500)
 
 
+@pytest.mark.nightly
 def test_of_two_thousand_senders_few_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
     composed: list[int] = []
     whole = Exact.compose

@@ -44,8 +44,8 @@ def honest(method: str, folder: Path) -> tuple[RunDir, Config]:
     return run, config
 
 
+@pytest.mark.sample(5)
 @pytest.mark.dear("fedmd")
-@pytest.mark.sample(8)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -> None:
     run, config = honest(method, tmp_path)

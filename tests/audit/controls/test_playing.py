@@ -87,6 +87,7 @@ def test_what_a_client_sends_of_one_image_alone_takes_the_place_of_its_features(
     np.testing.assert_allclose(phi, np.log1p(features), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_layer_is_read_that_no_list_holds() -> None:
     _, features, phi = play_singles("Projected", 3)
     assert phi.shape[1] == features.shape[1] + 10
@@ -169,6 +170,7 @@ def test_noise_differs_between_visits_and_can_be_silent() -> None:
     assert np.linalg.norm(silent[0][3]) <= 1 + 1e-5 < np.linalg.norm(bare[0][3])
 
 
+@pytest.mark.nightly
 def test_what_one_attack_has_played_is_not_played_again_for_another_and_gives_the_same() -> None:
     sources, first = federation("Log")
     assert isinstance(first.player, ClientPlayer)

@@ -75,6 +75,7 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
         assert (train.y[own] != wrong).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("model", ["logreg", {"name": "mlp", "hidden": [2]}])
 def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
     """One that cannot tell them apart would show an attack nothing, and no bound would rest on it."""

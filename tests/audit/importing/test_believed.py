@@ -91,7 +91,7 @@ def test_training_that_was_another_is_contradicted(name: str, tmp_path: Path) ->
     assert found.status == "contradicted", found.text
 
 
-@pytest.mark.dear("fewer epochs")
+@pytest.mark.dear("fewer epochs", "another batch size")
 @pytest.mark.parametrize("name", MORE_WRONG)
 def test_a_wrong_statement_that_only_a_test_can_tell_is_contradicted(name: str, tmp_path: Path) -> None:
     changes, id = MORE_WRONG[name]

@@ -109,6 +109,7 @@ def test_rounded_noise_passes_where_the_ledger_says_so(resolution: float) -> Non
         assert (found == []) == (said > 0 or resolution < 1e-5), found
 
 
+@pytest.mark.nightly
 def test_noise_of_any_part_that_another_seed_leaves_is_found() -> None:
     ours, other = normal(1), normal(2)
     assert failed(run_tests(samples_of(ours), samples_of(other))) == []

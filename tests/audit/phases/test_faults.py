@@ -157,7 +157,7 @@ def disturbed(kind: str, at: int, folder: Path, config: Config, whole: dict[str,
     assert left(folder) == whole, f"{kind} at step {at}: {disk.paths[-1]}"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_a_run_continues_after_a_fault(

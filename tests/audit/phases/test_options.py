@@ -58,6 +58,7 @@ def optioned(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, Config]:
     return run(tmp_path_factory.mktemp("options") / "run")
 
 
+@pytest.mark.nightly
 def test_what_is_tried_answers_what_was_demonstrated(optioned: tuple[RunDir, Config]) -> None:
     made, config = optioned
     result = result_of(made)

@@ -102,7 +102,8 @@ def setup(cls: type[Plugin]) -> tuple[str, dict[str, str]]:
     return name, changes
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
+@pytest.mark.dear("Diameter")
 @pytest.mark.parametrize("cls", plugins(*WRONG), ids=lambda c: c.__name__)
 def test_a_wrong_protection_is_named(cls: type[Plugin], tmp_path: Path) -> None:
     protections, changes = setup(cls)

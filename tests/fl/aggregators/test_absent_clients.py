@@ -113,6 +113,7 @@ def test_f_may_be_a_share_of_those_who_are_heard() -> None:
         rule("krum", f=0.5)
 
 
+@pytest.mark.nightly
 def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path: Any) -> None:
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.robustness.shortage import draw_heard, estimate_shortage, warn_of_shortage

@@ -9,6 +9,7 @@ from tests.fl.equivalence.second import TOLERANCE
 
 
 @pytest.mark.sample(6)
+@pytest.mark.dear("faug", "astraea")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_method_equals_its_second_program(name: str) -> None:
     found = PROGRAMS[name]()

@@ -60,6 +60,7 @@ def test_one_record_moves_a_count_by_one_or_the_card_says_otherwise(name: str) -
         assert max(moved, default=0) <= 1 or card.counts_made
 
 
+@pytest.mark.nightly
 def test_where_rare_classes_are_filled_up_one_record_of_the_largest_moves_more() -> None:
     assert max(abs(a - b) for a, b in zip(heard("faug", None), heard("faug", 0), strict=True)) > 1
 

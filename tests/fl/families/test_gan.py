@@ -59,6 +59,7 @@ def test_steps_and_epochs_count_what_they_say() -> None:
     assert any(not torch.equal(trained.critic[k], pair.critic[k]) for k in pair.critic)
 
 
+@pytest.mark.nightly
 def test_training_moves_the_images_towards_the_data() -> None:
     x = torch.full((64, 1, 8, 8), -0.8)
     x[:, :, :, 4:] = 0.8

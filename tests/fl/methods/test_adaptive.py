@@ -86,7 +86,7 @@ def test_the_three_differ() -> None:
     assert not close(a, b) and not close(b, c) and not close(a, c)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("cls", ALL)
 def test_a_run_that_was_stopped_continues_to_the_same_bits(cls: type[AdaptiveOptimiser], tmp_path: Path) -> None:
     assert continues(lambda: make(cls), tmp_path, **WORLD)

@@ -134,11 +134,13 @@ def test_the_head_rows_of_missing_classes_get_no_gradient() -> None:
         assert moved.tolist() == [True, True, True, False]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [bsm, lc])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(make: Any, tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(lc(), script=EVERYONE), run(lc(), script=EVERYONE, workers=2))
 

@@ -100,11 +100,13 @@ def test_clients_start_from_the_tuned_model(tmp_path: Path) -> None:
     assert all(np.array_equal(v, first[k].numpy()) for k, v in down[0].payload.items())
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(ft, tmp_path / "a", **SPARE)
     assert continues(datacenter, tmp_path / "b", **SPARE)
 
 
+@pytest.mark.nightly
 def test_two_processes_give_the_same_bits() -> None:
     assert same(run(ft(), workers=2, **SPARE), run(ft(), **SPARE))
 

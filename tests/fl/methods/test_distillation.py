@@ -125,6 +125,7 @@ def test_a_lost_reply_does_not_advance_a_clients_model(tmp_path: Path) -> None:
     assert own_models(tmp_path) == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cls", [FD, FedAvgFD])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(cls: type[Any], tmp_path: Path) -> None:
     assert continues(lambda: make(cls), tmp_path, **WORLD)
@@ -134,6 +135,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(cls: type[Any], tmp_p
         assert a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
     for workers in (0, 2):
         run(make(FD), folder=tmp_path / str(workers), script=EVERYONE, workers=workers)

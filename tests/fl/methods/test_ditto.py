@@ -76,6 +76,7 @@ def test_a_lost_reply_does_not_advance_the_own_model(tmp_path: Path) -> None:
     assert own_models(ditto(), tmp_path, reply_loss=1.0) == {}
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(ditto, tmp_path, **WORLD)
     straight = own_models(ditto(), tmp_path / "straight", **WORLD)
@@ -83,6 +84,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> No
     assert all(same(straight[k], continued[k]["own"]) for k in straight)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(ditto(), script=EVERYONE), run(ditto(), script=EVERYONE, workers=2))
 

@@ -33,6 +33,7 @@ def of(world: World, kind: Kind, channel: Channel) -> list[Artifact]:
     return [a for a in world.artifacts if a.kind == kind and a.channel == channel]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_no_seeds_is_fedavg_to_the_last_bit(weighting: Any) -> None:
     fedavg = run(FedAvg(FedAvg.Config(**SETTINGS, weighting=weighting)), **WORLD)
@@ -48,6 +49,7 @@ def test_a_class_is_scarce_below_a_share_of_the_largest() -> None:
     assert scarce([10, 4, 5, 0, 1], 1.0) == [1, 2, 4] and scarce([10, 4, 5, 0, 1], 0.0) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("decoys", [0, 1])
 def test_clients_send_own_images_of_scarce_classes_and_of_decoys(decoys: int, tmp_path: Path) -> None:
     world, d = run(faug(decoys=decoys), script=EVERYONE, folder=tmp_path), data()

@@ -50,6 +50,7 @@ def test_a_server_rate_of_zero_never_moves() -> None:
         torch.testing.assert_close(value, world.initial[name], rtol=0, atol=1e-7)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(fedavgm, tmp_path, **WORLD)
 

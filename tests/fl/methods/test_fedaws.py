@@ -108,6 +108,7 @@ def test_clients_start_from_the_rows_the_server_spread(tmp_path: Path) -> None:
         assert not torch.allclose(rows[t, Channel.UPLINK], rows[t - 1, Channel.UPLINK])
 
 
+@pytest.mark.nightly
 def test_spreading_keeps_one_class_clients_from_collapsing() -> None:
     """With one class a client and no spreading all rows may drift together; the margin holds them."""
     world = one_class_each()
@@ -123,11 +124,13 @@ def test_orthogonal_heads_start_orthonormal() -> None:
     torch.testing.assert_close(world[HEAD] @ world[HEAD].T, torch.eye(4), rtol=0, atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("positive_only", [False, True])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(positive_only: bool, tmp_path: Path) -> None:
     assert continues(lambda: fedaws(positive_only=positive_only), tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     a, b = (run(fedaws(positive_only=True), script=EVERYONE, workers=w) for w in (0, 2))
     assert same(a, b)

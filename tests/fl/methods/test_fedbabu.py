@@ -63,10 +63,12 @@ def test_the_released_model_has_its_head(tmp_path: Path) -> None:
     assert released.payload.keys() == world.initial.keys()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("head_init", ["default", "orthogonal"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(head_init: str, tmp_path: Path) -> None:
     assert continues(lambda: babu(head_init=head_init), tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(babu(), script=EVERYONE), run(babu(), script=EVERYONE, workers=2))

@@ -151,5 +151,6 @@ def test_each_departure_changes_the_model(settings: dict[str, Any]) -> None:
     assert not same(run(make(**settings), **WORLD), run(make(), **WORLD))
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)

@@ -99,5 +99,6 @@ def test_a_temperature_of_zero_is_refused() -> None:
         configure(FedGKT, {"temperature": 0.0}, "method")
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)

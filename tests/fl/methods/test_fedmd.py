@@ -101,5 +101,6 @@ def test_without_public_examples_it_is_refused() -> None:
         run(make(), d=d, index=everything)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)

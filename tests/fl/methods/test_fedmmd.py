@@ -81,10 +81,12 @@ def test_a_larger_weight_keeps_features_nearer() -> None:
     assert gap(0.0) > gap(0.1) > gap(1.0)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(fedmmd, tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(fedmmd(), script=EVERYONE), run(fedmmd(), script=EVERYONE, workers=2))
 

@@ -121,6 +121,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(lambda: nova(server_momentum=0.6), tmp_path, reply_loss=0.25)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(nova(), workers=2), run(nova()))
 

@@ -70,5 +70,6 @@ def test_a_regulariser_that_nobody_wrote_is_refused() -> None:
         configure(FedProto, {"regulariser": "cosine"}, "method")
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)

@@ -116,10 +116,12 @@ def test_the_floor_of_steps_is_the_same_for_clients_stacked_as_one() -> None:
     assert close(alone, stacked, 1e-5) and stacked.history[-1]["steps"] == 5
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(fedrs, tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(fedrs(), script=EVERYONE), run(fedrs(), script=EVERYONE, workers=2))
 

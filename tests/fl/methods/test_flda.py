@@ -120,6 +120,7 @@ def test_a_lost_reply_does_not_advance_the_private_model(tmp_path: Path) -> None
     assert kept(tmp_path) == {}
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(flda, tmp_path, **WORLD)
     run(flda(), folder=tmp_path / "straight", **WORLD)
@@ -127,6 +128,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> No
     assert a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(flda(), script=EVERYONE), run(flda(), script=EVERYONE, workers=2))
 

@@ -53,6 +53,7 @@ class Scripted(Gandalf):
 # Identities -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_a_mediator_for_every_client_is_fedavg_to_the_last_bit(weighting: str) -> None:  # T-GA-2
     alone = gandalf(mediators=4, weighting=weighting, **PLAIN)
@@ -103,7 +104,7 @@ def test_what_crosses_the_wire_by_the_number_of_groups(tmp_path: Path) -> None: 
     assert not [a for a in alone.artifacts if a.kind == Kind.GAN_D and a.channel == Channel.UPLINK]
 
 
-@pytest.mark.dear("oracle", "conditional")
+@pytest.mark.nightly
 @pytest.mark.parametrize("labeler", ["fedavg", "oracle", "conditional"])
 def test_images_are_added_where_a_class_is_short(labeler: str, tmp_path: Path) -> None:
     world = run(gandalf(labeler=labeler, share=1.0, **LIGHT), script=EVERYONE, folder=tmp_path)
@@ -128,6 +129,7 @@ def test_without_generators_only_own_images_are_altered() -> None:
     assert not same(world, run(gandalf(**PLAIN), script=EVERYONE))
 
 
+@pytest.mark.nightly
 def test_generators_stop_when_their_losses_stay() -> None:
     still = {"lr_generator": 0.0, "lr_critic": 0.0, "penalty": 0.0, "local": 1}
     config = GanConfig(**{**vars(GAN), "cycles": 20, "least_cycles": 4} | still)

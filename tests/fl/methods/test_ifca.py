@@ -119,6 +119,7 @@ def test_an_update_is_clipped_relative_to_the_chosen_model(tmp_path: Path) -> No
         np.testing.assert_allclose(a.payload["fc.weight"], sent.payload[f"{j}/fc.weight"], atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(ifca, tmp_path, **WORLD)
 

@@ -79,10 +79,12 @@ def test_only_candidates_are_sent_the_model(tmp_path: Path) -> None:
     assert len({a.id for a in ups}) == len(ups)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(lambda: power(candidates=4, chosen=2), tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     a, b = (run(power(candidates=4, chosen=2), script=EVERYONE, workers=w) for w in (0, 2))
     assert same(a, b)

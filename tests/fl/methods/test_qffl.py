@@ -71,6 +71,7 @@ def test_the_loss_sent_is_that_of_the_received_model(tmp_path: Path) -> None:
     assert all(1.0 < loss < 2.0 for loss in sent)  # four classes, nothing learned: about ln 4
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(qffl, tmp_path, **WORLD)
 

@@ -38,10 +38,12 @@ def test_the_first_round_is_fedrs_and_later_ones_are_not(soft: bool) -> None:
         assert close(run(scaffold_rs(rounds=rounds, soft=soft)), run(FedRS(fedrs))) is equal
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(scaffold_rs, tmp_path, **WORLD)
 
 
+@pytest.mark.nightly
 def test_two_processes_agree_with_one() -> None:
     assert same(run(scaffold_rs(), script=EVERYONE), run(scaffold_rs(), script=EVERYONE, workers=2))
 

@@ -73,7 +73,7 @@ def test_splitfed_v1_is_fedavg_to_the_last_bit_wherever_it_is_cut(cut: int, weig
     assert same(run(split, **world), run(whole, **world))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("cls", "cut"), [(SplitLearning, 1), (SplitLearning, 2), (SplitUShape, 1), (SplitfedV1, 2), (SplitfedV2, 1)]
 )
@@ -165,6 +165,7 @@ def test_two_clients_on_a_line_end_where_they_do_by_hand(
 # What crosses
 
 
+@pytest.mark.sample(2)
 @EVERY
 def test_a_visit_has_as_many_messages_each_way_as_batches(cls: type[Splitting], tmp_path: Path) -> None:
     world = run(make(cls, rounds=1), folder=tmp_path, script=EVERYONE)
@@ -177,6 +178,7 @@ def test_a_visit_has_as_many_messages_each_way_as_batches(cls: type[Splitting], 
     assert labels == {cls is not SplitUShape}
 
 
+@pytest.mark.sample(2)
 @EVERY
 def test_the_first_batch_is_what_the_first_layers_make_of_the_rows_that_were_drawn(
     cls: type[Splitting], tmp_path: Path
@@ -228,6 +230,7 @@ def test_distance_correlation_has_a_finite_slope_where_rows_are_equal_or_all_is_
         assert bool(torch.isfinite(slope).all())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("cls", [SplitLearning, SplitUShape])
 def test_nopeek_makes_activations_depend_less_on_images_and_none_of_it_changes_nothing(
     cls: type[Splitting], tmp_path: Path

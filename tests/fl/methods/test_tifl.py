@@ -93,5 +93,6 @@ def test_no_tier_is_refused() -> None:
         configure(TiFL, {"tiers": 0}, "method")
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     assert continues(make, tmp_path, **WORLD)

@@ -100,6 +100,7 @@ def test_the_head_applied_to_the_features_is_the_model(name: str) -> None:
     assert torch.equal(model(x), model.head(h)) and model(x).shape == (3, 10)
 
 
+@pytest.mark.dear("resnet18")
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ALL)
 def test_channels_last_weights_give_the_same_logits_and_gradients(name: str) -> None:
@@ -113,6 +114,7 @@ def test_channels_last_weights_give_the_same_logits_and_gradients(name: str) -> 
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.dear("resnet18")
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ALL)
 def test_stacked_clients_get_the_gradients_they_would_get_alone(name: str) -> None:
