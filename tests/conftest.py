@@ -23,7 +23,7 @@ import pytest
 from fedaudit.audit.accounting.child import keep
 
 FOLDERS = ("fl", "attacks", "audit", "reports")
-SECONDS = 45  # of the processor, with all processes that the tests of a file start
+SECONDS = 40  # of the processor, with all processes that the tests of a file start
 QUICK = "not nightly"  # what `make test` selects
 
 BEGAN = pytest.StashKey[float]()  # seconds of the processor when a test began
