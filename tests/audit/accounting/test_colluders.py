@@ -49,7 +49,6 @@ def truth(shares: float, of: int) -> float:
     return float(one.self_compose(ROUNDS).get_epsilon_for_delta(1e-5))
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("contributors", "came", "colluders", "left", "stated"),
     [
