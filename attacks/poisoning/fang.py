@@ -113,7 +113,7 @@ class FangTrimmedMean(Colluding):
     def forge(self, crowd: Crowd) -> Forge:
         ends = extreme_range(crowd.honest, crowd.intended.mean(0).sign(), self.config.b)
 
-        def forge(client: int) -> Tensor:
+        def forge(client: int) -> Tensor:  # noqa: ARG001
             drawn = torch.rand(len(ends[0]), generator=crowd.meeting.rng, dtype=torch.float64)
             return ends[0] + (ends[1] - ends[0]) * drawn
 

@@ -33,7 +33,7 @@ class Gaussian(Colluding):
     def forge(self, crowd: Crowd) -> Forge:
         length = self.config.scale * crowd.median_norm
 
-        def forge(client: int) -> torch.Tensor:
+        def forge(client: int) -> torch.Tensor:  # noqa: ARG001
             noise = torch.randn(crowd.honest.shape[1], generator=crowd.meeting.rng, dtype=torch.float64)
             scaled: torch.Tensor = noise * (length / noise.norm())
             return scaled

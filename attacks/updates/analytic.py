@@ -237,7 +237,7 @@ def input_errors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[E
     return found
 
 
-def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:  # noqa: ARG001
     """Of how many updates a member's input to the layer stands there, all but exactly (evaluation/ranking.py)."""
     found: dict[str, list[Present]] = {}
     for i, artifact in enumerate(claim["artifact"]):

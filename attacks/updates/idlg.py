@@ -103,7 +103,12 @@ class IDLG(UpdateInversion):
 
 
 def descend(
-    x: "Tensor", optimiser: str, lr: float, iterations: int, loss: Any, variables: "list[Tensor]"
+    x: "Tensor",  # noqa: ARG001
+    optimiser: str,
+    lr: float,
+    iterations: int,
+    loss: Any,
+    variables: "list[Tensor]",
 ) -> None:
     """Minimises loss() in place over `variables`; stops where L-BFGS diverges, at the last sound value."""
     import torch

@@ -103,7 +103,7 @@ def _run_child(pipe: Connection, gigabytes: float) -> None:
                 pipe.send((True, function(*args, **kwargs)))
             except MemoryError:
                 pipe.send((False, f"it needed more than {gigabytes:g} GB"))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 pipe.send((False, _describe_failure(error)))
 
 

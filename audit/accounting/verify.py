@@ -32,6 +32,7 @@ from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, Release
 from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 
 ROUNDING = 1e-9
@@ -302,6 +303,8 @@ def _check_draws(
         rounds = 1 + max(r.round for r in releases)
         found = contradictions(availability, clients, streams, rounds)
     except Exception as error:  # somebody's own code, of which this may be too much
+        if type(availability).__module__.startswith("fedaudit.") and not isinstance(error, UserError):
+            raise
         found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
     for what in found[:1]:
         stated = f"{availability.title} is not the draw that it states"
@@ -382,7 +385,7 @@ def _compare_lines(r: Release, again: Sequence[Release]) -> Iterator[Issue]:
 
 
 def _list_differences(r: Release, made: Release) -> Iterator[str]:
-    if r.mechanism != made.mechanism and r.mechanism != "none":
+    if r.mechanism not in (made.mechanism, "none"):
         yield f"mechanism {r.mechanism}; it is {made.mechanism}"
     for name in ("unit", "adjacency"):
         if r.mechanism != "none" and getattr(r, name) != getattr(made, name):

@@ -128,7 +128,7 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
     """
     chain = read_chain(run)
     verify(run, chain, reads(name, first_of(chain)))
-    link = _make_link(run, config, name, settings, chain)
+    link = _make_link(config, name, settings, chain)
     before = chain.links.get(name)
     if name == "simulate" and run.checkpoint.exists():
         if before is None:
@@ -228,7 +228,7 @@ def _list_written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
             yield relative, of_file(run.inside(path.absolute()), relative)
 
 
-def _make_link(run: RunDir, config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+def _make_link(config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
     import torch  # only who runs a phase needs it
 
     return Link(

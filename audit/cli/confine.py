@@ -76,7 +76,7 @@ def _make(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def _wait(child: int, within: ProcessLimits) -> int:
-    def too_long(number: int, frame: FrameType | None) -> None:
+    def too_long(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, too_long)

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedaudit.audit.cli.app import CONFINED, app, dp, phase, reader, say, tools
+from fedaudit.audit.cli.app import CONFINED, dp, phase, reader, say, tools
+from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
 from fedaudit.audit.settings.known import is_known, note
 from fedaudit.audit.settings.origin import is_run_folder
@@ -30,7 +31,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")
     ] = False,
 ) -> None:

@@ -177,7 +177,7 @@ def _dataset(name: str) -> str:
         data = configure(catalog.load("datasets", name), {}, name).load()
     except UserError as error:
         return f"not ready: {error.args[0]}"
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return f"failed: {type(error).__name__}: {error}"
     shape = " x ".join(map(str, data.shape))
     return f"{len(data.train):,} + {len(data.test):,} examples of {shape}, {len(data.classes)} classes"

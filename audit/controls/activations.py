@@ -20,7 +20,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import Streams
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
     """Replayed smashed, of EACH single images of every client whose first layers were recorded.
 
     Empty where clients cannot be played.

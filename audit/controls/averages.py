@@ -22,7 +22,7 @@ from fedaudit.fl.wire.protection import Message
 WORK = {Kind.MASHED_BATCH: "mash", Kind.SEED_SAMPLES: "contribute"}  # the clients' function that makes them
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
     """Replayed mashed_batch, or seed_samples, of EACH single images of every client that sent any.
 
     Empty where clients cannot be played, or where a function of another name makes what they sent.

@@ -6,7 +6,6 @@ parameters.
 
 from collections.abc import Mapping
 
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.reports.imported import CheckedStatement
 
 # nvflare.app_common.filters and nvflare.app_opt.he of 2.9, with their default settings
@@ -20,7 +19,7 @@ KNOWN = {
 }
 
 
-def filters(named: Mapping[str, int], case: RecordedCase) -> list[CheckedStatement]:
+def filters(named: Mapping[str, int]) -> list[CheckedStatement]:
     """One check for each filter that messages name; a claim of a protection that no message names is left to
     tests of the noise."""
     found = []

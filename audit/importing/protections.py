@@ -214,7 +214,7 @@ def _try_protection(protection: Protection, sent: Sequence[Upload]) -> Tried:
             twice, _ = _apply(protection, upload, once, 2 * number + 1)
             other = _unlike(upload, number)
             others, _ = _apply(protection, upload, other, 2 * number)
-        except Exception as error:  # other people's code, or a message it was never meant for
+        except Exception as error:  # other people's code, or a message it was never meant for  # noqa: BLE001
             found.refused = str(error.args[0] if error.args else error)[:200]
             return found
         moved = {k: _measure_change(k, upload, upload.message[k], once.get(k)) for k in upload.message}

@@ -50,7 +50,7 @@ class Probe:
         return 0.0
 
 
-def fill_evenly(round: int, arrays: Payload) -> Payload:
+def fill_evenly(round: int, arrays: Payload) -> Payload:  # noqa: ARG001
     """all numbers alike"""
     return {name: torch.ones_like(value) for name, value in arrays.items()}
 
@@ -66,7 +66,7 @@ def fill_one_array(round: int, arrays: Payload) -> Payload:
     return {name: torch.full_like(value, float(name == chosen)) for name, value in arrays.items()}
 
 
-def fill_arrays_alike(round: int, arrays: Payload) -> Payload:
+def fill_arrays_alike(round: int, arrays: Payload) -> Payload:  # noqa: ARG001
     """all arrays of one norm"""
     return {name: torch.ones_like(value) / max(1, value.numel()) ** 0.5 for name, value in arrays.items()}
 

@@ -29,6 +29,7 @@ from fedaudit.audit.settings.spec import Number, PluginSpec
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.recording.recorder import read as read_messages
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import NoiseAuditRecord
 
 Progress = Callable[[str, int, int], None]
@@ -53,12 +54,16 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 
 def replay_bounds(case: Case, releases: Sequence[Release]) -> list[BoundCheck]:
-    """What neighbouring plays of the run say of each of its bounds."""
+    """What neighbouring plays of the run say of each of its bounds.
+
+    What a plugin of others raises is a reason why none is played; what our own code raises is an error.
+    """
     if not isinstance(case, SimulatedCase):
         return decline(releases, "The federation ran elsewhere and cannot be played on other data.")
     try:
         return audit_bounds(case)
-    except Exception as error:  # the federation's own code, on data that it never met
+    except Exception as error:  # code of others, on data that it never met  # noqa: BLE001
+        _require_plugin(error, case.config)
         return decline(releases, f"The run could not be played on other data ({type(error).__name__}: {error}).")
 
 
@@ -72,8 +77,15 @@ def test_noise(
             return audit_noise(case, releases, delta, alpha)
         tests, kinds = run_recorded_tests(read_messages(artifacts), releases, case.protections, alpha)
         return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
-    except Exception as error:  # the federation's own code, which sends what it never sent
+    except Exception as error:  # code of others, which sends what it never sent  # noqa: BLE001
+        _require_plugin(error, config)
         return record_no_test(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
+
+
+def _require_plugin(error: Exception, config: Config) -> None:
+    """Raises the error again where no plugin of others can be its cause."""
+    if not isinstance(error, UserError) and not named_code(config):
+        raise error
 
 
 def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence[Release]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class Bench:
             name, rounds = controls[number]
             try:
                 return plant(name, case, self._recorded[rounds], settings)
-            except Exception as error:  # its attacks fail, no other
+            except Exception as error:  # its attacks fail, no other  # noqa: BLE001
                 return _make_portable(error)
 
         made = collect(range(len(controls)), copies, plant_one)
@@ -199,7 +199,7 @@ def _make_portable(error: Exception) -> Exception:
     """An error that another process can read."""
     try:
         pickle.loads(pickle.dumps(error))  # our own process wrote this
-    except Exception:
+    except Exception:  # noqa: BLE001
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
@@ -227,7 +227,7 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
         result |= _carried_out(attack, name, bench, opened)
     except UserError as error:
         result |= {"status": "not_applicable", "reason": str(error.args[0])}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     read = [*(k for k in attack.card.reads if k in opened), *sorted(k for k in opened if k.open)]
     return result | {

@@ -77,7 +77,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             progress(f"import ({name})", i, len(steps))
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
-    checks += filters(named, case)
+    checks += filters(named)
     checks.append(check_statements(case.subject, case.examples, checks, len(taken["nodes"]) or case.clients))
     found = ImportRecord(
         **taken,
@@ -93,8 +93,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
     """What later phases read besides the messages."""
-    _write_lines(run, run.ledger, [to_line(r) for r in stated_ledger(run, case)])
-    _write_lines(run, run.metrics, _metrics(case.artifacts))
+    _write_lines(run.ledger, [to_line(r) for r in stated_ledger(run, case)])
+    _write_lines(run.metrics, _metrics(case.artifacts))
     truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
     stated = of_value(case.config.model_dump(mode="json")["subject"]["identities"])
     run.write_json(run.data, {"data": truth, "population": stated})
@@ -122,7 +122,7 @@ def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
     _write_log(run, case, imported)
 
 
-def _write_lines(run: RunDir, path: Any, lines: list[Any]) -> None:
+def _write_lines(path: Path, lines: list[Any]) -> None:
     durable.remove(path)
     log = durable.Log(path)
     for line in lines:

@@ -40,7 +40,7 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     recorder = Recorder(run.artifacts, _choice(config, case.streams))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-    holdings, site = _site(config, case)
+    holdings, site = _site(case)
     with _pool(config, site) as workers:
         wire = Wire(case.method.card, case.streams, case.protections, recorder, ledger)
         checkpoints = Checkpoints(run.checkpoint, logs, recorder.provenance)
@@ -54,10 +54,10 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
 
 def lend(config: SimulatedConfig) -> None:
     """This rank's processes to the rank of a torchrun job that runs the simulation."""
-    torchrun.lend(_site(config, SimulatedCase(config))[1])
+    torchrun.lend(_site(SimulatedCase(config))[1])
 
 
-def _site(config: SimulatedConfig, case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
+def _site(case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
     """Who holds what, and what makes a worker's side of it."""
     population = case.population
     holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)

@@ -169,10 +169,7 @@ def measure_dropout(
         made.beside += [
             _compare(method, axis, x, found, whole, by_seed(REFERENCE, changes))
             for x, changes in along
-            if changes != {"p": 1.0}
-            and changes != {"reply_loss": 0.0}
-            and whole
-            and (found := by_seed(method, changes))
+            if changes not in ({"p": 1.0}, {"reply_loss": 0.0}) and whole and (found := by_seed(method, changes))
         ]
     made.returns = [
         _measure_leaving(config, m, histories, seeds)

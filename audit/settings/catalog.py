@@ -113,7 +113,7 @@ def entries(kind: str) -> list[Entry]:
     for name in names(kind):
         try:
             found.append(entry(kind, name))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             text = f"{BROKEN}{error.args[0] if error.args else type(error).__name__}"
             found.append(Entry(name=name, title="", source="", text=text))
     return found

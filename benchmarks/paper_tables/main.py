@@ -165,7 +165,7 @@ def _seeds(text: str) -> list[int]:
     return list(dict.fromkeys(map(int, words)))
 
 
-def _data(entries: Sequence[str], download: bool, table: Table) -> dict[str, dict[str, Any]]:
+def _data(entries: Sequence[str], download: bool) -> dict[str, dict[str, Any]]:
     """Settings of data sets by name, from NAME=FOLDER and --download."""
     from fedaudit.audit.settings import catalog
 
@@ -213,7 +213,7 @@ def main(
             seeds=_seeds(seeds),
             columns=_words(column),
             rows=_words(rows),
-            data=_data(data or [], download, table),
+            data=_data(data or [], download),
             workers=int(workers) if workers.isdecimal() else workers,
         )
         page = reproduce(table, chosen, out, keep)

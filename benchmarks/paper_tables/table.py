@@ -200,8 +200,8 @@ def load_table(name: str) -> Table:
         raise UserError(f"{path}: base.method.rounds is missing", hint="write the paper's number of rounds")
     for claim in header.claims:
         known(claim.column, columns, "column (claims)")
-        for name in (claim.above, claim.below):
-            known(name, [r for r in rows if claim.column in rows[r].published], f"row of {claim.column} (claims)")
+        for side in (claim.above, claim.below):
+            known(side, [r for r in rows if claim.column in rows[r].published], f"row of {claim.column} (claims)")
     kept = path.parent / "finished" / path.stem
     return Table(name=path.stem, header=header, columns=columns, rows=rows, kept=kept)
 

@@ -68,7 +68,7 @@ def condensed(out: Path, variant: str) -> list[Figure]:
     ]
 
 
-def critic(out: Path, members: int) -> list[Figure]:
+def critic(out: Path, members: int) -> list[Figure]:  # noqa: ARG001
     """LOGAN on a critic of so many images after 2,000 steps of the generator, and with GANDALF's noise on it."""
     where = SimulatedCase(require_simulated(overridden({}, merge(FRAME, GENERATING), where="critic")))
     known, auxiliary = (

@@ -34,7 +34,7 @@ def _contradicted(record: ClaimRecord, *words: str) -> float:
     return float(any(c.status == "contradicted" and all(w in c.text for w in words) for c in record.conditions))
 
 
-def claims(out: Path) -> list[Figure]:
+def claims(out: Path) -> list[Figure]:  # noqa: ARG001
     printed = _claim("gandalf", "gandalf-weights")
     code = printed.model_copy(update={"promise": Promise(epsilon=0.33, delta=1.0), "targets": ()})
     weights, public, fedrs = rescore(printed), rescore(code), rescore(_claim("fedrs", "fedrs"))

@@ -104,7 +104,7 @@ def _is_layer(whole: nn.Module, node: fx.Node) -> bool:
     return not isinstance(module, NORMALISATION) and any(True for _ in module.parameters())
 
 
-def _find_end(nodes: Sequence[fx.Node], layer: int, following: int, output: fx.Node, whole: nn.Module) -> int:
+def _find_end(nodes: Sequence[fx.Node], layer: int, following: int, output: fx.Node, whole: nn.Module) -> int:  # noqa: ARG001
     """The last place from a layer to before the next one, after which everything comes of that one tensor."""
     order = {n: i for i, n in enumerate(nodes)}
     for i in range(following - 1, layer - 1, -1):

@@ -203,7 +203,7 @@ class Relaying(RoundMethod):
         firsts = sorted(r.tasks[0].client for r in relays if r.tasks)
         federation.wire.broadcast(t, message, firsts)
 
-        def make_first_message(g: int, task: Task, step: int) -> Message:
+        def make_first_message(g: int, task: Task, step: int) -> Message:  # noqa: ARG001
             if step:
                 federation.wire.downlink(t, message, task.client)
             return {Kind.RELAY_MODEL: model}

@@ -102,7 +102,7 @@ def _mask_row(like: Tensor, label: int) -> Tensor:
 def scale_outputs(net: nn.Module, width: float) -> Iterator[None]:
     """Outputs of all layers but the last are divided by the width, while this lasts."""
 
-    def divide(module: nn.Module, given: Any, out: Any) -> Any:
+    def divide(module: nn.Module, given: Any, out: Any) -> Any:  # noqa: ARG001
         return (out[0] / width, *out[1:]) if isinstance(out, tuple) else out / width
 
     hidden = [owned[0].rpartition(".")[0] for owned in layers(net)[:-1]] if width < 1 else []

@@ -51,7 +51,7 @@ def _is_top_level(frame: FrameType | None) -> bool:
     return frame is not None and not frame.f_code.co_flags & inspect.CO_OPTIMIZED
 
 
-def _refuse(cls: type, *operands: object) -> Any:
+def _refuse(cls: type, *operands: object) -> Any:  # noqa: ARG001
     raise TorchNeeded(cls.__name__)
 
 

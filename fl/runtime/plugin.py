@@ -90,7 +90,7 @@ def _read_time(folder: str) -> int:
 
 
 @cache
-def _list_files(folders: tuple[str, ...], changed: tuple[int, ...]) -> list[tuple[str, str]]:
+def _list_files(folders: tuple[str, ...], changed: tuple[int, ...]) -> list[tuple[str, str]]:  # noqa: ARG001
     """Folder and name of each public module in folders that last `changed` then."""
     found = [(getattr(i.module_finder, "path", ""), i.name) for i in pkgutil.iter_modules(folders)]
     return [(folder, name) for folder, name in found if not name.startswith("_")]
@@ -106,7 +106,7 @@ def _read_shared_names(folder: str, file: str) -> tuple[str, ...]:
 
 
 @cache
-def _read_names(path: str, changed: int) -> tuple[str, ...]:
+def _read_names(path: str, changed: int) -> tuple[str, ...]:  # noqa: ARG001
     """PLUGINS of a file as it was last `changed`; a file that is no Python is refused when it is imported."""
     source = Path(path).read_bytes()
     if b"\nPLUGINS = " not in source:  # most files: reading is much faster than parsing

@@ -117,7 +117,7 @@ def _store() -> Store:
     return _stores[0]
 
 
-def _stop_lost(number: int, frame: object) -> None:
+def _stop_lost(number: int, frame: object) -> None:  # noqa: ARG001
     raise UserError(
         "a rank of the torchrun job was lost, and the job ends",
         hint="the same command goes on from the last checkpoint",

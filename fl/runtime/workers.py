@@ -234,11 +234,11 @@ def serve(end: Connection, make_site: foreign.Carried, inherited: list[Connectio
             answer = _serialize((True, getattr(site, name)(*args)))
         except KeyboardInterrupt:
             return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             try:
                 answer = _serialize((False, error))
                 pickle.loads(answer)  # some exceptions can be written and not read back
-            except Exception:
+            except Exception:  # noqa: BLE001
                 answer = _serialize((False, RuntimeError(f"{type(error).__name__}: {error}")))
         end.send_bytes(answer)
 

@@ -132,7 +132,7 @@ def anew(protections: Sequence[Protection]) -> list[Protection]:
     """As they are before the first round, whatever else went through them; as they are where no copy can be."""
     try:
         return deepcopy(list(protections))
-    except Exception:  # other people's code
+    except Exception:  # other people's code  # noqa: BLE001
         return list(protections)
 
 

@@ -96,6 +96,7 @@ DATA = {  # what is brought: (arrays, a phrase of the sentence, a phrase of the 
 
 @pytest.mark.parametrize("mistake", DATA)
 def test_data_of_ones_own_that_cannot_be_read_say_why(mistake: str, tmp_path: Path) -> None:
+    arrays: Any
     arrays, sentence, hint = DATA[mistake]
     held = {k: v for k, v in arrays.items() if k != "layout"}
     data = str(saved(tmp_path / "mine.npz", **held))  # type: ignore[arg-type]

@@ -94,7 +94,7 @@ def test_overlapping_means_can_be_solved() -> None:
     site.begin(0, {})
     index = case.method.config.leakers[0]
     client = site.client((index, {}, {}))
-    means = case.method.mash(client).message[Kind.MASHED_BATCH]["images"].flatten(1).double().numpy()
+    means = case.method.mash(client).message[Kind.MASHED_BATCH]["images"].flatten(1).double().numpy()  # type: ignore[attr-defined]
     n, size = len(means), case.method.config.group_size
     shares = np.array([[((j - i) % n < size) / size for j in range(n)] for i in range(n)])
     read = np.linalg.solve(shares, means) * case.data.std[0] + case.data.mean[0]

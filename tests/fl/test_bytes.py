@@ -193,7 +193,7 @@ def test_charged_bytes_are_those_of_what_crosses(name: str, protection: str, tmp
         said = [b for b in world.artifacts if b.id == f"{message}/{Kind.WIDTH}"]
         width = float(said[0].payload["width"]) if said and a.kind in (Kind.GLOBAL_MODEL, *MODELS) else None
         up = a.sender != SERVER and a.channel in ("uplink", "relay")
-        touched = [(p, s) for p, s in chosen if up and a.kind in acts[p].Config(**s).kinds]
+        touched = [(p, s) for p, s in chosen if up and a.kind in acts[p].Config(**s).kinds]  # type: ignore[attr-defined]
         last = touched[-1] if touched and touched[-1][0] in ("top_k", "quantise") else None
         to_it = {"client", str(a.sender)}
         own = [b.payload for b in sent if b.round == a.round and to_it & set(b.seen_by)]
@@ -223,7 +223,9 @@ def test_what_is_summed_securely_is_masked_and_so_takes_all_its_bytes(name: str)
 
 
 def test_a_coded_payload_is_not_lost_between_processes() -> None:
-    from fedaudit.fl.runtime.workers import _serialize, pickle
+    import pickle
+
+    from fedaudit.fl.runtime.workers import _serialize
 
     sent = largest({"w": torch.randn(50)}, 0.1, True)
     back = pickle.loads(_serialize(sent))

@@ -85,7 +85,7 @@ def one_round(clients: int, make: type[Net], workers: int) -> None:
         method.run(federation)
     [round] = federation.history
     assert round["delivered"] == clients and round["samples_used"] == 100 * clients
-    size = sum(4 * v.numel() for v in state_of(make()).values())
+    size = sum(4 * v.numel() for v in state_of(make()).values())  # type: ignore[call-arg]
     assert round[f"bytes_{Channel.UPLINK.removesuffix('link')}"] == clients * (size + 8)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.decision import Answer, DeploymentDecision, KeyNumber, Odds, Risk, Word
+from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import (
     AuditResult,
@@ -15,7 +16,6 @@ from fedaudit.reports.result import (
     Headline,
     History,
     Outcome,
-    PartyExposure,
     PolicyRecord,
     PolicyRule,
     ReproductionRecord,

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedaudit.attacks.evidence import Series
 from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
-from fedaudit.reports.result import Gallery, Series
+from fedaudit.reports.result import Gallery
 from fedaudit.reports.typeset import breakable, printable
 from tests.reports.sample import result
 from tests.reports.sample_figures import png

@@ -89,7 +89,7 @@ class Inbox:
         """work(), or None where it raises; what a hook does around its messages goes through here."""
         try:
             return work()
-        except Exception as error:  # training goes on, whatever happens here
+        except Exception as error:  # training goes on, whatever happens here  # noqa: BLE001
             self.failed(what, error)
             return None
 

@@ -144,7 +144,7 @@ def test_batches_are_matched_before_they_are_judged() -> None:
 
 def test_guesses_are_right_as_often_as_chance_says_for_any_batch() -> None:
     rng = np.random.default_rng(0)
-    hits = [rank_sets(*rng.random((2, 4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3))).rank1.mean() for _ in range(600)]
+    hits = [rank_sets(*rng.random((2, 4, 1, 3, 3)), rng.random((9, 4, 1, 3, 3))).rank1.mean() for _ in range(600)]  # type: ignore[call-arg]
     assert np.mean(hits) == pytest.approx(1 / 10, abs=4 * np.std(hits) / 600**0.5)
 
 

@@ -22,7 +22,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fedaudit.audit.attestation import chain as links
-from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.case.digests import of_file, of_value
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import PHASES, execute, read_phases
@@ -254,10 +254,8 @@ def twice(name: str, phase: str, key: str, value: str) -> Callable[[Path], None]
         path = folder / name
         path.write_text(path.read_text().replace("{", f'{{"{key}": {value}, ', 1))
         if phase:
-            from fedaudit.audit.attestation import chain as links
-
             record = json.loads((folder / "chain.json").read_text())
-            record["links"][phase]["wrote"][name] = links.of_file(path, "")
+            record["links"][phase]["wrote"][name] = of_file(path, "")
             (folder / "chain.json").write_text(json.dumps(record))
 
     return forge

@@ -13,7 +13,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
-from fedaudit.audit.settings.config import load
+from fedaudit.audit.settings.config import load, require_simulated
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -77,11 +77,11 @@ def test_data_are_given_by_name_and_path(entry: str, audited: Received) -> None:
 def test_a_received_config_downloads_nothing_and_one_of_the_user_may(tmp_path: Path) -> None:
     text = "federation: {dataset: {name: mnist, download: true}, clients: 2, model: logreg}\nmethod: fedavg\n"
     (tmp_path / "config.yaml").write_text(text)
-    assert load(tmp_path / "config.yaml").locate_data().settings["download"] is True
-    config = RunDir(tmp_path).load_config()
+    assert require_simulated(load(tmp_path / "config.yaml")).locate_data().settings["download"] is True
+    config = require_simulated(RunDir(tmp_path).load_config())
     assert "download" not in config.locate_data().settings
     derived = overridden(config, {"seed": 8, "federation": {"dataset": {"download": True}}}, where="a variant")
-    assert "download" not in derived.locate_data().settings
+    assert "download" not in require_simulated(derived).locate_data().settings
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 
 from fedaudit.audit.case.networks import adapt_maker, maker
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
 
@@ -25,9 +25,11 @@ def load_theirs() -> ModuleType:
 @torch.no_grad()
 def test_the_network_of_the_example_is_the_one_that_its_subject_states() -> None:
     theirs = load_theirs()
-    config = validate(Config, {"case": "recorded", "subject": read_yaml(EXAMPLE / "subject.yaml")}, "test")
+    config = validate(
+        RecordedConfig, {"case": "recorded", "subject": read_yaml(EXAMPLE / "subject.yaml")}, "test"
+    )
     subject = config.subject
-    assert subject is not None and subject.model is not None and subject.adapters is not None
+    assert subject.model is not None and subject.adapters is not None
     make = maker(subject.model, tuple(subject.examples.shape), len(subject.examples.classes), "subject.model")
     torch.manual_seed(1)
     net = theirs.GPT()

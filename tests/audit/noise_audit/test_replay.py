@@ -13,6 +13,7 @@ from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import SAME, PlayLimits, play
 from fedaudit.audit.noise_audit.replay import audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.tap import Payload
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check, make_case
 
@@ -248,7 +249,7 @@ def listen(system: dict[str, Any], side: Side = Side(), first: world.World | Non
 def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
     system = {"protections": [GAUSSIAN]}
     first = listen(system).world
-    far = probes.Messages({world.Kind.LOCAL_MODEL: 1.0}, {}, probes.Sent((1e4,)))
+    far = probes.Messages({Kind.LOCAL_MODEL: 1.0}, {}, probes.Sent((1e4,)))
     second = Listener("server", far, first)
     released: list[Payload] = []
     carry = second.carry

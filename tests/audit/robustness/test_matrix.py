@@ -13,7 +13,7 @@ from fedaudit.audit.phases import matrix as phase
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.table import choose_next_number
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, require_simulated
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
@@ -83,7 +83,7 @@ def test_a_rule_is_told_what_assumed_says() -> None:
 
 def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_audits_own() -> None:
     many = config(matrix={"methods": ["fedavg", "rebafl", {"name": "fedprox", "lr": 0.25}]})
-    methods = [overridden(many, p.overrides, where=p.folder).method for p in plan_matrix(many)]
+    methods = [require_simulated(overridden(many, p.overrides, where=p.folder)).method for p in plan_matrix(many)]
     assert {m.name for m in methods} == {"fedavg", "rebafl", "fedprox"}
     assert {(m.settings["rounds"], m.settings["local_epochs"]) for m in methods} == {(2, 1)}
     assert {m.settings["lr"] for m in methods if m.name != "fedprox"} == {0.5}

@@ -95,13 +95,13 @@ def test_one_repetition_has_no_interval_over_repetitions() -> None:
 def test_who_holds_only_the_lost_class_loses_everything_where_the_mean_loses_a_tenth() -> None:
     before, after = of([9] * 10), of([0, *[9] * 9])
     every = np.full((10, 10), 0.1)
-    spread = replace(after, mixes=every)  # type: ignore[type-var]
+    spread = replace(after, mixes=every)  # type: ignore[type-var, call-arg]
     found = measures.worst_client_drop([before], [spread], 1)
     assert found.value == pytest.approx(0.09) and found.interval is not None and found.interval[0] > 0.03
-    alone = replace(after, mixes=np.vstack([every[:8], np.eye(10)[:1], np.eye(10)[:1]]))  # type: ignore[type-var]
+    alone = replace(after, mixes=np.vstack([every[:8], np.eye(10)[:1], np.eye(10)[:1]]))  # type: ignore[type-var, call-arg]
     found = measures.worst_client_drop([before], [alone], 1)
     assert found.value == pytest.approx(0.9) and found.interval is not None and found.interval[0] > 0.6
-    nothing = measures.worst_client_drop([before], [replace(before, mixes=every)], 1)  # type: ignore[type-var]
+    nothing = measures.worst_client_drop([before], [replace(before, mixes=every)], 1)  # type: ignore[type-var, call-arg]
     assert nothing.value == 0 and nothing.interval is not None and nothing.interval[0] <= 0 <= nothing.interval[1]
 
 

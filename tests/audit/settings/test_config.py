@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.settings.config import Config, SimulatedConfig, load, plugins, with_workers
+from fedaudit.audit.settings.config import SimulatedConfig, load, plugins, require_simulated, with_workers
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -13,10 +13,10 @@ from tests.audit.tiny import HERE, TEXT
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> Config:
+def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> SimulatedConfig:
     path = tmp_path / "c.yaml"
     path.write_text(text + extra)
-    return load(path)
+    return require_simulated(load(path))
 
 
 def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_config_cannot_be_changed(tmp_path: Path) -> None:
 def test_workers_from_the_command_line(tmp_path: Path) -> None:
     c = config(tmp_path)
     assert with_workers(c, "0").workers == 0 and with_workers(c, "auto").workers == "auto"
-    assert with_workers(c, "2").federation == c.federation
+    assert require_simulated(with_workers(c, "2")).federation == c.federation
     with pytest.raises(UserError, match="--workers: workers must be auto"):
         with_workers(c, "-3")
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Reply
+from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
-from fedaudit.fl.method import Chosen, Deliveries
+from fedaudit.fl.method import Chosen
 from fedaudit.fl.methods.fedasync import FedAsync
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime.streams import Streams

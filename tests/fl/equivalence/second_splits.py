@@ -101,7 +101,7 @@ def _compare(name: str, second: Any, **settings: Any) -> Pair:
         found, expected = ours(ran), second(vector(ran.initial))
         largest = expected["crossed"].abs().max()  # activations are of any size, and rounding with them
         scaled = [of | {"crossed": of["crossed"] / largest} for of in (found, expected)]
-        return Pair(*scaled, vector(plain.model))
+        return Pair(*scaled, vector(plain.model))  # type: ignore[call-arg]
 
 
 def _turns(w: Tensor, u_shape: bool = False, fresh: bool = False) -> Vectors:

@@ -10,11 +10,11 @@ from safetensors.numpy import load_file
 from torch import Tensor
 
 from fedaudit.audit.settings import catalog
-from fedaudit.fl.artifact import Kind
 from fedaudit.fl.clients.delivery import Delivery
 from fedaudit.fl.families.augmentation_plan import select_offers, shortage, solve_requests
 from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher
 from fedaudit.fl.families.grouping import complementary
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.fedmix import compute_taylor_mixup_loss
 from fedaudit.fl.methods.fedmmd import compute_squared_mmd
 from fedaudit.fl.runtime.plugin import configure
