@@ -112,7 +112,7 @@ def grade(claimed: NDArray[np.bool_], texts: NDArray[np.int64]) -> tuple[float, 
 
 def play_tokens() -> Iterator[str]:
     """Untied embedding: precision, recall, and the commonest words' recall."""
-    known = Background.of(load_notes().test.x, VOCABULARY)
+    known = Background.from_texts(load_notes().test.x, VOCABULARY)
     for number in (1, 8, 32):
         texts, labels = draw(number, number)
         true = mark_tokens(texts, VOCABULARY)
@@ -130,7 +130,7 @@ def play_span() -> Iterator[str]:
     for number in (1, 2, 4, 8, 16, 32):
         texts, labels = draw(number, number)
         change = descend(make_net(), texts, labels, OPTIMISERS["sgd"], 1)
-        network = Network.of(change, know("classify"))
+        network = Network.from_change(change, know("classify"))
         assert network is not None
         found = read_first(network, [change])
         assert found is not None
@@ -158,7 +158,7 @@ def play_adapters() -> Iterator[str]:
         for number in (1, 2, 4, 8):
             texts, labels = draw(number, number)
             change = descend(copy.deepcopy(base), texts, labels, lambda p: torch.optim.SGD(p, lr=0.5), 1)
-            network = Network.of(change, know("classify", rank))
+            network = Network.from_change(change, know("classify", rank))
             found = None if network is None else read_first(network, [change])
             if found is None:
                 yield f"rank {rank}, {number} notes: nothing changed"
@@ -172,7 +172,7 @@ def play_adapters() -> Iterator[str]:
 
 def play_ranked() -> Iterator[str]:
     """One round, q and v: precision at the true number of tokens, beside that of the commonest tokens."""
-    known = Background.of(load_notes().test.x, VOCABULARY)
+    known = Background.from_texts(load_notes().test.x, VOCABULARY)
     steps = {"sgd": (lambda p: torch.optim.SGD(p, lr=0.5), 1), "adamw": (OPTIMISERS["adamw"], 5)}
     for rank in (16, 4):
         base = warm(rank)
@@ -180,7 +180,7 @@ def play_ranked() -> Iterator[str]:
             for number in (1, 4, 16):
                 texts, labels = draw(number, number)
                 change = descend(copy.deepcopy(base), texts, labels, step, times)
-                network = Network.of(change, know("classify", rank))
+                network = Network.from_change(change, know("classify", rank))
                 found = None if network is None else read_first(network, [change])
                 assert found is not None
                 true = mark_tokens(texts, VOCABULARY)
@@ -200,7 +200,7 @@ def play_rounds() -> Iterator[str]:
             others = draw(16, 1000 + round)
             descend(net, *others, lambda p: torch.optim.AdamW(p, lr=1e-3), 2)
             if round + 1 in (1, 2, 4, 6, 8, 12):
-                network = Network.of(changes[-1], know("classify", 4))
+                network = Network.from_change(changes[-1], know("classify", 4))
                 assert network is not None
                 found = read_first(network, changes)
                 assert found is not None

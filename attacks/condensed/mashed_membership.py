@@ -25,7 +25,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
@@ -207,7 +207,7 @@ def _score_planted_people(claim: Claim, truth: Truth) -> list[Planted]:
         label = max(range(len(own)), key=lambda k: len(own[k]))
         members = own[label]
         others = ImagePool(truth.unseen([client]).images.of_class(label)).without(fingerprints(members))
-        one = Scored(
+        one = ScoredPeople(
             client=client,
             rows=range(len(members)),
             scores=means.score(_flat(members), label),

@@ -29,7 +29,7 @@ FLAGGED = "flagged as a member: scored above all but the highest {} of {:,} peop
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scored:
+class ScoredPeople:
     """Scores in one message: of people of one client, and of held-out people."""
 
     client: int
@@ -63,12 +63,12 @@ class Scored:
 class Planted(NamedTuple):
     """People planted through one client's code, as they were scored."""
 
-    scored: Scored
+    scored: ScoredPeople
     is_protected: bool
 
 
 def count_flagged(
-    recorded: Iterable[Scored],
+    recorded: Iterable[ScoredPeople],
     planted: Iterable[Planted],
     senders: Iterable[int],
     truth: Truth,
@@ -111,7 +111,7 @@ def count_flagged(
 
 
 def _find_largest(
-    recorded: Iterable[Scored],
+    recorded: Iterable[ScoredPeople],
 ) -> tuple[dict[tuple[int, int], float], dict[Hashable, dict[int, float]]]:
     """Of each (client, row) and of each held-out person in each client's place: the largest scaled score."""
     people: dict[tuple[int, int], list[float]] = defaultdict(list)

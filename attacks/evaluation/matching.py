@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Truth
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.flagging import Scored
+from fedaudit.attacks.evaluation.flagging import ScoredPeople
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.membership import Scores, score_clusters
 
@@ -64,7 +64,7 @@ def score_client(
     rng: np.random.Generator,
     score: Callable[[Images], NDArray[Any]],
     most: int = sys.maxsize,
-) -> Scored:
+) -> ScoredPeople:
     """Scores of a client's people, and of at most about `most` people of the same classes whom nobody trained on.
 
     These have the client's mix of classes, where there are half as many of each at least. Of a class without
@@ -78,7 +78,7 @@ def score_client(
     each = np.minimum(there, np.ceil(ratio * have)).astype(int)
     rows = np.flatnonzero(np.isin(own.y, classes))
     others = unseen.only(_draw_rows(unseen, classes, each, rng))
-    return Scored(
+    return ScoredPeople(
         client=client,
         rows=truth.client_rows(client)[rows].tolist(),
         scores=score(own.only(rows)),

@@ -33,7 +33,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Found:
+class Reconstructions:
     """For each image [n], the Euclidean distance of its reconstruction; that [n, C, H, W]."""
 
     distance: Floats
@@ -47,7 +47,7 @@ class LatentSearch:
         self._known, self._weights, self._settings, self._seed = known, weights, settings, seed
         self._memory: dict[tuple[bytes, int], tuple[float, Floats]] = {}
 
-    def __call__(self, images: Images) -> Found:
+    def __call__(self, images: Images) -> Reconstructions:
         # the label is part of the question only where the generator is wanted one
         labels = images.y if self._known.classes else np.zeros_like(images.y)
         keys = [(np.float32(x).tobytes(), int(y)) for x, y in zip(images.x, labels, strict=True)]
@@ -56,9 +56,9 @@ class LatentSearch:
         for k, d, p in zip([keys[i] for i in rows], *self._search(images.x[rows], labels[rows]), strict=True):
             self._memory[k] = float(d), p
         if not keys:
-            return Found(np.zeros(0), images.x)
+            return Reconstructions(np.zeros(0), images.x)
         distance, image = zip(*(self._memory[k] for k in keys), strict=True)
-        return Found(np.array(distance), np.stack(image))
+        return Reconstructions(np.array(distance), np.stack(image))
 
     def _search(self, x: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
         import torch

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchitecture, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.flagging import Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import Matched, halves, join_images, match_members, score_pairs
 from fedaudit.attacks.evaluation.membership import Scores
@@ -158,7 +158,7 @@ class GeneratorMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Whom the calibrated score flags, of those compared. Nobody is planted through clients' code."""
-        recorded, reference = list[Scored](), claim["reference"][0]
+        recorded, reference = list[ScoredPeople](), claim["reference"][0]
         for (queried, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):
             owned = [(int(k), row) for k in clients for row in truth.client_rows(int(k)).tolist()]
             people = np.array(owned, np.int64).reshape(-1, 2)[m.rows]
@@ -167,7 +167,7 @@ class GeneratorMembership(Attack):
             for k in np.unique(people[:, 0]).tolist():
                 own = people[:, 0] == k
                 recorded.append(
-                    Scored(
+                    ScoredPeople(
                         client=k,
                         rows=people[own, 1].tolist(),
                         scores=scores.members[own],

@@ -99,7 +99,9 @@ class Overlap:
     rare_recall: float | None  # of the true tokens that are rare; None where none is
 
     @classmethod
-    def of(cls, claimed: NDArray[np.bool_], true: NDArray[np.bool_], rare: NDArray[np.bool_]) -> "Overlap":
+    def from_claim(
+        cls, claimed: NDArray[np.bool_], true: NDArray[np.bool_], rare: NDArray[np.bool_]
+    ) -> "Overlap":
         """All [V]."""
         both, rare_true = int((claimed & true).sum()), true & rare
         return cls(
@@ -125,7 +127,7 @@ class Background:
     texts: int
 
     @classmethod
-    def of(cls, texts: Tokens, vocabulary: int, end: int = PADDING) -> "Background":
+    def from_texts(cls, texts: Tokens, vocabulary: int, end: int = PADDING) -> "Background":
         """Of auxiliary texts [N, T]; nothing is known where there are none."""
         holding = np.zeros(vocabulary, np.int64)
         for text in texts:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
 from fedaudit.attacks.evaluation.counting import list_latest
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
 from fedaudit.attacks.evaluation.membership import (
@@ -111,14 +111,14 @@ class ModelTrials:
         return counted
 
 
-def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) -> list[Scored]:
+def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) -> list[ScoredPeople]:
     """One client's people in every model that may know them, its own upload and the one that all get.
 
     Non-members are those of the model with the fewest people behind it, whose classes are most like the client's.
     """
     others = min(queries, key=lambda q: q.n).others
     return [
-        Scored(
+        ScoredPeople(
             client=client,
             rows=q.people[client][0].tolist(),
             scores=table[q.row][q.people[client][1]],
@@ -129,8 +129,8 @@ def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) ->
     ]
 
 
-def _score_planted_model(row: Floats, query: _ModelQuery) -> Scored:
-    return Scored(
+def _score_planted_model(row: Floats, query: _ModelQuery) -> ScoredPeople:
+    return ScoredPeople(
         client=query.client,
         rows=query.members.tolist(),
         scores=row[query.members],

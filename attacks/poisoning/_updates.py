@@ -109,7 +109,7 @@ class Crowd:
         return self.honest.std(0) if len(self.honest) > 1 else torch.zeros_like(self.mean)
 
     @cached_property
-    def intended(self) -> Tensor:
+    def honest_updates(self) -> Tensor:
         """[n, P] what everybody would have sent, the honest first."""
         return torch.cat([self.honest, torch.stack([self.compute_honest_update(k) for k in self.meeting.own])])
 

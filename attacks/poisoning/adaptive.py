@@ -40,7 +40,7 @@ NEAR = 0.02  # of what is left; members that leave so little more are nearly as 
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedMember:
     """One member, and what has become of the model so far if it is sent from now on."""
 
     member: Mapping[str, Any]  # of the family, as a config writes it
@@ -110,7 +110,7 @@ class Adaptive(Adversary):
         sent = crowd.send(lambda k: worst.forged[k])
         return replace(sent, member=worst.member, near=near, state={"member": dict(worst.member)})
 
-    def _look_ahead(self, crowd: Crowd, tried: Tried) -> Tried:
+    def _look_ahead(self, crowd: Crowd, tried: TriedMember) -> TriedMember:
         """What it comes to in the rounds after this one; what is sent stays."""
         assert crowd.meeting.train is not None
         ends = []
@@ -126,7 +126,7 @@ class Adaptive(Adversary):
             ends.append(change)
         return replace(tried, changes=tuple(ends), rounds=1 + self.config.ahead)
 
-    def _rank(self, crowd: Crowd, tried: list[Tried]) -> list[Tried]:
+    def _rank(self, crowd: Crowd, tried: list[TriedMember]) -> list[TriedMember]:
         """The most harmful first: by what is left on own examples, or where nothing tells by the way it moved."""
         changes = [c for t in tried for c in t.changes]
         if crowd.meeting.judge is None:
@@ -202,11 +202,13 @@ class AdaptiveBackdoor(Backdoors):
             yield {k: crowd.mean + strength * (v - crowd.mean) for k, v in own.items()}
 
 
-def try_member(crowd: Crowd, member: Mapping[str, Any], adversary: Colluding, draws: Iterable[int]) -> Tried:
+def try_member(
+    crowd: Crowd, member: Mapping[str, Any], adversary: Colluding, draws: Iterable[int]
+) -> TriedMember:
     """What it would send, and what the rule would make of that."""
     forge = adversary.forge_seeing(crowd)
     forged = {k: forge(k) for k in crowd.meeting.own}
-    return Tried(member, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
+    return TriedMember(member, adversary, forged, tuple(aggregate(crowd, forged, draw) for draw in draws))
 
 
 def aggregate(crowd: Crowd, sent: Mapping[int, Tensor], draw: int, trail: Trail | None = None) -> Payload:

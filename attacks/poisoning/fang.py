@@ -53,7 +53,7 @@ class FangKrum(Colluding):
 
     def forge(self, crowd: Crowd) -> Forge:
         f = crowd.malicious if self.config.f is None else self.config.f
-        before = crowd.intended
+        before = crowd.honest_updates
         against = -before[choose_by_krum(measure(before), f)].sign()
         forged = find_step(crowd.honest, crowd.distances, against, crowd.malicious, f) * against
         return lambda _: forged
@@ -111,7 +111,7 @@ class FangTrimmedMean(Colluding):
         )
 
     def forge(self, crowd: Crowd) -> Forge:
-        ends = extreme_range(crowd.honest, crowd.intended.mean(0).sign(), self.config.b)
+        ends = extreme_range(crowd.honest, crowd.honest_updates.mean(0).sign(), self.config.b)
 
         def forge(client: int) -> Tensor:  # noqa: ARG001
             drawn = torch.rand(len(ends[0]), generator=crowd.meeting.rng, dtype=torch.float64)

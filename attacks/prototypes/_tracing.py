@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
@@ -128,7 +128,7 @@ class Tracer:
             blind_clients=blind_clients,
         )
 
-    def _score_people(self, query: _PrototypeQuery) -> list[Scored]:
+    def _score_people(self, query: _PrototypeQuery) -> list[ScoredPeople]:
         """Everybody behind one prototype, client by client, and the people of the class who are not."""
         rows = query.pool.rows_without(query.image_hashes)
         scores, others = self._ask(query.row, query, rows)
@@ -138,7 +138,7 @@ class Tracer:
         clients = np.full(len(people), query.client) if query.origin != "recorded" else clients
         names = [(query.label, id(query.pool), int(r)) for r in rows]
         return [
-            Scored(
+            ScoredPeople(
                 client=int(k),
                 rows=people[clients == k].tolist(),
                 scores=scores[clients == k],

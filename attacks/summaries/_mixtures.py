@@ -26,7 +26,7 @@ MOST_PIXELS, MOST_WORK = 4096, 2e11  # of an image, and multiplications, that ar
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Mixture:
+class ImageMixtures:
     """Mixtures of many people's images, with some noise."""
 
     whitener: Values  # [d, d]
@@ -64,7 +64,7 @@ class Mixture:
         return float(min(EXACT, max(LEAST, chance, tail)))
 
 
-def build_mixtures(known: Images, people: int, numbers: int) -> list[Mixture]:
+def build_mixtures(known: Images, people: int, numbers: int) -> list[ImageMixtures]:
     """Of so many people's images like the known ones, one for each of NOISE, to read so many numbers with.
 
     None of too few known images, nor where they are so large that all stretches cannot be read.
@@ -78,11 +78,11 @@ def build_mixtures(known: Images, people: int, numbers: int) -> list[Mixture]:
     factor, ridge = shrink_covariance(rows - means[of_class])
     covariance = factor @ factor.T + ridge * np.eye(size)
     common = np.concatenate([means, np.ones((1, size))])  # an offset says nothing either
-    each = list[Mixture]()
+    each = list[ImageMixtures]()
     for noise in NOISE:
         every = covariance + noise * np.trace(covariance) / size * np.eye(size)
         values, vectors = np.linalg.eigh(every + people / len(common) * common.T @ common)
         whitener = vectors / np.sqrt(np.maximum(values, ridge))
         spread = np.linalg.eigvalsh(whitener.T @ covariance @ whitener)
-        each.append(Mixture(whitener=whitener, dimensions=float(spread.sum() ** 2 / (spread**2).sum())))
+        each.append(ImageMixtures(whitener=whitener, dimensions=float(spread.sum() ** 2 / (spread**2).sum())))
     return each

@@ -12,7 +12,7 @@ from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 
 
-class Answers(NamedTuple):
+class ClientAnswers(NamedTuple):
     """What one client answered."""
 
     client: int
@@ -22,7 +22,7 @@ class Answers(NamedTuple):
     logits: NDArray[np.float64]  # [m, C]
 
 
-def read_answers(view: Sequence[Artifact], knowledge: Knowledge) -> list[Answers]:
+def read_answers(view: Sequence[Artifact], knowledge: Knowledge) -> list[ClientAnswers]:
     """The outputs of clients on public images that the adversary knows, one a message."""
     public = knowledge.public
     if public is None:
@@ -33,7 +33,7 @@ def read_answers(view: Sequence[Artifact], knowledge: Knowledge) -> list[Answers
         if a.sender.role == Role.CLIENT and a.sender.index is not None and _fits(a, public, knowledge.classes):
             places = np.asarray(a.payload["index"], np.int64)
             logits = np.asarray(a.payload["logits"], np.float64)
-            found.append(Answers(a.sender.index, a.round, a.id, places, logits))
+            found.append(ClientAnswers(a.sender.index, a.round, a.id, places, logits))
     return found
 
 

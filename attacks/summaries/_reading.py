@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images
 from fedaudit.attacks.evaluation.sums import SEVERAL
-from fedaudit.attacks.summaries._mixtures import Mixture, build_mixtures
+from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
 from fedaudit.attacks.summaries._stretches import EXACT, Values, fits
 from fedaudit.attacks.summaries._where import Segment
 from fedaudit.fl.kinds import Kind
 
 
-class Sent(NamedTuple):
+class SentNumbers(NamedTuple):
     """All numbers of one client; the last are `rounds` messages of `width` numbers, the newest at the end."""
 
     numbers: NDArray[np.float32]
@@ -44,11 +44,11 @@ class Sent(NamedTuple):
 class Reader:
     """What a client sent, or several in a sum, as images are looked for in it: plainly, and in mixtures."""
 
-    sent: Sent
-    mixtures: Sequence[Mixture]  # of what others than one client put into it, each with other noise
+    sent: SentNumbers
+    mixtures: Sequence[ImageMixtures]  # of what others than one client put into it, each with other noise
 
     @classmethod
-    def of(cls, sent: Sent, client: int, known: Images, people: int) -> "Reader":
+    def from_message(cls, sent: SentNumbers, client: int, known: Images, people: int) -> "Reader":
         """`known`: images like those of so many people behind it."""
         return cls(sent, build_mixtures(known, people, sent.width) if client == SEVERAL else [])
 
@@ -77,7 +77,7 @@ class Reader:
 
 
 def write(
-    own: Sent, again: NDArray[np.int64], image: Floats, senders: int, rng: np.random.Generator
+    own: SentNumbers, again: NDArray[np.int64], image: Floats, senders: int, rng: np.random.Generator
 ) -> list[NDArray[np.float32]]:
     """What stands about an image that one sender wrote over its part of the newest message, at any place of it.
 

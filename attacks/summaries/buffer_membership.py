@@ -34,7 +34,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
 from fedaudit.attacks.evaluation.decoder import find_device
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
@@ -130,7 +130,7 @@ class BufferMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of everybody whose client sent statistics; single people are planted through every client's code."""
-        layer, recorded, planted = claim["layer"][0], list[Scored](), list[Planted]()
+        layer, recorded, planted = claim["layer"][0], list[ScoredPeople](), list[Planted]()
         columns = (claim[name].tolist() for name in ("client", "n", "artifact", "origin"))
         for mean, client, n, artifact, origin in zip(claim["mean"], *columns, strict=True):
             score = partial(_score, layer, mean, n)
@@ -141,7 +141,7 @@ class BufferMembership(Attack):
             labels = np.unique(truth.client_images(client).y).tolist()
             members = np.concatenate([truth.members(artifact, label) for label in labels])
             alike = unseen.only(np.isin(unseen.y, labels))
-            one = Scored(
+            one = ScoredPeople(
                 client=client,
                 rows=range(len(members)),
                 scores=score(Images(x=members, y=np.zeros(len(members), np.int64))),

@@ -42,7 +42,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.summaries._reading import Reader, Sent
+from fedaudit.attacks.summaries._reading import Reader, SentNumbers
 from fedaudit.attacks.summaries._stretches import Values, find_stretch
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
@@ -120,7 +120,7 @@ class HiddenImages(Attack):
         columns = (claim[name].tolist() for name in ("client", "artifact"))
         for own, client, artifact in zip(_collect_messages(claim), *columns, strict=True):
             _, owners, _ = _find_people(truth, claim, client, artifact)
-            reader = Reader.of(own, client, truth.auxiliary, len(owners))
+            reader = Reader.from_message(own, client, truth.auxiliary, len(owners))
             members = collect_images(truth, client, artifact, int(claim["classes"]))
             members = _sample_images(members, len(members), rng)
             few = min(len(members), self.config.members)
@@ -168,7 +168,7 @@ class HiddenImages(Attack):
                 found.hold(k, whose[mine])
             if x[0].size > own.width * own.rounds:
                 continue
-            reader = Reader.of(own, client, truth.auxiliary, len(members))
+            reader = Reader.from_message(own, client, truth.auxiliary, len(members))
             others = _sample_images(_unseen(truth, owners, members), len(members), rng)
             scores = reader.fit(np.concatenate([x, others.x]))
             least = reader.find_least(scores[:, len(x) :], len(x))
@@ -235,7 +235,7 @@ def _sample_images(images: Images, most: int, rng: np.random.Generator) -> Image
     return Images(x=images.x[rows], y=images.y[rows])
 
 
-def _order(messages: Sequence[Sequence["_Array"]]) -> Sent:
+def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
     """Messages of successive rounds, those as long as the newest last."""
     sizes = [sum(x.values.size for x in m) for m in messages]
     alike = [m for m, size in zip(messages, sizes, strict=True) if size == sizes[-1]]
@@ -247,13 +247,14 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> Sent:
         for x, end in zip(every, ends, strict=True)
     ]
     numbers = np.concatenate([x.values.astype(np.float32).ravel() for x in every])
-    return Sent(numbers, len(alike), sizes[-1], segments)
+    return SentNumbers(numbers, len(alike), sizes[-1], segments)
 
 
-def _collect_messages(claim: Claim) -> list[Sent]:
+def _collect_messages(claim: Claim) -> list[SentNumbers]:
     columns = (claim[name] for name in ("begin", "end", "rounds", "width", "layout"))
     return [
-        Sent(claim["numbers"][i:j], int(n), int(w), layout) for i, j, n, w, layout in zip(*columns, strict=True)
+        SentNumbers(claim["numbers"][i:j], int(n), int(w), layout)
+        for i, j, n, w, layout in zip(*columns, strict=True)
     ]
 
 

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.judging import Control, judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import People
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.summaries._public import Answers, read_answers
+from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
 from fedaudit.attacks.updates._label_sets import share_evidence
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -74,7 +74,7 @@ class OutputShares(Attack):
         found = [judge(claim["shares"], true), *share_evidence(claim["shares"], counts, prior, rng)]
         flat = np.log(np.maximum(counts, 1e-9) / counts.sum(axis=1, keepdims=True))
         places, public = _one_of_each(classes)
-        planted = [mean_output(Answers(0, 0, "", places, np.tile(z, (classes, 1))), public) for z in flat]
+        planted = [mean_output(ClientAnswers(0, 0, "", places, np.tile(z, (classes, 1))), public) for z in flat]
         note = "models that learnt nothing but how frequent their classes are"
         found.append(judge(np.stack(planted), true, "positive", note))
         other = np.array([next((t for t in true if t != own), own) for own in true])
@@ -92,7 +92,7 @@ class OutputShares(Attack):
         return "" if read_answers(view, knowledge) else "no client sends its outputs on public examples"
 
 
-def mean_output(answers: Answers, public: PublicImages) -> np.ndarray:
+def mean_output(answers: ClientAnswers, public: PublicImages) -> np.ndarray:
     """[C] mean softmax output, each class of the public images counting alike."""
     from scipy.special import softmax
 

@@ -25,7 +25,7 @@ class _Enough(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class InputSite:
     """Matrices that read one input: their names in messages, and the modules that are given it."""
 
     names: tuple[str, ...]
@@ -89,7 +89,7 @@ def _catch_equal(name: str, probe: "Tensor", found: list[str]) -> Any:
     return hook
 
 
-def find_sites(module: "nn.Module", length: int, changed: Mapping[str, NDArray[Any]]) -> list[Site]:
+def find_sites(module: "nn.Module", length: int, changed: Mapping[str, NDArray[Any]]) -> list[InputSite]:
     """The sites of the network in the order in which they are run, of matrices among `changed` (name in
     messages).
 
@@ -127,10 +127,10 @@ def find_sites(module: "nn.Module", length: int, changed: Mapping[str, NDArray[A
                 break
         else:
             sites.append((given, own, [name]))
-    return [Site(names=tuple(names), modules=tuple(modules)) for _, names, modules in sites]
+    return [InputSite(names=tuple(names), modules=tuple(modules)) for _, names, modules in sites]
 
 
-def compute_inputs(module: "nn.Module", site: Site, texts: NDArray[np.int64]) -> NDArray[np.float32]:
+def compute_inputs(module: "nn.Module", site: InputSite, texts: NDArray[np.int64]) -> NDArray[np.float32]:
     """What enters a site for texts [N, L] without padding: [N, L, d]."""
     import torch
 
@@ -154,7 +154,7 @@ def compute_inputs(module: "nn.Module", site: Site, texts: NDArray[np.int64]) ->
     return np.asarray(torch.cat(caught).float().cpu().numpy())
 
 
-def reads_only_tokens(module: "nn.Module", site: Site, length: int, vocabulary: int) -> bool:
+def reads_only_tokens(module: "nn.Module", site: InputSite, length: int, vocabulary: int) -> bool:
     """Whether what enters a site at a position depends on the token there and on no other."""
     half = max(1, length // 2)
     rng = np.random.default_rng(0)
@@ -170,7 +170,7 @@ def reads_only_tokens(module: "nn.Module", site: Site, length: int, vocabulary: 
 
 
 def list_first_inputs(
-    module: "nn.Module", site: Site, vocabulary: int, length: int
+    module: "nn.Module", site: InputSite, vocabulary: int, length: int
 ) -> Iterable[tuple[slice, NDArray[np.float32]]]:
     """Inputs [v, length, d] of every token at every position, a slice of the vocabulary at a time."""
     step = max(1, TOKENS // length)

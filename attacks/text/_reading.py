@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Knowledge
 from fedaudit.attacks.text._inputs import (
-    Site,
+    InputSite,
     compute_inputs,
     find_sites,
     find_token_embedding,
@@ -18,8 +18,8 @@ from fedaudit.attacks.text._inputs import (
 )
 from fedaudit.attacks.text._span import (
     PREFIX,
-    Block,
-    Span,
+    MapChange,
+    RowSpace,
     compute_span,
     compute_strengths,
     find_pairs,
@@ -41,12 +41,12 @@ class Network:
     """A published network with the weights of one broadcast, and where its trained maps read."""
 
     module: "nn.Module"
-    sites: Sequence[Site]
+    sites: Sequence[InputSite]
     vocabulary: int
     length: int
 
     @classmethod
-    def of(cls, change: Change, knowledge: Knowledge) -> "Network | None":
+    def from_change(cls, change: Change, knowledge: Knowledge) -> "Network | None":
         """None where it has no embedding of tokens, or no map that reads a token at its position was trained."""
         module, length = knowledge.granted_architecture(change.start).module(), int(knowledge.image_shape[0])
         name, _ = find_token_embedding(module, length)
@@ -65,10 +65,10 @@ class Network:
             yield rows, inputs.astype(np.float64)
 
 
-def gather_blocks(changes: Sequence[Change], site: Site) -> list[Block]:
+def gather_blocks(changes: Sequence[Change], site: InputSite) -> list[MapChange]:
     """What these messages changed in the maps of a site."""
     return [
-        Block(change=c.change[name], weights=np.asarray(c.start[name], np.float64))
+        MapChange(change=c.change[name], weights=np.asarray(c.start[name], np.float64))
         for c in changes
         for name in site.names
         if name in c.change
@@ -76,7 +76,7 @@ def gather_blocks(changes: Sequence[Change], site: Site) -> list[Block]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SpanTokens:
     """What spans tell of the texts behind one message or several."""
 
     rank: int
@@ -89,7 +89,7 @@ class Found:
         return np.asarray(self.pairs.any(axis=1))
 
 
-def read_first(network: Network, changes: Sequence[Change]) -> Found | None:
+def read_first(network: Network, changes: Sequence[Change]) -> SpanTokens | None:
     """The tokens that first inputs tell; None where the first map did not change."""
     blocks = gather_blocks(changes, network.sites[0])
     if not any(b.change.any() for b in blocks):
@@ -102,7 +102,7 @@ def read_first(network: Network, changes: Sequence[Change]) -> Found | None:
     residuals[0], ranked = np.inf, rank_tokens(strengths)
     ranked[0] = -np.inf  # padding is no token
     pairs = find_pairs(span, residuals)
-    return Found(rank=span.rank, full=span.is_full, pairs=pairs, ranked=ranked)
+    return SpanTokens(rank=span.rank, full=span.is_full, pairs=pairs, ranked=ranked)
 
 
 def read_texts(
@@ -141,7 +141,7 @@ def read_texts(
     return sorted([*finished, *kept])
 
 
-def _list_spans(network: Network, change: Change) -> Iterator[tuple[Site, Span]]:
+def _list_spans(network: Network, change: Change) -> Iterator[tuple[InputSite, RowSpace]]:
     """Sites behind the first whose inputs depend on a prefix, and the spans of their changes that can tell it."""
     for site in network.sites[1:]:
         blocks = gather_blocks([change], site)

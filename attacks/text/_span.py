@@ -29,7 +29,7 @@ POWER = 0.25  # of a direction's singular value: its weight where no rank stands
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class MapChange:
     """The change of one linear map in one message: its rows [out, in], and the weights [out, in] they were added
     to.
     """
@@ -39,7 +39,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class RowSpace:
     """An orthonormal basis [in, k] of the row space, and the singular values it was cut from, in units of
     rounding.
     """
@@ -63,7 +63,7 @@ class Span:
         return np.asarray(np.where(length > 0, np.linalg.norm(outside, axis=-1) / np.maximum(length, 1e-30), 1.0))
 
 
-def compute_span(blocks: Sequence[Block]) -> Span:
+def compute_span(blocks: Sequence[MapChange]) -> RowSpace:
     """The span of the rows of all these changes.
 
     Each block is measured in units of its own rounding, so that a change of early rounds, which drowns in it,
@@ -75,10 +75,10 @@ def compute_span(blocks: Sequence[Block]) -> Span:
     )
     _, singular, right = np.linalg.svd(stacked, full_matrices=False)
     rank = int((singular > ABOVE * (np.sqrt(stacked.shape[0]) + np.sqrt(stacked.shape[1]))).sum())
-    return Span(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
+    return RowSpace(basis=np.ascontiguousarray(right[:rank].T), singular=singular)
 
 
-def weigh_directions(blocks: Sequence[Block]) -> Values:
+def weigh_directions(blocks: Sequence[MapChange]) -> Values:
     """[in, k]: all directions of these changes, each block scaled to length 1, weighed by how strong they are.
 
     The squared length of an input along them, as a share of its own, orders inputs where noise, an adaptive
@@ -97,14 +97,14 @@ def compute_strengths(directions: Values, inputs: Values) -> Values:
     return np.asarray(along / np.maximum((inputs**2).sum(axis=-1), 1e-60))
 
 
-def select_moved(blocks: Sequence[Block]) -> list[Block]:
+def select_moved(blocks: Sequence[MapChange]) -> list[MapChange]:
     moved = [b for b in blocks if b.change.any()]
     if not moved:
         raise ValueError("no linear map changed, so there is no span")
     return moved
 
 
-def find_pairs(span: Span, residuals: Values) -> NDArray[np.bool_]:
+def find_pairs(span: RowSpace, residuals: Values) -> NDArray[np.bool_]:
     """[V, P] residuals of every token's first input at every position -> [V, P]: which inputs lie in the span.
 
     An input does whose residual is below MEMBER of the median over tokens at its position; none where the span

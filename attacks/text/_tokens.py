@@ -64,7 +64,7 @@ HIT = "a rare token that no other text behind the message has, or the whole text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class TokenReading:
     """What was claimed of one message, or of several of one sender."""
 
     artifact: str
@@ -81,7 +81,7 @@ class Reading:
 
 
 def make_claim(
-    readings: Sequence[Reading],
+    readings: Sequence[TokenReading],
     view: Sequence[Artifact],
     kinds: Sequence[Kind],
     vocabulary: int,
@@ -168,7 +168,7 @@ class TokenTrials:
 
     def __post_init__(self) -> None:
         self._end = int(self.claim["end"])
-        self.background = Background.of(
+        self.background = Background.from_texts(
             self.truth.auxiliary.x.astype(np.int64), int(self.claim["vocabulary"]), self._end
         )
         rng = np.random.default_rng(0)
@@ -247,7 +247,9 @@ class TokenTrials:
         if len(claims[WRONG]) < len(b.trials):
             del claims[WRONG]
         overlaps = {
-            name: [Overlap.of(c, t.true, self.background.rare) for c, t in zip(some, b.trials, strict=True)]
+            name: [
+                Overlap.from_claim(c, t.true, self.background.rare) for c, t in zip(some, b.trials, strict=True)
+            ]
             for name, some in claims.items()
         }
 

@@ -22,7 +22,7 @@ from fedaudit.attacks.attack import Claim, Effort, Knowledge
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._inputs import compute_inputs
 from fedaudit.attacks.text._reading import Network, read_first
-from fedaudit.attacks.text._tokens import Reading, TokenAttack, make_claim
+from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim
 from fedaudit.attacks.text._uploads import Change, explain_absence, iterate_changes
 from fedaudit.attacks.text.span_check import NO_MAP
 from fedaudit.attacks.text.token_set import CARD
@@ -55,7 +55,7 @@ class AdapterSpan(TokenAttack):
         planted: AtLeastOne = Field(default=1000, description="planted series to attack, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        readings, vocabulary = list[Reading](), 1
+        readings, vocabulary = list[TokenReading](), 1
         groups = [g for g in _group(view, knowledge).values() if g[0].origin == "recorded"][: self.config.clients]
         planted = [g for g in _group(view, knowledge).values() if g[0].origin != "recorded"]
         for changes in [*groups, *planted[: self.config.planted]]:
@@ -65,7 +65,7 @@ class AdapterSpan(TokenAttack):
                 continue
             vocabulary, last = network.vocabulary, changes[-1]
             readings.append(
-                Reading(
+                TokenReading(
                     artifact=last.artifact,
                     origin=last.origin,
                     sender=last.sender,
@@ -84,7 +84,7 @@ class AdapterSpan(TokenAttack):
         if reason := explain_absence(view, knowledge):
             return reason
         groups = list(_group(view, knowledge).values())
-        if Network.of(groups[0][-1], knowledge) is None:
+        if Network.from_change(groups[0][-1], knowledge) is None:
             return NO_MAP
         is_still = any(find_still_network(changes, knowledge) is not None for changes in groups)
         return "" if is_still else MOVES
@@ -101,7 +101,7 @@ def _group(view: Sequence[Artifact], knowledge: Knowledge) -> dict[tuple[str, in
 
 def find_still_network(changes: Sequence[Change], knowledge: Knowledge) -> Network | None:
     """The network whose first input is the same before and after all these changes; None where there is none."""
-    network = Network.of(changes[-1], knowledge)
+    network = Network.from_change(changes[-1], knowledge)
     if network is None or knowledge.architecture is None:
         return None
     first, last = changes[0], changes[-1]

@@ -87,7 +87,7 @@ class Regurgitation(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        places: dict[tuple[str, str], list[_Tried]] = defaultdict(list)
+        places: dict[tuple[str, str], list[_TriedPrompt]] = defaultdict(list)
         for t in self._tried(claim, truth):
             places[t.model, t.origin].append(t)
         looks = sum(not is_replay(origin) for _, origin in places)
@@ -120,11 +120,11 @@ class Regurgitation(Attack):
         return explain_network(view, knowledge)
 
     @cached_property
-    def _tried(self) -> "BuiltOnce[list[_Tried]]":
+    def _tried(self) -> "BuiltOnce[list[_TriedPrompt]]":
         return BuiltOnce(lambda claim, truth, _: self._try_models(claim, truth))
 
-    def _try_models(self, claim: Claim, truth: Truth) -> "list[_Tried]":
-        found, rng = list[_Tried](), np.random.default_rng(int(claim["seed"]))
+    def _try_models(self, claim: Claim, truth: Truth) -> "list[_TriedPrompt]":
+        found, rng = list[_TriedPrompt](), np.random.default_rng(int(claim["seed"]))
         for i, artifact in enumerate(claim["artifact"].tolist()):
             behind, owners, rows = gather_people(truth, artifact, range(int(claim["classes"])))
             if not len(behind):
@@ -137,7 +137,7 @@ class Regurgitation(Attack):
             texts = [self._strip(claim, x) for x in behind.x[some]]
             start = claim["starts"][i]
             found.append(
-                _Tried(
+                _TriedPrompt(
                     model=str(claim["model"][i]),
                     origin=str(claim["origin"][i]),
                     kind=str(claim["kind"][i]),
@@ -183,7 +183,7 @@ class Regurgitation(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tried:
+class _TriedPrompt:
     """What one model emitted of the texts behind it [n] and of held-out ones [m]."""
 
     model: str
@@ -198,7 +198,7 @@ class _Tried:
     held_marks: tuple[bytes, ...]
 
 
-def _judge(tried: Sequence[_Tried], model: str, origin: str, looks: int) -> list[Evidence]:
+def _judge(tried: Sequence[_TriedPrompt], model: str, origin: str, looks: int) -> list[Evidence]:
     """The share of texts that are emitted, and of held-out ones as the negative control of recorded models."""
     hits = np.concatenate([t.hits for t in tried]).astype(np.float64)
     held = np.concatenate([t.held_hits for t in tried]).astype(np.float64)

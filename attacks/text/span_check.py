@@ -24,7 +24,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Effort, Knowledge
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._reading import Network, read_first, read_texts
-from fedaudit.attacks.text._tokens import Reading, TokenAttack, make_claim
+from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim
 from fedaudit.attacks.text._uploads import explain_absence, iterate_changes
 from fedaudit.attacks.text.token_set import CARD
 from fedaudit.fl.artifact import Artifact
@@ -57,13 +57,13 @@ class SpanCheck(TokenAttack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        readings, vocabulary = list[Reading](), 1
+        readings, vocabulary = list[TokenReading](), 1
         left = {True: self.config.recorded, False: self.config.replayed}
         for change in iterate_changes(view, knowledge):
             is_recorded = change.origin == "recorded"
             if left[is_recorded] == 0:
                 continue
-            network = Network.of(change, knowledge)
+            network = Network.from_change(change, knowledge)
             found = None if network is None else read_first(network, [change])
             if network is None or found is None:
                 continue
@@ -71,7 +71,7 @@ class SpanCheck(TokenAttack):
             vocabulary = network.vocabulary
             texts = read_texts(network, change, found.pairs, self.config.beams, self.config.tries)
             readings.append(
-                Reading(
+                TokenReading(
                     artifact=change.artifact,
                     origin=change.origin,
                     sender=change.sender,
@@ -90,4 +90,4 @@ class SpanCheck(TokenAttack):
         if reason := explain_absence(view, knowledge):
             return reason
         first = next(iterate_changes(view, knowledge))
-        return "" if Network.of(first, knowledge) is not None else NO_MAP
+        return "" if Network.from_change(first, knowledge) is not None else NO_MAP

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._inputs import find_token_embedding, name_parameters
-from fedaudit.attacks.text._tokens import Reading, TokenAttack, make_claim
+from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim
 from fedaudit.attacks.text._uploads import AIDS, READ, explain_absence, iterate_changes
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -74,7 +74,7 @@ class TokenSet(TokenAttack):
             moves = measure_moves(change.change[key], start)
             vocabulary = len(moves)
             readings.append(
-                Reading(
+                TokenReading(
                     artifact=change.artifact,
                     origin=change.origin,
                     sender=change.sender,

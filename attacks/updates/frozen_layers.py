@@ -31,7 +31,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evaluation.matching import score_client
@@ -137,7 +137,7 @@ class FrozenLayers(Attack):
 
         What is planted lacks as many layers as the client's own updates do.
         """
-        recorded, planted = list[Scored](), list[Planted]()
+        recorded, planted = list[ScoredPeople](), list[Planted]()
         clients, origins, frozen = (claim[name].tolist() for name in ("client", "origin", "frozen"))
         fewest: dict[int, int] = {}
         for i in np.flatnonzero(claim["origin"] == "recorded").tolist():
@@ -154,7 +154,7 @@ class FrozenLayers(Attack):
             ]
             both = np.concatenate([member[:1], others])
             scores = score(Images(x=both, y=np.full(len(both), label)))
-            one = Scored(
+            one = ScoredPeople(
                 client=clients[i],
                 rows=[0],
                 scores=scores[:1],

@@ -36,7 +36,7 @@ from fedaudit.fl.wire.protection import Protection
 
 
 @dataclass(frozen=True)
-class Imported:
+class RecordedFolder:
     """`artifacts` is the run's own copy of the inbox; `truth` the file of examples, where some were brought, and
     `base` that of weights which nobody sent."""
 
@@ -54,7 +54,7 @@ class Imported:
         return Streams(self.config.seed)
 
 
-class RecordedData(Imported):
+class RecordedData(RecordedFolder):
     """The examples that were given to the auditor, and who has them."""
 
     @cached_property

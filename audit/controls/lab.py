@@ -265,12 +265,14 @@ class RecordedUploads:
         return [(sender, message) for sender, message in self._rounds(round) if sender != client]
 
     def _rounds(self, round: int) -> list[tuple[int, Message]]:
-        if round not in self._known:
-            self._known[round] = [] if self.case.artifacts is None else read_uploads(self.case.artifacts, round)
-        return self._known[round]
+        if round not in self._uploads_by_round:
+            self._uploads_by_round[round] = (
+                [] if self.case.artifacts is None else read_uploads(self.case.artifacts, round)
+            )
+        return self._uploads_by_round[round]
 
     @cached_property
-    def _known(self) -> dict[int, list[tuple[int, Message]]]:
+    def _uploads_by_round(self) -> dict[int, list[tuple[int, Message]]]:
         return {}
 
 

@@ -52,7 +52,7 @@ class Upload:
 
 
 @dataclass
-class Tried:
+class TriedProtection:
     """What one protection does to recorded messages."""
 
     acts: set[Kind] = field(default_factory=set)
@@ -100,7 +100,9 @@ def _uploads(latest: Sequence[Artifact]) -> list[Upload]:
     return found
 
 
-def _claim(p: Protection, tried: Tried, sent: Sequence[Upload], after: Sequence[str]) -> tuple[Status, str]:
+def _claim(
+    p: Protection, tried: TriedProtection, sent: Sequence[Upload], after: Sequence[str]
+) -> tuple[Status, str]:
     if p.hides_single_uploads():
         read = [u for u in sent if SERVER.role.value in u.seen_by and {*UPDATES} & u.message.keys()]
         if read:
@@ -131,7 +133,9 @@ def _claim(p: Protection, tried: Tried, sent: Sequence[Upload], after: Sequence[
     return _noise(tried.releases) or ("declared", "No message of the record shows whether it acted.")
 
 
-def _exact(examples: Examples, p: Protection, sent: Sequence[Upload], tried: Tried) -> tuple[Status, str] | None:
+def _exact(
+    examples: Examples, p: Protection, sent: Sequence[Upload], tried: TriedProtection
+) -> tuple[Status, str] | None:
     """Contradicted where all numbers of examples are true, and the protection would have changed some."""
     kind = Kind.NUM_EXAMPLES
     if kind not in tried.acts or tried.refused or max(tried.again, default=0.0) <= MOVED:
@@ -206,8 +210,8 @@ def _base(kind: Kind, upload: Upload) -> Payload:
     return base_of(kind, Sending(upload.round, upload.sender, (), {}, received, torch.Generator()))
 
 
-def _try_protection(protection: Protection, sent: Sequence[Upload]) -> Tried:
-    found = Tried()
+def _try_protection(protection: Protection, sent: Sequence[Upload]) -> TriedProtection:
+    found = TriedProtection()
     for number, upload in enumerate(sent):
         try:
             once, sending = _apply(protection, upload, upload.message, 2 * number)

@@ -86,18 +86,18 @@ class ClientPlayer:
         The same visit is played once, whichever attacks ask for it, as long as results fit MOST_BYTES.
         """
         key = _digest(visit, holdings, seed, draws, noised, protected)
-        if key not in self._known:
+        if key not in self._answers_by_visit:
             played = self._play(visit, holdings, seed, draws, noised, protected)
             size = sum(p.nbytes for sent in played for p in sent.values())
             if size > self._space[0]:
                 return played
             self._space[0] -= size
-            self._known[key] = played
-        return self._known[key]
+            self._answers_by_visit[key] = played
+        return self._answers_by_visit[key]
 
     def count_plays(self) -> int:
         """How many calls were played, and not answered by an earlier one."""
-        return len(self._known)
+        return len(self._answers_by_visit)
 
     def train(
         self,
@@ -175,7 +175,7 @@ class ClientPlayer:
         return find_received_message(self._downloads, like) | {Kind.GLOBAL_MODEL: own}
 
     @cached_property
-    def _known(self) -> dict[bytes, list[dict[int, NDArray[np.float64]]]]:
+    def _answers_by_visit(self) -> dict[bytes, list[dict[int, NDArray[np.float64]]]]:
         return {}
 
     @cached_property

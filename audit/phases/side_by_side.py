@@ -73,7 +73,7 @@ def side_by_side(
                     kind, *said = pipe.recv()
                 except (EOFError, ConnectionResetError):
                     del working[pipe]
-                    code = process.ended()
+                    code = process.await_end()
                     if waiting:
                         idle.append(_Process(work, context))
                     end(item, Death(code))
@@ -123,7 +123,7 @@ class _Process(Generic[T, R]):
         self.process.start()
         theirs.close()
 
-    def ended(self) -> int:
+    def await_end(self) -> int:
         self.process.join()
         self.pipe.close()
         return int(self.process.exitcode or 0)
@@ -131,7 +131,7 @@ class _Process(Generic[T, R]):
     def stop(self) -> None:
         """At once, which loses nothing where the work continues after a kill."""
         self.process.kill()
-        self.ended()
+        self.await_end()
 
 
 @cache

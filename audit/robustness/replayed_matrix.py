@@ -35,7 +35,7 @@ WHOLE = "every attack on every rule"
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedRule:
     """What one rule made of the round's messages, and what the model so made answers."""
 
     round: RecordedRound
@@ -110,7 +110,7 @@ class _Table:
     made: Robustness
 
     def fill(self, progress: Callable[[int, int], None]) -> None:
-        heard, clean = len(self.round.messages), dict[str, Replayed]()
+        heard, clean = len(self.round.messages), dict[str, ReplayedRule]()
         total, done = count_replays(self.matrix, heard), 0
         rules = dict[str, ServerRule]()
         for malicious in sorted(set(self.matrix.malicious)):
@@ -137,14 +137,14 @@ class _Table:
     def setting(self) -> str:
         return f"round-{self.round.number}-alone"
 
-    def _combine(self, rule: ServerRule, messages: Mapping[int, Message]) -> Replayed:
-        return Replayed(self.round, self.round.combine(configure_rule(rule, self.round), messages))
+    def _combine(self, rule: ServerRule, messages: Mapping[int, Message]) -> ReplayedRule:
+        return ReplayedRule(self.round, self.round.combine(configure_rule(rule, self.round), messages))
 
-    def _attack_rule(self, attacks: list[Attack], clean: Replayed) -> None:
+    def _attack_rule(self, attacks: list[Attack], clean: ReplayedRule) -> None:
         """Cells of one rule: the idle first, which the others stand beside."""
         rule, looks = attacks[0].rule, sum(a.label not in (IDLE, PLANTED) for a in attacks)
         attacks = sorted(attacks, key=lambda a: a.label != IDLE)
-        idle: Replayed | None = None
+        idle: ReplayedRule | None = None
         tried = {a.label for a in attacks}
         while attacks:
             attack = attacks.pop(0)
@@ -170,9 +170,9 @@ class _Table:
     def _note_cell(
         self,
         attack: Attack,
-        clean: Replayed,
-        after: Replayed,
-        idle: Replayed | None,
+        clean: ReplayedRule,
+        after: ReplayedRule,
+        idle: ReplayedRule | None,
         looks: int,
         notes: Mapping[str, Any],
         moved: float,
@@ -205,7 +205,7 @@ class _Table:
         )
         (self.made.planted if attack.label == PLANTED else self.made.cells).append(cell)
 
-    def _note_cost(self, rule: ServerRule, clean: Mapping[str, Replayed]) -> None:
+    def _note_cost(self, rule: ServerRule, clean: Mapping[str, ReplayedRule]) -> None:
         if self.round.test.examples is None:
             return
         own, looks = clean[rule.name], 1 + len(self.matrix.aggregators)
@@ -241,9 +241,9 @@ class _Table:
 
 def _measure(
     attack: Attack,
-    clean: Replayed,
-    after: Replayed,
-    idle: Replayed | None,
+    clean: ReplayedRule,
+    after: ReplayedRule,
+    idle: ReplayedRule | None,
     looks: int,
     notes: Mapping[str, Any],
     heard: int,

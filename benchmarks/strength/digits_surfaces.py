@@ -28,7 +28,7 @@ from fedaudit.attacks.attack import Images, PublicImages
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.models._scores import log_probability
 from fedaudit.attacks.summaries._fisher import mean_by_class, read_inputs, solve_uniform, unmix
-from fedaudit.attacks.summaries._public import Answers
+from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import mean_output
 from fedaudit.audit.cli.show import print_table
 from fedaudit.fl.methods.fedcurv import _square_examples
@@ -115,7 +115,7 @@ def measure_client(t: Trained, rng: np.random.Generator) -> dict[str, float]:
     true = np.bincount(t.own.y, minlength=10)
     bias = t.fisher["head.bias"]
     public = PublicImages(x=t.auxiliary.x, y=t.auxiliary.y, candidates=np.zeros(len(t.auxiliary), bool))
-    answers = Answers(0, 0, "", np.arange(len(public)), model.logits(public.x).astype(np.float64))
+    answers = ClientAnswers(0, 0, "", np.arange(len(public)), model.logits(public.x).astype(np.float64))
 
     def distance(shares: Values) -> float:
         return float(np.abs(shares - true / true.sum()).sum() / 2)

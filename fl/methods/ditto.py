@@ -48,14 +48,16 @@ class Ditto(FedAvg):
     def finish(self, client: Client, trained: Trained) -> Reply:
         own = client.memory.get("own") or client.initial
         # A stream of its own: the global path draws what FedAvg draws
-        v = client.train(_Own(self, self.config.strength), {"global": client.start}, own, stream="own_batches")
+        v = client.train(
+            _OwnTraining(self, self.config.strength), {"global": client.start}, own, stream="own_batches"
+        )
         return replace(super().finish(client, trained), memory={"own": v.state})
 
     def get_client_models(self, state: Tree, memory: Mapping[int, Tree]) -> Iterator[tuple[int, State]]:
         return ((k, m["own"]) for k, m in sorted(memory.items()))
 
 
-class _Own(TrainingHooks):
+class _OwnTraining(TrainingHooks):
     """Training of v_k, as the local loop asks for it; const["global"] is w."""
 
     def __init__(self, method: Ditto, strength: float) -> None:

@@ -108,7 +108,7 @@ class GridTap(Grid):  # type: ignore[misc]
                 groups.setdefault(id(message.content), []).append(message)
             elif _action(message) not in self._other:
                 self._other.add(_action(message))
-                self._inbox.failed(
+                self._inbox.note_failure(
                     f"messages to {message.metadata.message_type!r}",
                     ValueError("train and evaluate are recorded"),
                 )
@@ -133,7 +133,7 @@ class GridTap(Grid):  # type: ignore[misc]
     def _reply(self, reply: Any, round: Callable[[Any], int]) -> None:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            return self._inbox.failed(f"the answer of node {node} in round {round(reply)}", reply.error)
+            return self._inbox.note_failure(f"the answer of node {node} in round {round(reply)}", reply.error)
         kinds, metrics = _content(reply, self._uploads)
         if _action(reply) == TRAIN and kinds:
             client = self._inbox.client(node)

@@ -79,7 +79,7 @@ class Inbox:
         )
         return done is True
 
-    def failed(self, what: str, error: object) -> None:
+    def note_failure(self, what: str, error: object) -> None:
         """Note in the manifest what could not be recorded, or that a client answered with an error."""
         LOG.warning("not recorded: %s: %s", what, error)
         with contextlib.suppress(Exception), self._manifest() as add:
@@ -90,7 +90,7 @@ class Inbox:
         try:
             return work()
         except Exception as error:  # training goes on, whatever happens here  # noqa: BLE001
-            self.failed(what, error)
+            self.note_failure(what, error)
             return None
 
     def approve(self, command: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ class Inbox:
         """
         done = subprocess.run([*command, str(self.folder)], capture_output=True, text=True, check=False)
         if done.returncode:
-            self.failed("a message that was stopped", PermissionError((done.stdout or done.stderr).strip()))
+            self.note_failure("a message that was stopped", PermissionError((done.stdout or done.stderr).strip()))
             raise PermissionError(f"{command[0]} ended with {done.returncode}: the message does not leave")
 
     def _client(self, node: str) -> str:
@@ -163,7 +163,7 @@ class Inbox:
                 self._read += sum(len(line) + 1 for line in whole)
                 file.truncate(self._read)
                 for line in whole:
-                    self._known(json.loads(line))
+                    self._take_up_line(json.loads(line))
 
                 def add(line: Mapping[str, Any]) -> None:
                     text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -175,7 +175,7 @@ class Inbox:
                     add({"format": FORMAT, "version": VERSION, "recorder": self.recorder})
                 yield add
 
-    def _known(self, line: Mapping[str, Any]) -> None:
+    def _take_up_line(self, line: Mapping[str, Any]) -> None:
         if "party" in line:
             self._parties[line["node"]] = int(line["party"].partition("/")[2])
         elif "message" in line:

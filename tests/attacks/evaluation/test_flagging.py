@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
-from fedaudit.attacks.evaluation.flagging import Planted, Scored, count_flagged
+from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.people import People, Share, choose_threshold_rank
 
 CLIENTS, EACH, HELD_OUT = 10, 72, 449
@@ -23,9 +23,9 @@ class Sizes:
 
 def score(
     rng: np.random.Generator, client: int, leak: float = 0.0, scale: float = 1.0, shift: float = 0.0
-) -> Scored:
+) -> ScoredPeople:
     scores = rng.normal(size=EACH) + leak * (np.arange(EACH) < EACH // 4)
-    return Scored(
+    return ScoredPeople(
         client=client,
         rows=range(EACH * client, EACH * (client + 1)),
         scores=scale * scores + shift,
@@ -34,13 +34,15 @@ def score(
     )
 
 
-def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> Scored:
+def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> ScoredPeople:
     held_out = rng.normal(size=100)
     scores = strength + rng.normal(size=20)
-    return Scored(client=client, rows=range(20), scores=scores, held_out=range(100), held_out_scores=held_out)
+    return ScoredPeople(
+        client=client, rows=range(20), scores=scores, held_out=range(100), held_out_scores=held_out
+    )
 
 
-def count(recorded: list[Scored], planted: list[Planted]) -> People:
+def count(recorded: list[ScoredPeople], planted: list[Planted]) -> People:
     truth: Any = Sizes()
     (people,) = count_flagged(recorded, planted, range(CLIENTS), truth)
     return people
@@ -90,11 +92,11 @@ def test_a_leak_where_scores_end_is_not_drowned_by_messages_whose_scores_have_no
     """Losses of members end at 0, and in a model that knows nobody a few are far from the others by chance."""
     rng = np.random.default_rng(9)
 
-    def of(client: int, draw: Callable[[int], NDArray[np.float64]], leak: float = 0.0) -> Scored:
+    def of(client: int, draw: Callable[[int], NDArray[np.float64]], leak: float = 0.0) -> ScoredPeople:
         leaking, scores = np.arange(EACH) < EACH // 4, draw(EACH)
         rows = range(EACH * client, EACH * (client + 1))
         scores = np.where(leaking, (1 - leak) * scores, scores)
-        return Scored(
+        return ScoredPeople(
             client=client, rows=rows, scores=scores, held_out=range(HELD_OUT), held_out_scores=draw(HELD_OUT)
         )
 
@@ -126,7 +128,7 @@ def test_the_planted_pass_the_threshold_of_as_many_messages_as_a_person_is_in() 
 def test_planted_models_that_are_unlike_others_are_judged_among_their_own_held_out_people() -> None:
     rng = np.random.default_rng(6)
     narrow = plant(rng, 0, strength=6.0)
-    narrow = Scored(
+    narrow = ScoredPeople(
         client=0,
         rows=narrow.rows,
         scores=0.1 * narrow.scores,
@@ -152,6 +154,6 @@ def test_planted_people_show_what_works_and_what_is_left() -> None:
 def test_nobody_is_tested_where_nobody_was_held_out() -> None:
     rng = np.random.default_rng(4)
     bare = score(rng, 0)
-    few = Scored(client=0, rows=bare.rows, scores=bare.scores, held_out=[1], held_out_scores=np.zeros(1))
+    few = ScoredPeople(client=0, rows=bare.rows, scores=bare.scores, held_out=[1], held_out_scores=np.zeros(1))
     truth: Any = Sizes()
     assert count_flagged([few], [], [0], truth) == []

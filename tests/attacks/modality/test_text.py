@@ -53,16 +53,16 @@ def test_matching_takes_the_greatest_sum() -> None:
 
 def test_rare_tokens_are_those_of_less_than_one_text_in_a_hundred() -> None:
     texts = np.array([[A, B if i < 1 else 0] for i in range(100)] + [[A, 0]] * 100)
-    known = Background.of(texts, 6)
+    known = Background.from_texts(texts, 6)
     assert known.rare.tolist() == [True, False, True, True, True, True]
     assert np.flatnonzero(known.claim_commonest(2)).tolist() == [A, B]
 
 
 def test_a_set_of_tokens_beside_the_true_one() -> None:
     rare = np.array([True, False, True, False])
-    found = Overlap.of(np.array([False, True, True, True]), np.array([False, False, True, True]), rare)
+    found = Overlap.from_claim(np.array([False, True, True, True]), np.array([False, False, True, True]), rare)
     assert (found.precision, found.recall, found.rare_recall) == (pytest.approx(2 / 3), 1.0, 1.0)
-    assert Overlap.of(np.zeros(4, bool), np.array([False, True, False, False]), rare).rare_recall is None
+    assert Overlap.from_claim(np.zeros(4, bool), np.array([False, True, False, False]), rare).rare_recall is None
 
 
 def test_padding_and_tokens_of_another_vocabulary_are_none() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.summaries._reading import Reader, Sent, write
+from fedaudit.attacks.summaries._reading import Reader, SentNumbers, write
 from fedaudit.attacks.summaries._stretches import EXACT, fits
 from fedaudit.attacks.summaries._where import Segment
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
@@ -278,7 +278,7 @@ def test_images_that_are_sent_as_images_are_to_be_averaged() -> None:
 
 def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
     """Whoever writes it is averaged with nine others, among whose numbers it is no exact copy any more."""
-    image, reader = WORLD.client_images(0).x[0], Reader(Sent(noise(0), 1, 1000), [])
+    image, reader = WORLD.client_images(0).x[0], Reader(SentNumbers(noise(0), 1, 1000), [])
 
     def fit(senders: int) -> float:
         return float(reader.fit_planted(image, image[None], senders, np.random.default_rng(1))[0, 0])
@@ -288,7 +288,7 @@ def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
 
 def test_what_is_planted_in_a_model_is_in_what_it_changed_by_as_well() -> None:
     layout = [Segment(kind=Kind.LOCAL_MODEL, name="w", shape=(1000,), begin=b, end=b + 1000) for b in (0, 1000)]
-    own = Sent(np.r_[noise(0), np.zeros(1000, np.float32)], 1, 2000, layout)
+    own = SentNumbers(np.r_[noise(0), np.zeros(1000, np.float32)], 1, 2000, layout)
     image = WORLD.client_images(0).x[0]
     found = write(own, own.find_again(), image, 10, np.random.default_rng(1))
     best = [float(fits(numbers, image[None])[0]) for numbers in found]
@@ -307,7 +307,7 @@ def mix(rng: np.random.Generator, hidden: float = 0.0) -> tuple[NDArray[np.float
 def find(hidden: float, seed: int) -> list[int]:
     """Who is found in a sum of nine hundred people's, of some candidates and some of those people."""
     numbers, images = mix(np.random.default_rng(seed), hidden)
-    reader = Reader.of(Sent(numbers, 1, len(numbers)), SEVERAL, WORLD.auxiliary, 900)
+    reader = Reader.from_message(SentNumbers(numbers, 1, len(numbers)), SEVERAL, WORLD.auxiliary, 900)
     candidates = np.concatenate([images, WORLD.auxiliary.x])
     least = reader.find_least(reader.fit(WORLD.reference.x), len(candidates))
     return np.flatnonzero((reader.fit(candidates) >= least).any(axis=0)).tolist()

@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.attacks.attack import Attack, PublicImages
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.summaries._public import Answers
+from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import OutputShares, mean_output
 from fedaudit.attacks.summaries.public_membership import PublicMembership
 from fedaudit.fl.artifact import Artifact
@@ -31,7 +31,7 @@ def test_a_mean_output_counts_each_class_alike_by_hand() -> None:
         x=np.zeros((3, 1, 1, 1), np.float32), y=np.array([0, 0, 1]), candidates=np.zeros(3, bool)
     )
     logits = np.log(np.array([[1.0, 1.0], [1.0, 1.0], [1.0, 3.0]]))
-    assert mean_output(Answers(0, 0, "", np.arange(3), logits), images) == pytest.approx([3 / 8, 5 / 8])
+    assert mean_output(ClientAnswers(0, 0, "", np.arange(3), logits), images) == pytest.approx([3 / 8, 5 / 8])
 
 
 def test_models_that_expect_their_clients_classes_give_these_away() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.text._span import (
-    Block,
-    Span,
+    MapChange,
+    RowSpace,
     compute_span,
     compute_strengths,
     count_law,
@@ -21,17 +21,17 @@ TOKENS, PLACES = RNG.normal(size=(40, 64)), RNG.normal(size=(6, 64))
 INPUTS = TOKENS[:, None] + PLACES[None]  # [V, P, d]
 
 
-def changed(texts: list[list[int]], rows: int = 64, digits: type = np.float32, size: float = 1e-2) -> Block:
+def changed(texts: list[list[int]], rows: int = 64, digits: type = np.float32, size: float = 1e-2) -> MapChange:
     """What one step does to weights [rows, 64] with the inputs of these texts, as a difference of float32."""
     pairs = sorted({(v, p) for text in texts for p, v in enumerate(text)})
     weights = RNG.normal(size=(rows, 64)).astype(digits)
     inputs = np.stack([INPUTS[v, p] for v, p in pairs])
     step = size * RNG.normal(size=(rows, len(pairs))) @ inputs
     after = (weights + step).astype(digits)
-    return Block(change=np.asarray(after, np.float64) - weights, weights=np.asarray(weights, np.float64))
+    return MapChange(change=np.asarray(after, np.float64) - weights, weights=np.asarray(weights, np.float64))
 
 
-def find(span: Span) -> np.ndarray:
+def find(span: RowSpace) -> np.ndarray:
     return find_pairs(span, span.compute_residuals(INPUTS))
 
 
@@ -75,7 +75,7 @@ def test_a_full_span_claims_nothing() -> None:
     span = compute_span([changed(RNG.integers(1, 40, (30, 6)).tolist(), rows=64)])
     some = compute_span([changed(RNG.integers(1, 40, (400, 6)).tolist(), rows=200)])
     assert span.rank < 64 and some.rank < 64  # 40 tokens and 6 positions: never more than 45
-    full = compute_span([Block(change=np.eye(8), weights=np.ones((8, 8)))])
+    full = compute_span([MapChange(change=np.eye(8), weights=np.ones((8, 8)))])
     assert full.is_full and not find_pairs(full, full.compute_residuals(RNG.normal(size=(5, 3, 8)))).any()
 
 
@@ -99,7 +99,7 @@ def test_a_round_that_drowns_in_rounding_takes_nothing_from_the_others() -> None
 def test_noise_silences_the_exact_test_and_not_the_ranked_one() -> None:
     text = [[5, 9, 12, 30]]
     block = changed(text)
-    noised = Block(change=block.change + 1e-3 * RNG.normal(size=block.change.shape), weights=block.weights)
+    noised = MapChange(change=block.change + 1e-3 * RNG.normal(size=block.change.shape), weights=block.weights)
     assert not find(compute_span([noised])).any()
     order = np.argsort(-rank_tokens(compute_strengths(weigh_directions([noised]), INPUTS)))
     assert set(order[:4].tolist()) == set(text[0])
@@ -107,7 +107,7 @@ def test_noise_silences_the_exact_test_and_not_the_ranked_one() -> None:
 
 def test_what_did_not_change_has_no_span() -> None:
     with pytest.raises(ValueError, match="no linear map changed"):
-        compute_span([Block(change=np.zeros((2, 3)), weights=np.ones((2, 3)))])
+        compute_span([MapChange(change=np.zeros((2, 3)), weights=np.ones((2, 3)))])
 
 
 def test_padding_is_no_token() -> None:

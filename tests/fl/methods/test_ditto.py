@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.fl.methods.ditto import Ditto, _Own
+from fedaudit.fl.methods.ditto import Ditto, _OwnTraining
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.runtime import tree
 from fedaudit.fl.runtime.errors import UserError
@@ -58,7 +58,7 @@ def test_more_strength_brings_the_own_model_nearer_to_the_global_one(tmp_path: P
 
 
 def test_the_pull_is_strength_times_the_gap() -> None:
-    own = _Own(ditto(), 0.5)
+    own = _OwnTraining(ditto(), 0.5)
     w, v = {"w": torch.tensor([1.0, -2.0])}, {"w": torch.tensor([4.0, -3.0])}
     corrected = own.correct({"w": torch.tensor([10.0, 10.0])}, v, v, {"global": w})
     assert corrected["w"].tolist() == [11.5, 9.5]
