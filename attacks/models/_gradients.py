@@ -15,7 +15,7 @@ MOST = 2e7  # gradient entries in memory at a time
 Values = NDArray[np.float64]
 
 
-def per_image(
+def score_per_image(
     queried: Sequence[Target],
     architecture: Architecture,
     candidates: Images,
@@ -31,7 +31,7 @@ def per_image(
     table = np.zeros((len(queried), len(candidates)))
     for rows in starts.values():
         gradients = Gradients(architecture(queried[rows[0]].start).module())
-        changes = np.stack([gradients.flat(queried[r].change()) for r in rows])  # [t, P]
+        changes = np.stack([gradients.flatten(queried[r].change()) for r in rows])  # [t, P]
         lengths = (changes.astype(np.float64) ** 2).sum(axis=1)
         each = max(1, min(256, int(MOST / changes.shape[1])))
         for first in range(0, len(candidates), each):
@@ -49,7 +49,7 @@ class Gradients:
         self._module = module.eval()
         self._values = {k: p.detach() for k, p in module.named_parameters()}
 
-    def flat(self, change: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    def flatten(self, change: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Parameters as one vector, in the order of gradients; names may lack the module's prefix."""
         parts = []
         for name, value in self._values.items():

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.models._gradients import per_image
+from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.kinds import Kind
@@ -41,7 +41,7 @@ class GradientCosine(ModelMembership):
         architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
-            return per_image(queried, architecture, candidates, cosine)
+            return score_per_image(queried, architecture, candidates, cosine)
 
         return score
 
@@ -72,7 +72,7 @@ class UpdateNorm(GradientCosine):
         architecture = knowledge.granted_architecture
 
         def score(candidates: Images) -> Floats:
-            return per_image(queried, architecture, candidates, difference)
+            return score_per_image(queried, architecture, candidates, difference)
 
         return score
 

@@ -33,7 +33,7 @@ CHARGES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownDevices:
     """Shares of clients of whom the server knows the class of device and the number of examples."""
 
     devices: float
@@ -41,7 +41,7 @@ class Known:
     error: float  # median relative error of the numbers of examples
 
 
-def simulate_answers(jitter: float) -> Known:
+def simulate_answers(jitter: float) -> KnownDevices:
     """What two answers of each client give, where times are off by a log-normal factor of that sigma."""
     federation, rng = TimedFederation("normal", "epochs"), Streams(7).numpy("claims", str(jitter))
     work, speed = federation.times.workload, federation.times.capability[:CLIENTS]
@@ -58,7 +58,7 @@ def simulate_answers(jitter: float) -> Known:
     tiers = np.unique(federation.times.capability)
     devices = np.abs(kappas[:, None] - tiers).argmin(axis=1) == np.abs(speed[:, None] - tiers).argmin(axis=1)
     error = np.abs(sizes - size) / size
-    return Known(
+    return KnownDevices(
         devices=float((devices & np.isfinite(sizes)).mean()),
         sizes=float((np.rint(sizes) == size).mean()),
         error=float(np.nanmedian(error)) if np.isfinite(error).any() else float("nan"),

@@ -44,9 +44,9 @@ def init(
             "--truth says what an inbox cannot show", hint="fedaudit init --from INBOX --truth FOLDER"
         )
     if inbox is not None:
-        from fedaudit.audit.importing.first_subject import first_subject
+        from fedaudit.audit.importing.first_subject import write_first_subject
 
-        durable.write(out, first_subject(inbox, truth).encode())
+        durable.write(out, write_first_subject(inbox, truth).encode())
         given = f" --truth {truth}" if truth else ""
         say(f"{out}: correct what is guessed")
         say(f"next: fedaudit import {inbox} --subject {out}{given}")

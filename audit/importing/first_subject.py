@@ -28,7 +28,7 @@ UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
 }
 
 
-def first_subject(inbox: Path, truth: Path | None = None, model: str = "", base: str = "") -> str:
+def write_first_subject(inbox: Path, truth: Path | None = None, model: str = "", base: str = "") -> str:
     """YAML with comments, with the shape of `truth`, the stated `model` and the name of its `base`.
 
     Raises UserError where an import would refuse the inbox.

@@ -15,7 +15,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.base import read_base
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
@@ -88,7 +88,7 @@ def state_inbox(
     Raises:
         UserError: With the key.
     """
-    text = "" if subject else first_subject(inbox, truth, model, base.stem if base else "")
+    text = "" if subject else write_first_subject(inbox, truth, model, base.stem if base else "")
     with tempfile.TemporaryDirectory() as scratch:  # what is written of an inbox is read as strictly as any file
         written = Path(scratch) / SUBJECT
         durable.write(written, text.encode())

@@ -16,13 +16,12 @@ Inner = Annotated[
 ]
 
 
-def inner(given: str | Mapping[str, Any], f: float | None = None) -> RowRule:
+def build_inner(given: str | Mapping[str, Any], f: float | None = None) -> RowRule:
     """The rule inside; raises UserError for one that holds no rows, or that is not a file of fl/aggregators/."""
     settings: dict[str, Any] = {"name": given} if isinstance(given, str) else dict(given)
     name = str(settings.pop("name", ""))
-    plugin.find_module(
-        ["fedaudit.fl.aggregators"], name, "aggregator.rule"
-    )  # never code of a user's own: that is named on top
+    # Never code of a user's own: that is named on top
+    plugin.find_module(["fedaudit.fl.aggregators"], name, "aggregator.rule")
     cls = plugin.load("fedaudit.fl.aggregators", name, RowRule, "aggregator.rule") if name != "mean" else None
     if cls is None:
         raise UserError(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._rows import factors, lengths, sum_weighted_rows
-from fedaudit.fl.aggregators._wrapped import Inner, inner
+from fedaudit.fl.aggregators._wrapped import Inner, build_inner
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings
 
@@ -33,14 +33,14 @@ class Clipping(RowRule):
         rule: Inner = "trimmed_mean"
 
         def __post_init__(self) -> None:
-            inner(self.rule)
+            build_inner(self.rule)
 
     def needs(self, heard: int) -> int:
-        return inner(self.config.rule).needs(heard)
+        return build_inner(self.config.rule).needs(heard)
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         scaled = rows * factors(rows, self.config.norm)[:, None].float()
-        return inner(self.config.rule).combine(scaled, weights, clients, context)
+        return build_inner(self.config.rule).combine(scaled, weights, clients, context)
 
 
 class NormBound(RowRule):

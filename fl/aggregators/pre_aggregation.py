@@ -9,7 +9,7 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Combined, Context, RowRule
 from fedaudit.fl.aggregators._assumed import AssumingRule, count_attackers, need_majority
 from fedaudit.fl.aggregators._rows import mix_rows, square_distances
-from fedaudit.fl.aggregators._wrapped import Inner, inner
+from fedaudit.fl.aggregators._wrapped import Inner, build_inner
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
@@ -33,11 +33,11 @@ class Bucketing(RowRule):
         rule: Inner = "krum"
 
         def __post_init__(self) -> None:
-            inner(self.rule)
+            build_inner(self.rule)
 
     def needs(self, heard: int) -> int:
         s = int(self.config.s)
-        return s * (inner(self.config.rule).needs(-(-heard // s)) - 1) + 1
+        return s * (build_inner(self.config.rule).needs(-(-heard // s)) - 1) + 1
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         n, s = len(rows), self.config.s
@@ -47,7 +47,7 @@ class Bucketing(RowRule):
         for i, bucket in enumerate(buckets):
             share[i, bucket] = 1.0 / len(bucket)
         sizes = torch.tensor([float(len(b)) for b in buckets], dtype=torch.float64)
-        found = inner(self.config.rule).combine(mix_rows(rows, share), sizes, range(len(buckets)), context)
+        found = build_inner(self.config.rule).combine(mix_rows(rows, share), sizes, range(len(buckets)), context)
         kept = {clients[j]: found.kept[i] for i, b in enumerate(buckets) for j in b.tolist() if i in found.kept}
         return Combined(change=found.change, kept=kept, state=found.state)
 
@@ -69,15 +69,15 @@ class NNM(AssumingRule):
         rule: Inner = "trimmed_mean"
 
         def __post_init__(self) -> None:
-            inner(self.rule, self.f)
+            build_inner(self.rule, self.f)
 
     def needs(self, heard: int) -> int:
         f = self.config.f
-        return max(need_majority(f, heard), inner(self.config.rule, f).needs(heard))
+        return max(need_majority(f, heard), build_inner(self.config.rule, f).needs(heard))
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         mixed_rows = mix(rows, count_attackers(self.config.f, len(rows)))
-        return inner(self.config.rule, self.config.f).combine(mixed_rows, weights, clients, context)
+        return build_inner(self.config.rule, self.config.f).combine(mixed_rows, weights, clients, context)
 
 
 def mix(rows: Tensor, f: int) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.models._gradients import per_image
+from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import ModelMembership
 from fedaudit.attacks.models._scores import log_probability, logits_of
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
@@ -146,7 +146,7 @@ def test_gradients_of_single_images_are_those_of_autograd() -> None:
     queried = [t for t in targets(world.artifacts, np.random.default_rng(0), 9, {}) if t.start]
     some = Images(x=world.reference.x[:3], y=world.reference.y[:3])
     assert world.knowledge.architecture is not None
-    mine = per_image(queried, world.knowledge.architecture, some, lambda p, n, c: p)
+    mine = score_per_image(queried, world.knowledge.architecture, some, lambda p, n, c: p)
     module = world.knowledge.architecture(queried[0].start).module().requires_grad_(True)
     for i in range(3):
         loss = torch.nn.functional.cross_entropy(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from sklearn.datasets import load_digits
 
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from tests.audit.importing import nets
 from tests.audit.importing.inboxes import (
     Examples,
@@ -55,7 +55,7 @@ def run_federation(folder: Path, seed: int) -> list[str]:
     up = (lambda _, u: counted(u.state, u.examples)) if has_counts else (lambda _, u: {"local_model": u.state})
     record(folder, rounds, final, up=up)
     record_truth(folder, parts, own)
-    subject: dict[str, Any] = yaml.safe_load(first_subject(folder / "inbox", folder / "truth"))
+    subject: dict[str, Any] = yaml.safe_load(write_first_subject(folder / "inbox", folder / "truth"))
     subject |= {"model": f"nets:{make.__name__}", "clients": len(parts)}
     if says_method:
         subject["method"] = {"name": "fedavg", "rounds": 2, "local_epochs": epochs, "batch_size": 10, "lr": lr}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
@@ -38,7 +38,7 @@ REFUSED = [name for name, one in INBOXES.items() if one.refused]
 def state(folder: Path, one: Inbox) -> dict[str, Any]:
     """What `init` writes of the inbox, with what its operator adds."""
     subject: dict[str, Any] = yaml.safe_load(
-        first_subject(folder / "inbox", folder / "truth" if one.has_truth else None)
+        write_first_subject(folder / "inbox", folder / "truth" if one.has_truth else None)
     )
     return subject | ({"model": one.model} if one.model else {}) | dict(one.states)
 

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
@@ -42,7 +42,7 @@ def take(
 ) -> tuple[RunDir, Config, Any]:
     one = INBOXES[name]
     one.write(folder)
-    (folder / "subject.yaml").write_text(first_subject(folder / "inbox", folder / "truth"))
+    (folder / "subject.yaml").write_text(write_first_subject(folder / "inbox", folder / "truth"))
     subject = read_yaml(folder / "subject.yaml") | {"model": one.model or None} | dict(one.states) | stated
     settings = {"case": "recorded", "subject": subject, "attacks": attacks, "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
@@ -134,12 +134,12 @@ def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_pat
     name = "prototypes under a name of their own"
     run, _, _ = take(tmp_path / "a", name, [], prototypes=[])
     assert {a.kind for a in read(run.artifacts)} == {Kind("class:class_means")}
-    text = first_subject(tmp_path / "a" / "inbox", tmp_path / "a" / "truth")
+    text = write_first_subject(tmp_path / "a" / "inbox", tmp_path / "a" / "truth")
     assert "prototypes:  # guessed" not in text  # two arrays of whole numbers: which has labels is not guessed
     inbox = Inbox(tmp_path / "plain")
     rows = {"label": np.arange(2), "row": np.ones((2, 4), np.float32)}
     inbox.message(0, "uplink", inbox.client("a"), ["server"], {"class:prototypes": rows})
-    shown = first_subject(tmp_path / "plain")
+    shown = write_first_subject(tmp_path / "plain")
     assert '{"kind": "class:prototypes", "features": "row", "labels": "label"}' in shown
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.phases import simulate
@@ -83,7 +83,7 @@ def write(folder: Path, alpha: float | None = 12.0) -> Path:
 
 def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: Any) -> tuple[RecordedCase, Any]:
     inbox = write(folder)
-    subject = yaml.safe_load(first_subject(inbox, model=json.dumps(MODEL)))
+    subject = yaml.safe_load(write_first_subject(inbox, model=json.dumps(MODEL)))
     subject |= {"examples": {"classes": ["a", "b"], "shape": [40]}} | changed
     settings = {"case": "recorded", "subject": subject, "attacks": [], "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
@@ -94,11 +94,11 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
 
 
 def test_rank_alpha_and_layers_are_recognised_and_the_base_is_named(tmp_path: Path) -> None:
-    text = first_subject(write(tmp_path), model=json.dumps(MODEL))
+    text = write_first_subject(write(tmp_path), model=json.dumps(MODEL))
     assert yaml.safe_load(text)["adapters"] == ADAPTERS and yaml.safe_load(text)["base"] == "tiny/gpt"
     assert "4 adapters of rank 3" in text and "seen in adapter_config.json" in text
     (tmp_path / "adapter_config.json").write_text("{")
-    guessed = first_subject(tmp_path / "inbox", model=json.dumps(MODEL))
+    guessed = write_first_subject(tmp_path / "inbox", model=json.dumps(MODEL))
     assert yaml.safe_load(guessed)["adapters"]["alpha"] == 6 and "guessed: twice the rank" in guessed
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.first_subject import first_subject
+from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.phases.import_inbox import bring
@@ -39,7 +39,7 @@ def run_example(framework: str, command: list[str], work: Path) -> None:
 
 def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     """Import what was recorded with the subject that `init` writes of it."""
-    subject = yaml.safe_load(first_subject(work / "inbox", work / "truth")) | stated
+    subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
     config = validate(Config, {"case": "recorded", "subject": subject}, "test")
     inbox, truth, run = work / "inbox", work / "truth", RunDir.create(work / "run")
     return bring(run, config, inbox, truth, None, beside, InboxLimits(), True, lambda *_: None)

@@ -11,7 +11,7 @@ import torch
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Averages, Combined, Context, RowRule, mean
 from fedaudit.fl.aggregators._rows import scores, square_distances
-from fedaudit.fl.aggregators._wrapped import inner
+from fedaudit.fl.aggregators._wrapped import build_inner
 from fedaudit.fl.aggregators.krum import picks
 from fedaudit.fl.aggregators.pre_aggregation import mix
 from fedaudit.fl.methods.rebafl import PooledPrototypes
@@ -207,7 +207,7 @@ def test_nnm_and_bucketing_hand_on_what_they_made_to_the_rule_inside() -> None:
     assert combined(rule("bucketing", s=1, rule="krum")).change.tolist() == [1, 2, 3]
     whole = combined(rule("bucketing", s=7, rule={"name": "trimmed_mean", "f": 0}))
     assert whole.change.tolist() == pytest.approx([1 / 7, 22 / 7, 11 / 7], abs=1e-6)
-    assert inner("krum", 3).config.f == 3 and inner({"name": "krum", "f": 1}, 3).config.f == 1
+    assert build_inner("krum", 3).config.f == 3 and build_inner({"name": "krum", "f": 1}, 3).config.f == 1
     for wrong, words in (("mean", "must work on rows"), ("krumm", "no 'krumm'"), ("my.module:Rule", "no 'my")):
         with pytest.raises(UserError, match=words):
             rule("nnm", rule=wrong)

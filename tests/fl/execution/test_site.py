@@ -1,0 +1,32 @@
+"""A worker's site: one way to ask of the network, and a sentence for names that are gone."""
+
+import pytest
+
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.execution.site import Site, build_site
+from fedaudit.fl.families.layers import layers
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
+from tests.fl.worlds import TinyNet, data, parts
+
+
+def make_site() -> Site:
+    examples: Data = data()
+    return build_site(FedAvg(FedAvg.Config()), Holdings(examples, parts(examples), Streams(5)), TinyNet, "cpu")
+
+
+def test_a_site_says_what_a_function_makes_of_the_network_that_clients_train() -> None:
+    site = make_site()
+    assert site.inspect(layers) == layers(site.trained)
+    assert site.inspect(type) is TinyNet
+
+
+@pytest.mark.parametrize(("name", "instead"), [("pooled", "work_on_rows"), ("adapter_scale", "find_scale")])
+def test_a_name_that_is_gone_names_its_successor(name: str, instead: str) -> None:
+    with pytest.raises(UserError, match=f"no '{name}' any more") as error:
+        getattr(make_site(), name)
+    assert instead in error.value.hint
+    with pytest.raises(AttributeError):
+        make_site().nothing_of_the_kind  # noqa: B018
