@@ -69,8 +69,8 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "93 % \u2192 90 %"
     shown = first[1].replace("\u00a0", " ")
     assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
-    assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in said
-    assert "It leaves open what is answered as audited" in said
+    assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
+    assert "It leaves open what is answered as audited" in shown
     assert second[1] == "not run to the end"
     assert last[0].startswith("C. Accept the risk until")
 
