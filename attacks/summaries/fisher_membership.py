@@ -131,7 +131,7 @@ class _Scorer:
         assert knowledge.architecture is not None, "granted"
         self._gradients = Gradients(knowledge.architecture(weights).module())
         diagonal = {k.removeprefix("u/"): v for k, v in sent.items() if k.startswith("u/")}
-        self._fisher = self._gradients.flat(diagonal).astype(np.float64)
+        self._fisher = self._gradients.flatten(diagonal).astype(np.float64)
 
     def __call__(self, images: Images) -> Values:
         parts = [self._score(s) for s in self._square(images)]
