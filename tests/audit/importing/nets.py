@@ -15,6 +15,14 @@ class Mlp(nn.Module):
         return self.head(torch.relu(self.hidden(x.flatten(1))))
 
 
+class Cached(Mlp):
+    """An MLP with a buffer that holds nothing yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(0, 16))
+
+
 class Normed(nn.Module):
     """[b, 1, 8, 8] -> [b, 10], with batch normalisation, whose counter is an integer buffer."""
 

@@ -25,12 +25,12 @@ from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
-from tests.audit.importing import odd_inboxes
+from tests.audit.importing import odd_inboxes, unseen_inboxes
 from tests.audit.importing.inboxes import INBOXES, Inbox
 from tests.audit.importing.theirs import check
 
 HERE = Path(__file__).parent
-assert odd_inboxes.BASE  # its inboxes are entered as well
+assert odd_inboxes.BASE and unseen_inboxes.NAMES  # their inboxes are entered as well
 IMPORTED = [name for name, one in INBOXES.items() if not one.refused]
 REFUSED = [name for name, one in INBOXES.items() if one.refused]
 
