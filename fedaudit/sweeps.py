@@ -175,8 +175,8 @@ class HardeningResult:
         return self.candidates.to_frame()
 
     def plot(self) -> Chart:
-        """What candidates leave, beside their accuracy."""
-        return Chart([draw_candidates(self.found)])
+        """Severity, epsilon and bytes of candidates, beside their accuracy."""
+        return Chart(draw_candidates(self.found))
 
     def _repr_html_(self) -> str:
         shown = self.candidates._repr_html_() + self.plot()._repr_html_()
@@ -268,6 +268,7 @@ def _describe_candidate(c: Candidate) -> Row:
         "worst": str(c.worst),
         "above": ", ".join(c.above),
         "epsilon": c.epsilon,
+        "bytes": c.bytes,
         "whole": not c.stage,
     }
 

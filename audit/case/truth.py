@@ -5,6 +5,7 @@ is the node's name in the inbox, what `identities` of the subject says of it, or
 indices.json, {NAME: [rows]}. own.npz or own/ are the auditor's own examples, of the same kind and of no client.
 """
 
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from safetensors.numpy import load, save
 from fedaudit.audit.case.reading import survey
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.data.dataset import Arrays
-from fedaudit.fl.data.images import read_image
+from fedaudit.fl.data.images import is_grey, read_image
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
@@ -55,7 +56,7 @@ def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str])
         raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
     survey(folder)
     whose = _map_names(subject, nodes)
-    found = dict(_find_parts(folder, subject.examples))
+    found = {_compose(name): part for name, part in _find_parts(folder, subject.examples)}
     if not found:
         raise UserError(f"{folder} holds no truth", hint="write NAME.npz with arrays x and y for each client")
     parts, owners = [], []
@@ -67,7 +68,7 @@ def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str])
             )
         parts.append(_check_examples(folder / name, x, y, subject.examples))
         owners.append(np.full(len(y), NOBODY if name == OWN else whose[name], np.int64))
-    missing = [t for t in subject.identities.values() if t not in found]
+    missing = [t for t in subject.identities.values() if _compose(t) not in found]
     if missing:
         raise UserError(f"identities names {missing[0]!r:.60}, and {folder} has no such truth", hint="add it")
     x, y = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
@@ -91,7 +92,19 @@ def example_shape(folder: Path) -> list[int]:
         survey(folder)
     for path in sorted(folder.glob("*.npz")):
         return list(map(int, _load_npz(path)["x"].shape[1:]))
-    raise UserError(f"{folder} holds no NAME.npz that says a shape", hint="state examples.shape by hand")
+    for path in sorted(folder.glob("*/*/*")):
+        height, width, channels = read_image(path, grayscale=False).shape
+        return [1 if is_grey(path) else channels, height, width]
+    raise UserError(
+        f"{folder} holds no NAME.npz and no NAME/CLASS/*.png that says a shape",
+        hint="state examples.shape by hand",
+    )
+
+
+def list_classes(folder: Path) -> list[str]:
+    """Names of the folders with a class's images, numbers in their order; empty where there are none."""
+    names = {path.parent.name for path in folder.glob("*/*/*") if path.is_file()}
+    return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
 
 
 def label_count(folder: Path) -> int:
@@ -111,7 +124,13 @@ def _map_names(subject: RecordedSubject, nodes: Mapping[str, str]) -> dict[str, 
         )
     by_number = {f"client-{k}": k for k in known.values()}
     own = {name: k for name, k in known.items() if name not in subject.identities}
-    return by_number | own | {truth: known[node] for node, truth in subject.identities.items()}
+    named = by_number | own | {truth: known[node] for node, truth in subject.identities.items()}
+    return {_compose(name): k for name, k in named.items()}
+
+
+def _compose(name: str) -> str:
+    """Letters and their accents as one character each: file systems differ in how they keep them."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _find_parts(folder: Path, examples: ExampleLayout) -> Any:

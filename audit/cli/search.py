@@ -1,13 +1,16 @@
 """Commands that run a config many times: protections that would be enough, and methods beside methods."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fedaudit.audit.cli.app import app, reader, say
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Trust, Workers, is_of_others, locate_run
 from fedaudit.fl.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from fedaudit.audit.phases.harden import Candidate
 
 
 @reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
@@ -26,10 +29,12 @@ def harden(
     """
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import print_table, progress
+    from fedaudit.audit.phases.harden import draw_candidates
     from fedaudit.audit.phases.harden import harden as search
     from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.settings.config import with_workers
     from fedaudit.audit.settings.received import parse_data
+    from fedaudit.reports.charts import svg
 
     if config.is_dir() and out is not None:
         raise UserError("a run folder is searched inside itself", hint="leave out --out")
@@ -44,15 +49,29 @@ def harden(
     with progress() as report_progress:
         found = search(run, chosen, report_progress)
     rows = [
-        [c.name, how, "" if c.accuracy is None else f"{c.accuracy:.1%}", ", ".join(c.above) or "none"]
+        [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none"]
         for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))
         for c in group
     ]
-    print_table(["protections", "how", "accuracy", f"{found.bar} or worse"], rows)
+    print_table(["protections", "how", "accuracy", "epsilon", "traffic", f"{found.bar} or worse"], rows)
     say(found.sentence)
+    for figure in draw_candidates(found):
+        run.write(run.path / f"{figure.id}.svg", svg(figure))
+        say(f"figure: {run.path / figure.id}.svg")
     if found.config is not None:
         say(f"run instead: fedaudit run {found.config}")
     raise typer.Exit(1 if found.base.above and found.sufficient is None else 0)
+
+
+def _describe_cost(c: "Candidate") -> tuple[str, str, str]:
+    """Accuracy, epsilon and traffic as columns; empty where they are not known."""
+    from fedaudit.reports.format import number, volume
+
+    return (
+        "" if c.accuracy is None else f"{c.accuracy:.1%}",
+        "" if c.epsilon is None else number(c.epsilon),
+        "" if c.bytes is None else volume(c.bytes),
+    )
 
 
 @reader(app, writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)

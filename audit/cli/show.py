@@ -109,6 +109,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
                 total=total,
                 present="" if done >= total else present,
                 left=_describe_left(left),
+                visible=done < total or ": " not in phase,  # of many runs side by side those that go on
             )
 
         yield report

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedaudit.audit.case.truth import example_shape, label_count
+from fedaudit.audit.case.truth import example_shape, label_count, list_classes
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import MODEL_KINDS
 from fedaudit.audit.importing.survey import Survey
@@ -56,7 +56,10 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     yield f"title: {yaml.safe_dump(found.inbox.resolve().name, width=1000).splitlines()[0]}  # guessed"
     yield "examples:"
     named = ", ".join(f"class {i}" for i in range(classes))
-    yield f"  classes: [{named}]  # guessed: {shown}; names are not seen"
+    if folders := [] if truth is None else list_classes(truth):
+        yield f"  classes: {json.dumps(folders, ensure_ascii=False)}  # seen: folders of {truth.name}"
+    else:
+        yield f"  classes: [{named}]  # guessed: {shown}; names are not seen"
     if truth is None:
         yield "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
     else:

@@ -34,7 +34,6 @@ from fedaudit.fl.runtime.strict_json import parse_json
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 PARTY = re.compile(r"server|public|client|(client|mediator)/\d{1,7}")
 NUMBERED = re.compile(r"client/\d{1,7}")
-NODE = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
 BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 AT_CLIENTS = ("flower-client", "nvflare-client")  # recorders that cannot know who reads what they send
@@ -156,7 +155,8 @@ def take_in(
 
 def _name_clients(line: Mapping[str, Any], taken: Taken) -> None:
     """A client of which no line says what node it is has its own number for a name: client-3."""
-    for party in (line["sender"], *line.get("receivers", ()), *line["seen_by"]):
+    behind = (f"client/{k}" for clients in line.get("behind", {}).values() for k in clients)
+    for party in (line["sender"], *line.get("receivers", ()), *line["seen_by"], *behind):
         if NUMBERED.fullmatch(party):
             taken.nodes.setdefault(party, party.replace("/", "-"))
 
@@ -237,8 +237,8 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
 
 def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
     """Raises ValueError and the like for what no recorder writes."""
-    if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and NODE.fullmatch(str(line["node"]))):
-        raise ValueError("a party is client/NUMBER, with a node of plain characters")
+    if "party" in line and not (NUMBERED.fullmatch(str(line["party"])) and _is_node(line["node"])):
+        raise ValueError("a party is client/NUMBER, with a node of plain characters: at most 200, no slash")
     if "message" not in line and "traffic" not in line:
         return
     if type(line["round"]) is not int or not 0 <= line["round"] <= limits.rounds:
@@ -258,12 +258,35 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
             raise ValueError("kinds must be a list")
         for kind in line["kinds"]:
             _check_kind(kind)
+        _check_behind(line.get("behind", {}), limits)
         if line["channel"] == Channel.UPLINK and Party.parse(sender).role != Role.CLIENT:
             raise ValueError(f"{sender} sends no uplink")
     else:
         _check_kind(line["traffic"])
         if any(type(line[k]) is not int or line[k] < 0 for k in ("senders", "messages", "bytes")):
             raise ValueError("senders, messages and bytes are whole numbers")
+
+
+def _is_node(name: object) -> bool:
+    """Whether a name, in any script, can be printed and can be the name of a file."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 200
+        and name.isprintable()  # no control characters, and none that turn the direction of a line
+        and name == name.strip()
+        and not {"/", "\\"} & {*name}
+    )
+
+
+def _check_behind(behind: object, limits: InboxLimits) -> None:
+    if not isinstance(behind, dict):
+        raise ValueError("behind is a list of clients for each kind")
+    for kind, clients in behind.items():
+        _check_kind(kind)
+        if not isinstance(clients, list) or len(clients) > limits.messages:
+            raise ValueError("behind is a list of clients for each kind")
+        if any(type(k) is not int or not 0 <= k < 10**7 for k in clients):
+            raise ValueError("behind lists the numbers of clients, from 0")
 
 
 def _check_kind(name: object) -> None:

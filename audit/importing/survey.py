@@ -54,6 +54,7 @@ class Survey:
         named = [p for x in self.messages for p in (x["sender"], *x.get("receivers", ()))]
         named += [x["party"] for x in self.lines if "party" in x]
         numbers = [p.index for p in map(Party.parse, named) if p.role == Role.CLIENT and p.index is not None]
+        numbers += [k for x in self.messages for clients in x.get("behind", {}).values() for k in clients]
         return max(numbers, default=-1) + 1
 
     @property

@@ -29,6 +29,7 @@ _READERS = {
     Channel.RELEASE: (Position.SERVER, Position.PUBLIC),
     Channel.OBSERVED: (Position.SERVER,),
 }
+_RELAY_READERS = {"mediator": Position.MEDIATOR, "server": Position.SERVER}
 _OWN = {  # what a position also has: what it was sent in other roles, and what it sent itself
     Position.CLIENT: {Channel.DOWNLINK, Channel.UPLINK, Channel.RELAY},
     Position.COLLUDING_CLIENTS: {Channel.DOWNLINK, Channel.UPLINK, Channel.RELAY},
@@ -42,7 +43,7 @@ class ObservedTraffic(NamedTuple):
 
     kinds: Mapping[Channel, tuple[Kind, ...]]
     hidden: bool = False  # secure aggregation: the server reads no single upload
-    mediators: bool = False
+    relay_readers: frozenset[Position] = frozenset()  # who reads relays besides the next client
 
     @property
     def paths(self) -> Mapping[Reach, frozenset[Channel]]:
@@ -68,10 +69,8 @@ class ObservedTraffic(NamedTuple):
     def _readers(self, channel: Channel, kind: Kind) -> tuple[Position, ...]:
         if channel == Channel.UPLINK and self.hidden and kind != Kind.AGGREGATE:
             return ()
-        return (
-            *_READERS[channel],
-            *((Position.MEDIATOR,) if channel == Channel.RELAY and self.mediators else ()),
-        )
+        besides = (p for p in _RELAY_READERS.values() if channel == Channel.RELAY and p in self.relay_readers)
+        return (*_READERS[channel], *besides)
 
     def visible(self, position: Position) -> set[Kind]:
         """All kinds that may be in its view, what it sent itself included."""
@@ -140,16 +139,18 @@ def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel
 def read_traffic(lines: Iterable[Mapping[str, Any]]) -> ObservedTraffic:
     """After a run: what crossed the wire, from the lines of a manifest that count it."""
     kinds: dict[Channel, dict[Kind, None]] = {c: {} for c in Channel}
-    uploads, mediators = [], False
+    uploads, relay_readers = [], set[Position]()
     for line in lines:
         if "traffic" in line:
             channel, kind = Channel(line["channel"]), Kind(line["traffic"])
             kinds[channel][kind] = None
-            mediators |= any(s.startswith("mediator") for s in line["seen_by"])
+            if channel == Channel.RELAY:
+                roles = {s.partition("/")[0] for s in line["seen_by"]}
+                relay_readers |= {position for role, position in _RELAY_READERS.items() if role in roles}
             if channel == Channel.UPLINK and kind != Kind.AGGREGATE:
                 uploads.append(bool(line["seen_by"]))
     return ObservedTraffic(
         kinds={c: tuple(k) for c, k in kinds.items()},
         hidden=bool(uploads) and not any(uploads),
-        mediators=mediators,
+        relay_readers=frozenset(relay_readers),
     )

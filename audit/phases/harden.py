@@ -10,7 +10,7 @@ federation there is one seed, and its messages pass through the protections.
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Candidate:
     stage: int  # how many stages of the search it lived through
     screened: tuple[str, ...] = ()  # ids of the attacks' findings that it was asked about
     epsilon: float | None = None  # the least that is verified towards the server
+    bytes: int | None = None  # that crossed the wire in all rounds; None: it was not counted
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -124,9 +125,11 @@ def search(
     attacks = sorted((label for label in graded if label in seconds), key=lambda label: seconds[label])
     left = [Variant(name=name, protections=specs) for name, specs in list_candidates(run, config)]
     ended = dict[str, Candidate]()
-    for stage, names in enumerate(list_stages(attacks), start=1):
+    stages = [*list_stages(attacks)]
+    for stage, names in enumerate(stages, start=1):
         cells = [_make_cell(run, config, v, names) for v in left]
-        failures = {f.name for f in (*copy_messages(run, cells, config), *run_cells(cells, progress))}
+        reported = _name_stage(f"stage {stage} of {len(stages)}", progress)
+        failures = {f.name for f in (*copy_messages(run, cells, config), *run_cells(cells, reported))}
         for variant, cell in zip(left, cells, strict=True):
             if variant.name not in failures:
                 result = read_result(RunDir(cell.folder))
@@ -205,28 +208,68 @@ def summarise(
         stage=stage,
         screened=tuple(screened),
         epsilon=min((b for b in bounds if b is not None), default=None),
+        bytes=sum(h.bytes_up + h.bytes_down for h in result.history) or None,
     )
 
 
-def draw_candidates(hardening: Hardening) -> Figure:
-    """Accuracy and findings of every candidate: those at the lower right are the ones to take."""
+def draw_candidates(hardening: Hardening) -> list[Figure]:
+    """Severity, epsilon and bytes of every candidate beside its accuracy: those at the lower right are to take.
+
+    Where candidates have no accuracy, as in a recorded federation, their place in the list stands for it.
+    """
     groups = {"as audited": [hardening.base], "screened": hardening.tried, "run again whole": hardening.verified}
-    series = [
-        Series(name=name, x=[float(c.accuracy or 0) for c in group], y=[float(c.worst.rank) for c in group])
-        for name, group in groups.items()
-        if group
-    ]
+    every = [c for group in groups.values() for c in group]
+    is_measured = all(c.accuracy is not None for c in every)
     ladder = ", ".join(f"{s.rank} {s}" for s in reversed(Severity))
-    return Figure(
-        id="hardening",
-        kind="points",
-        title="What protections leave and cost",
-        caption=f"Worst severity that was demonstrated ({ladder}) beside the accuracy of the last model.",
-        alt="; ".join(f"{c.name}: accuracy {c.accuracy or 0:.3f}, {c.worst}" for g in groups.values() for c in g),
-        x_label="accuracy",
-        y_label="worst severity",
-        series=series,
-    )
+    heights: dict[str, tuple[str, Callable[[Candidate], float | None]]] = {
+        "worst severity": (f"Worst severity that was demonstrated ({ladder})", lambda c: float(c.worst.rank)),
+        "epsilon": ("Least epsilon that is verified towards the server", lambda c: c.epsilon),
+        "bytes": ("Bytes that crossed the wire", lambda c: c.bytes),
+    }
+    beside = "beside the accuracy of the last model" if is_measured else "of each candidate, in their order"
+    figures = []
+    for label, (what, height) in heights.items():
+        places = {
+            name: [
+                (c.accuracy if is_measured else every.index(c) + 1, y)
+                for c in group
+                if (y := height(c)) is not None
+            ]
+            for name, group in groups.items()
+        }
+        series = [
+            Series(name=name, x=[float(x or 0) for x, _ in points], y=[float(y) for _, y in points])
+            for name, points in places.items()
+            if points
+        ]
+        if series:
+            told = "; ".join(
+                f"{c.name}: accuracy {'not measured' if c.accuracy is None else f'{c.accuracy:.3f}'}, {height(c)}"
+                for c in every
+            )
+            figures.append(
+                Figure(
+                    id=f"hardening-{label.replace(' ', '-')}",
+                    kind="points",
+                    title=f"What protections leave and cost: {label}",
+                    caption=f"{what}, {beside}.",
+                    alt=told,
+                    x_label="accuracy" if is_measured else "candidate",
+                    y_label=label,
+                    y_log=label == "epsilon",
+                    series=series,
+                )
+            )
+    return figures
+
+
+def _name_stage(name: str, progress: Progress) -> Progress:
+    """Progress of one stage: of later ones the same candidates and phases are told once more."""
+
+    def report(said: str, done: int, total: int) -> None:
+        progress(name if said == "cells" else f"{name}: {said}", done, total)
+
+    return report
 
 
 def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collection[str]) -> RunCell:
@@ -247,7 +290,8 @@ def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, pr
     cell = RunCell(
         name=candidate.name, folder=folder.path, config=changed, phases=tuple(p.name for p in phases(changed))
     )
-    if failures := [*copy_messages(run, [cell], config), *run_cells([cell], progress)]:
+    reported = _name_stage("run whole", progress)
+    if failures := [*copy_messages(run, [cell], config), *run_cells([cell], reported)]:
         raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
     return summarise(candidate.name, candidate.protections, read_result(folder), bar)
 

@@ -16,6 +16,14 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 MOST_PIXELS = 50_000_000
 
 
+def is_grey(path: Path) -> bool:
+    """Whether an image that `read_image` reads has no colours."""
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as image:
+        return image.mode in ("1", "L", "LA", "I;16")
+
+
 def read_image(path: Path, *, grayscale: bool, size: int | None = None) -> NDArray[np.uint8]:
     """Pixels [height, width, channels], uint8; `size` makes them square by bilinear interpolation.
 

@@ -169,6 +169,11 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "an uplink of the server": (line(sender="server"), "sends no uplink"),
     "half a line": (added(b'{"message":'), "is not a manifest line"),
     "a node of control characters": (added(b'{"party":"client/9","node":"a\\u001b[2J"}'), "plain characters"),
+    "a node that turns its line around": (added(b'{"party":"client/9","node":"a\\u202eb"}'), "plain characters"),
+    "a node that leads elsewhere": (added(b'{"party":"client/9","node":"../a"}'), "plain characters"),
+    "a node that is a list": (added(b'{"party":"client/9","node":["a"]}'), "plain characters"),
+    "clients behind that are none": (line(behind={"local_model": [-1]}), "from 0"),
+    "clients behind without a kind": (line(behind=[0, 1]), "a list of clients for each kind"),
     "bytes that are no text": (added(b"\xff\xfe"), "is not a manifest line"),
 }
 

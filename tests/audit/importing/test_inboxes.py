@@ -1,28 +1,37 @@
 """Every inbox of inboxes.py imports, or ends in one sentence; what is said of it agrees wherever it is said."""
 
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
+from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits
+from fedaudit.audit.importing.inbox import InboxLimits, header
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey
+from fedaudit.audit.observer.reach import Reach, read_traffic
 from fedaudit.audit.phases.import_inbox import bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.threat import Position
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
 from tests.audit.importing import odd_inboxes, unseen_inboxes
@@ -153,11 +162,6 @@ def test_it_is_audited_and_classes_of_clients_are_read(name: str, tmp_path: Path
 
 
 def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path: Path) -> None:
-    import numpy as np
-    from safetensors.numpy import save
-
-    from fedaudit.audit.importing.inbox import header
-
     arrays = {"global_model/w": np.zeros(3, np.float32)}
     plain = save(arrays)
     length = int.from_bytes(plain[:8], "little")
@@ -166,3 +170,34 @@ def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path: 
         path = tmp_path / f"{wanted}.safetensors"
         path.write_bytes(wanted.to_bytes(8, "little") + head + plain[8 + length :])
         assert header(path) == {"global_model/w": ("F32", (3,))}
+
+
+def test_truth_is_found_whether_or_not_a_file_system_keeps_accents_apart(tmp_path: Path) -> None:
+    subject = RecordedSubject(examples=ExampleLayout(classes=["a", "b"], shape=[1, 8, 8]))
+    (tmp_path / "truth").mkdir()
+    apart = unicodedata.normalize("NFD", "Zürich")
+    np.savez(tmp_path / "truth" / f"{apart}.npz", x=np.zeros((3, 1, 8, 8), np.uint8), y=np.array([0, 1, 1]))
+    found = load_truth(tmp_path / "truth", subject, {"client/4": "Zürich"})
+    assert found.owner.tolist() == [4, 4, 4] and apart != "Zürich"
+    with pytest.raises(UserError, match="no client of the inbox has that name"):
+        load_truth(tmp_path / "truth", subject, {"client/4": "Zurich"})
+
+
+def test_pictures_in_folders_say_the_shape_and_the_classes_of_a_first_subject(tmp_path: Path) -> None:
+    one = INBOXES["unseen: truth as folders of pictures, metrics that are words and no numbers, one example"]
+    one.write(tmp_path)
+    text = write_first_subject(tmp_path / "inbox", tmp_path / "truth")
+    assert 'classes: ["0", "1", "2", ' in text and "# seen: folders of truth" in text and "[1, 8, 8]" in text
+    Image.new("RGB", (9, 7)).save(tmp_path / "c.png")
+    for path in (tmp_path / "truth").glob("*/*/*.png"):
+        shutil.copy(tmp_path / "c.png", path)
+    assert "shape: [3, 7, 9]" in write_first_subject(tmp_path / "inbox", tmp_path / "truth")
+
+
+def test_a_server_that_reads_what_clients_hand_on_is_asked_about_it() -> None:
+    line = {"traffic": "local_model", "round": 3, "channel": "relay", "sender": "client", "senders": 5}
+    line |= {"messages": 5, "bytes": 50}
+    open_, shut = (read_traffic([line | {"seen_by": who}]) for who in (["client", "server"], ["client"]))
+    assert Reach(Position.SERVER, Kind.LOCAL_MODEL) in open_.paths
+    assert Reach(Position.SERVER, Kind.LOCAL_MODEL) not in shut.paths
+    assert Reach(Position.NEXT_CLIENT, Kind.LOCAL_MODEL) in shut.paths

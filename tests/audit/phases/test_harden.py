@@ -1,12 +1,14 @@
 """The search for protections: what it tries, what it believes, and what it says."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.show import Lines
 from fedaudit.audit.phases import harden as phases_harden
 from fedaudit.audit.phases.harden import (
     Candidate,
@@ -85,8 +87,29 @@ def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -
 
 def test_every_candidate_is_drawn(hardened: Hardening) -> None:
     drawn = draw_candidates(hardened)
-    points = sum(len(s.x) for s in drawn.series)
-    assert points == 1 + len(hardened.tried) + len(hardened.verified)
+    every = [hardened.base, *hardened.tried, *hardened.verified]
+    heights = {f.y_label: sorted(y for s in f.series for y in s.y) for f in drawn}
+    assert heights["worst severity"] == sorted(c.worst.rank for c in every)
+    assert heights["bytes"] == sorted(c.bytes for c in every if c.bytes) and len(heights["bytes"]) == len(every)
+    assert heights.get("epsilon", []) == sorted(c.epsilon for c in every if c.epsilon is not None)
+    assert {f.x_label for f in drawn} == {"accuracy"}
+    unknown = replace(hardened, base=replace(hardened.base, accuracy=None))
+    assert {f.x_label for f in draw_candidates(unknown)} == {"candidate"}
+
+
+def test_each_stage_of_a_search_tells_its_own_progress() -> None:
+    told: list[str] = []
+    lines = Lines(told.append)
+    for stage in ("stage 1 of 2", "stage 2 of 2", "run whole"):
+        report = phases_harden._name_stage(stage, lines)
+        for at in (0, 1):
+            report("cells", at, 1)
+            report("noise: attack", at, 1)
+    assert [line.partition(": done")[0] for line in told if ": done" in line] == [
+        f"{stage}{rest}"
+        for stage in ("stage 1 of 2", "stage 2 of 2", "run whole")
+        for rest in ("", ": noise: attack")
+    ]
 
 
 def candidate(name: str, *above: str, screened: tuple[str, ...] = ()) -> Candidate:
