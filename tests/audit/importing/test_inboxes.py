@@ -60,8 +60,8 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     return run, config, found
 
 
-@pytest.mark.sample(19)
-@pytest.mark.dear("ten thousand arrays")
+@pytest.mark.sample(22)
+@pytest.mark.dear("ten thousand arrays", *unseen_inboxes.PLAIN)
 @pytest.mark.parametrize("name", IMPORTED)
 def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:
     one = INBOXES[name]
@@ -173,7 +173,7 @@ def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path: 
 
 
 def test_truth_is_found_whether_or_not_a_file_system_keeps_accents_apart(tmp_path: Path) -> None:
-    subject = RecordedSubject(examples=ExampleLayout(classes=["a", "b"], shape=[1, 8, 8]))
+    subject = RecordedSubject(title="a", examples=ExampleLayout(classes=["a", "b"], shape=[1, 8, 8]))
     (tmp_path / "truth").mkdir()
     apart = unicodedata.normalize("NFD", "Zürich")
     np.savez(tmp_path / "truth" / f"{apart}.npz", x=np.zeros((3, 1, 8, 8), np.uint8), y=np.array([0, 1, 1]))
