@@ -2,8 +2,9 @@
 
 Every round's messages are sent again as stand-ins: the same kinds with tiny arrays, through the same
 protections and under the same law of participation, into a ledger of our own. What a protection lists does
-not depend on the numbers in a message. Lines of a method's own noise follow from its settings; how many
-visits there were does not, so such a ledger stays declared.
+not depend on the numbers in a message, but for thresholds, which the counts of stand-ins pass. Lines of a
+method's own noise follow from its settings; how many visits there were does not, so such a ledger stays
+declared.
 """
 
 from collections import defaultdict
@@ -29,6 +30,7 @@ from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.wire.protection import Message, Payload, anew
 from fedaudit.fl.wire.wire import Wire
 
+MANY = 1_000_000  # examples behind a stand-in: more than any threshold asks for
 WHOLE = {"classes", "counts", "count", "index", "labels", "steps", "version", "cluster", "present"}
 
 
@@ -136,6 +138,8 @@ def _make_stand_in(kind: Kind, data: Data, initial: Callable[[], State | None]) 
         first = shape.partition(" or ")[0].strip("[]")
         size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
         made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)
+        if name in ("count", "counts"):
+            made[name] *= MANY
         if name == "classes":
             made[name] = torch.arange(size[0])
     return made

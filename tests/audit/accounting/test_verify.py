@@ -100,6 +100,12 @@ HONEST = {
     "private training": (STEPS,),
     "noise on two kinds": ("{name: dp_gaussian, kinds: [local_model, local_prototypes, proto_counts]}",),
     "secure aggregation": ("{name: secure_aggregation}",),
+    "noise on what a threshold lets through": (
+        "{name: prototype_threshold, least: 2}, {name: dp_gaussian, kinds: [local_prototypes]}",
+        BERNOULLI,
+        "name: rebafl",
+        2,
+    ),
     "shares of noise": (f"{SHARES}, {{name: secure_aggregation}}",),
     "shares of noise of some": (f"{SHARES}, {{name: secure_aggregation}}", "{name: bernoulli, p: 0.5}"),
     "clusters": (LOCAL, "{name: clustered}"),
