@@ -56,7 +56,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
     yield f"title: {yaml.safe_dump(found.inbox.resolve().name, width=1000).splitlines()[0]}  # guessed"
     yield "examples:"
     named = ", ".join(f"class {i}" for i in range(classes))
-    if folders := [] if truth is None else list_classes(truth):
+    if truth is not None and (folders := list_classes(truth)):
         yield f"  classes: {json.dumps(folders, ensure_ascii=False)}  # seen: folders of {truth.name}"
     else:
         yield f"  classes: [{named}]  # guessed: {shown}; names are not seen"
