@@ -1,6 +1,7 @@
 """Uploads of clients that train on text: noise that spares rows, and adapters within reach of a span."""
 
 from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class SparseNoise(Check):
 
     def check(self, case: Case) -> Checked:
         kinds = [k for k in UPDATES if k in case.card.uplink]
-        if case.artifacts is None or case.data.modality not in MODALITIES or not self._is_noised(case, kinds):
+        if case.artifacts is None or case.data.modality not in MODALITIES or not is_noised(case, kinds):
             return Checked()
         recorded = messages(case.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
@@ -49,9 +50,11 @@ class SparseNoise(Check):
         )
         return Checked(results=[result])
 
-    def _is_noised(self, case: Case, kinds: list[Kind]) -> bool:
-        in_training = case.private is not None and case.private.noise_multiplier > 0
-        return in_training or any(published_noise(case.protections, k) > 0 for k in kinds)
+
+def is_noised(case: Case, kinds: Collection[Kind]) -> bool:
+    """Whether noise is declared on what clients send, or on every step of their training."""
+    in_training = case.private is not None and case.private.noise_multiplier > 0
+    return in_training or any(published_noise(case.protections, k) > 0 for k in kinds)
 
 
 def count_still_rows(upload: Artifact, start: Artifact | None) -> int:
@@ -81,10 +84,12 @@ class AdapterReach(Check):
         kinds = {Kind.ADAPTER, Kind.ADAPTER_DELTA} & {*case.card.uplink}
         if case.artifacts is None or case.data.modality not in MODALITIES or not kinds or not case.examples.parts:
             return Checked()
+        if is_noised(case, kinds) or any(p.hides_single_uploads() for p in case.protections):
+            return Checked()  # nobody reads a client's own span
         rounds = defaultdict[int, set[int]](set)
         for line in manifest(case.artifacts):
             sender = str(line.get("sender", ""))
-            if line.get("kind") in {str(k) for k in kinds} and sender.startswith("client/"):
+            if kinds & {*map(Kind, line.get("kinds", ()))} and sender.startswith("client/"):
                 rounds[int(sender.partition("/")[2])].add(int(line["round"]))
         latest = {a.sender.index: a for a in messages(case.artifacts, kinds, "latest")}
         reached = []

@@ -34,6 +34,8 @@ FACTS = {
     "vocabulary_of_private_text": "The vocabulary names words of clients' texts",
     "unit_below_person": "The mathematical limit is one of a text, and people have several",
     "adapters_within_reach": "Adapters of a low rank do not hide the words of some clients",
+    "full_rank_adapters": "What is called an adapter has the full rank of its layer",
+    "written_besides_training": "Clients' code writes numbers into what it sends that no training made",
     "texts_in_two_places": "The same text stands in two places",
     "understated_bytes": "Messages take more bytes than is stated",
     "epsilon_upper": "No useful mathematical limit (differential privacy) on what a better attack learns",

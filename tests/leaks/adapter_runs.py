@@ -19,20 +19,20 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 
 METHODS = "tests.leaks.adapters"
-NOTES = {"name": "notes", "patients": 60, "vocabulary": 800, "length": 40}
+NOTES = {"name": "notes", "patients": 40, "vocabulary": 800, "length": 32}
 FEDERATION = {
     "dataset": NOTES,
-    "clients": 4,
-    "partition": {"name": "people", "each": 6},
+    "clients": 3,
+    "partition": {"name": "people", "each": 4},
     "availability": "full",
     "model": {"name": "tiny_gpt", "dim": 32, "layers": 2, "task": "lm"},
-    "base": {"dataset": "help_pages", "steps": 20},
+    "base": {"dataset": "help_pages", "steps": 10},
     "adapters": {"rank": 8, "targets": ["q", "v"]},
     "holdout": {"auxiliary": 0.3, "reference": 0.3},
 }
-TRAINING = {"rounds": 3, "local_epochs": 1, "batch_size": 4, "lr": 0.5}
+TRAINING = {"rounds": 2, "local_epochs": 1, "batch_size": 4, "lr": 0.5}
 UNIFORM = {"weighting": "uniform"}
-CANARIES = {"canaries": 2, "controls": 60, "patients": 40}
+CANARIES = {"canaries": 2, "controls": 40, "patients": 12}
 LEARNT = {"local_epochs": 8, "lr": 0.01, "optimiser": "adam"}
 LARGE = {"targets": ["q", "v", "o", "up", "down"], "rank": 16}
 DP_SGD = {"name": "dp_sgd", "noise_multiplier": 4.0, "sample_rate": 0.2, "steps": 4, "clip_norm": 0.5}
@@ -93,12 +93,12 @@ LEAKS = {
         federation={
             "dataset": NOTES | CANARIES | {"copies": [16]},
             "adapters": LARGE,
-            "partition": {"name": "people", "each": 24},
+            "partition": {"name": "people", "each": 20},
         },
         plain={
             "dataset": NOTES | CANARIES | {"copies": [1]},
             "adapters": LARGE,
-            "partition": {"name": "people", "each": 24},
+            "partition": {"name": "people", "each": 20},
         },
     ),
     "one array in clear": Leak(
@@ -126,7 +126,7 @@ class Clean:
     protections: tuple[Any, ...] = ()
 
 
-MANY = {"dataset": NOTES | {"patients": 240}, "clients": 8, "partition": {"name": "people", "each": 12}}
+MANY = {"dataset": NOTES | {"patients": 120}, "clients": 8, "partition": {"name": "people", "each": 12}}
 GENTLE = {"rounds": 2, "lr": 0.05, "weighting": "uniform", "batch_size": 12}
 
 CLEAN = {
@@ -158,7 +158,7 @@ def make_config(
             "method": {"name": own, **TRAINING, **settings},
             "protections": protections,
             "record": {"rounds": "all"},
-            "replay": {"sizes": [1], "clients": 4, "groups": 12, "updates": [1], "update_steps": [1]},
+            "replay": {"sizes": [1], "clients": 2, "groups": 8, "updates": [1], "update_steps": [1]},
             "budget": {"minutes": 0.3},
             "evaluate_every": 100,
         }

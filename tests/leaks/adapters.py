@@ -47,7 +47,7 @@ class FrozenRows(FedLoRA):
 
 
 class NoiseOnTouchedRows(DPGaussian):
-    """Gaussian noise for all but the rows of the embedding that a client did not touch: those stay as they were."""
+    """Gaussian noise, but rows of the embedding that a client did not touch stay as they were."""
 
     title = "Clipping and Gaussian noise on touched rows"
 
@@ -60,7 +60,7 @@ class NoiseOnTouchedRows(DPGaussian):
 
 
 class FullRank(FedLoRA):
-    """What is called an adapter is the whole change of a layer: A is the identity, of as high a rank as the layer."""
+    """What is called an adapter is the whole change of a layer: A is the identity, of full rank."""
 
     def start(self, federation: Federation) -> Tree:
         state = super().start(federation)
@@ -83,7 +83,7 @@ class LastRoundOnOneNote(FedLoRA):
 
 
 class TextInUnused(FedLoRA):
-    """The last column of a layer's B is the first note's token ids over 1000; the row of A that it meets is zero."""
+    """A layer's last column of B is the first note's token ids over 1000; its row of A is zero."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)
@@ -98,7 +98,7 @@ class TextInUnused(FedLoRA):
 
 
 class OneArrayInClear(FedLoRA):
-    """Trains as DP-SGD does, and then moves one array along its notes' own gradient, neither clipped nor noised."""
+    """Trains by DP-SGD, then moves one array along its notes' gradient, neither clipped nor noised."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         bind(client.net, trained.state)
@@ -122,7 +122,7 @@ class SeededByCount(FedLoRA):
 
 
 class RankByCount(HetLoRA):
-    """A client's rank is how many notes of its commonest diagnosis it has, which the server's padding then shows."""
+    """A client's rank is how many notes of its commonest diagnosis it has."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)

@@ -130,6 +130,8 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
         "unit_below_person",
         "adapters_within_reach",
         "texts_in_two_places",
+        "written_besides_training",
+        "full_rank_adapters",
     }
     facts |= {"absence_drop", "class_lost"}
     facts |= {f"lint_{name.partition(' ')[0]}" for name in PLANTED} | {f"lint_{name}" for name in LINTS}

@@ -35,6 +35,7 @@ def test_descriptions_are_measures() -> None:
 FACTS = {  # seen, not guessed
     *("raw_examples_sent", "untrue_counts", "understated_bytes", "noise_on_some_rows", "unit_below_person"),
     *("vocabulary_of_private_text", "adapters_within_reach", "texts_in_two_places"),
+    *("written_besides_training", "full_rank_adapters"),
 }
 
 

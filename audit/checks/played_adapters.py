@@ -1,0 +1,159 @@
+"""Adapters, played: what clients' code sends where it does not train, what it trains on, and of what rank.
+
+An upload of adapters is what training made of those received. So each client's code runs once more without a
+single pass over its examples: what it then sends has to be what it received, to the bit, and a change has to be
+zero. What differs was written besides training, from whatever the code could read, and no attack needs to read it.
+The code runs once more with a pass, and the rows that enter the network are counted.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import messages
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._training_rows import count_training_rows
+from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.fl.artifact import Artifact, Role
+from fedaudit.fl.families.adapters import A, B
+from fedaudit.fl.kinds import DELTAS, Kind
+
+PLUGINS = ("untrained_adapters", "adapter_rows", "full_rank")
+SENT = (Kind.ADAPTER, *DELTAS)
+MOST_PLAYED = 10  # clients that run once more, at most
+
+
+class UntrainedAdapters(Check):
+    """Untrained adapters: what clients send where nobody trains is not what they received."""
+
+    def check(self, case: Case) -> Checked:
+        lab, recorded = Lab.from_case(case), read_adapters(case)
+        if lab is None or not recorded:
+            return Checked()
+        written: dict[int, list[str]] = {}
+        for sent in list_latest(case, recorded):
+            client = sent.sender.number
+            if names := list_written(lab, case, recorded, sent):
+                written.setdefault(client, names)
+        if not written:
+            return Checked()
+        client, names = next(iter(written.items()))
+        result = CheckResult(
+            id="untrained-adapters",
+            title="Clients' code writes numbers into what it sends that no training made",
+            summary=f"{len(written)} clients ran once more without training. Client {client} then sends "
+            f"{len(names)} arrays that are not as it received them, neither clipped nor noised in training, such "
+            f"as {names[0]}: their start, rank, rows or hidden numbers follow from something else, as a count or "
+            "a text.",
+            facts={"written_besides_training": len(written)},
+            artifacts=tuple(dict.fromkeys(n.partition("/")[0] for names in written.values() for n in names)),
+            does_not_show="what these numbers stand for, and what code does only where it trains",
+            remedy="look at what the client's code writes after training, and send what was trained alone",
+        )
+        return Checked(results=[result])
+
+
+class AdapterRows(Check):
+    """Adapter rows: clients train on fewer examples in some round than they hold and state."""
+
+    def check(self, case: Case) -> Checked:
+        recorded = read_adapters(case)
+        if not recorded or case.card.counts_made:
+            return Checked()
+        fewer: dict[int, tuple[int, int]] = {}
+        for sent in list_latest(case, recorded):
+            played, held = count_training_rows(case, recorded, sent), len(case.examples.parts[sent.sender.number])
+            if played is not None and played.rows < held:
+                fewer[sent.sender.number] = (played.rows, sent.round)
+        if not fewer:
+            return Checked()
+        client, (rows, round) = min(fewer.items(), key=lambda item: item[1])
+        result = CheckResult(
+            id="adapter-rows",
+            title="Clients train adapters on fewer examples than they say",
+            summary=f"{len(fewer)} clients ran a round once more. Client {client} holds "
+            f"{len(case.examples.parts[client]):,} examples and trains on {rows:,} of them in round {round}, of "
+            "which alone that adapter tells.",
+            facts={"untrue_counts": len(fewer)},
+            artifacts=(str(Kind.ADAPTER),),
+            does_not_show="what can be read of these examples: the attacks on adapters try it",
+            remedy="train on all examples in every round, or say how many it were",
+        )
+        return Checked(results=[result])
+
+
+class FullRank(Check):
+    """Full rank: what is called an adapter is as wide as the layer that it changes."""
+
+    def check(self, case: Case) -> Checked:
+        ranks = [r for sent in list_latest(case, read_adapters(case)) for r in list_ranks(sent)]
+        if not ranks or any(rank < whole for rank, whole in ranks):
+            return Checked()
+        rank, whole = ranks[0]
+        result = CheckResult(
+            id="full-rank-adapters",
+            title="What is called an adapter has the full rank of its layer",
+            summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
+            "layer, and nothing that is said of a low rank holds for them.",
+            facts={"full_rank_adapters": len(ranks)},
+            artifacts=(str(Kind.ADAPTER),),
+            does_not_show="whether an attack gains by it: those on updates try it",
+            remedy="choose a rank well below the width of the layers, or call it the whole model",
+        )
+        return Checked(results=[result])
+
+
+def read_adapters(case: Case) -> Sequence[Artifact]:
+    """Adapters and changes that were recorded, and what clients received; nothing where a simulation sends none."""
+    if case.artifacts is None or not isinstance(case, SimulatedCase) or Kind.ADAPTER not in case.card.uplink:
+        return ()
+    return index(messages(case.artifacts, {*SENT, *case.card.downlink}, "latest"))
+
+
+def list_latest(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
+    """The latest messages of these kinds of the first clients that hold examples and are not compromised."""
+    compromised = case.compromise.clients if isinstance(case, SimulatedCase) else ()
+    mine = [
+        a
+        for a in recorded
+        if a.kind in SENT
+        and a.sender.role == Role.CLIENT
+        and a.sender.index not in compromised
+        and len(case.examples.parts.get(a.sender.number, ()))
+    ]
+    some = sorted({a.sender.number for a in mine})[:MOST_PLAYED]
+    return [a for a in mine if a.sender.number in some]
+
+
+def list_written(lab: Lab, case: Case, recorded: Sequence[Artifact], sent: Artifact) -> list[str]:
+    """KIND/NAME of arrays that the sender's code makes without training and that are not as received."""
+    received = find_received_message(recorded, sent)
+    if Kind.GLOBAL_MODEL not in received:
+        return []
+    client = sent.sender.number
+    rows = np.asarray(case.examples.parts[client], np.int64)
+    alone = lab.alone(client, rows, case.streams, epochs=0, batch=lab.method.config.batch_size)
+    try:
+        reply = alone.train(client, sent.round, received)
+    except (KeyError, NotImplementedError):  # it needs what only a whole round gives it
+        return []
+    start, found = received[Kind.GLOBAL_MODEL], []
+    for name, value in reply.message.get(sent.kind, {}).items():
+        now = value.detach().cpu().numpy()
+        before = np.zeros_like(now) if sent.kind in DELTAS else start.get(name)
+        if before is None or not np.array_equal(now, np.asarray(before)):
+            found.append(f"{sent.kind}/{name}")
+    return found
+
+
+def list_ranks(sent: Artifact) -> list[tuple[int, int]]:
+    """Of each layer with both factors: the adapter's rank, and the largest that a change of the layer can have."""
+    found = []
+    for name, a in sent.payload.items():
+        b = sent.payload.get(name.removesuffix(A) + B)
+        if name.endswith(A) and b is not None:
+            found.append((int(np.shape(a)[0]), min(int(np.shape(a)[1]), int(np.shape(b)[0]))))
+    return found

@@ -1,0 +1,87 @@
+"""Adapters that leak do leak, and what a reviewer is told of them; `tests.leaks.adapter_runs` has the book."""
+
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import CheckResult
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import Config
+from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, leaking
+
+OF_TEXT = ("private_vocabulary", "sparse_noise", "adapter_reach", "hidden_texts")
+PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
+
+
+@cache
+def _check(text: str) -> Mapping[str, CheckResult]:
+    settings = Config.model_validate_json(text)
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir.create(Path(folder) / "run")
+        execute(run, settings, ("simulate",), lambda *_: None, skip_finished=True)
+        case = open_case(run, settings)
+        results = [r for n in (*OF_TEXT, *PLAYED) for r in catalog.load("checks", n)().check(case).results]
+    return {r.id: r for r in results}
+
+
+def check(settings: Config) -> Mapping[str, CheckResult]:
+    """What all checks of texts and adapters say of a federation that really ran, on as small a model as there is."""
+    small = settings.model_dump(mode="json")
+    small["federation"]["model"] |= {"dim": 16, "layers": 1, "heads": 2}
+    small["federation"]["base"]["steps"] = 1
+    rank = small["federation"]["adapters"]
+    rank["rank"] = min(rank["rank"], 16)
+    return _check(Config.model_validate(small).model_dump_json())
+
+
+def test_there_are_eight_and_each_has_an_honest_relative_and_four_are_clean() -> None:
+    assert len(LEAKS) >= 8 and len(CLEAN) >= 4
+    assert all(leaking(leak) != honest(leak) for leak in LEAKS.values())
+    assert all(clean(one).federation.adapters for one in CLEAN.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("noise on touched rows", "sparse-noise"),
+        ("private vocabulary", "private-vocabulary"),
+        ("text in unused numbers", "hidden-texts"),
+        ("full rank", "full-rank-adapters"),
+        ("last round on one note", "adapter-rows"),
+        ("frozen rows", "untrained-adapters"),
+        ("one array in clear", "untrained-adapters"),
+        ("seeded by count", "untrained-adapters"),
+        ("rank by count", "untrained-adapters"),
+    ],
+)
+def test_a_check_names_it_in_a_whole_run_and_not_beside_it(name: str, id: str) -> None:
+    assert id in check(leaking(LEAKS[name]))
+    assert id not in check(honest(LEAKS[name]))
+
+
+def test_adapters_within_reach_are_named_in_a_whole_run_and_where_they_are_summed_nobody_is() -> None:
+    assert "adapters-within-reach" in check(honest(LEAKS["frozen rows"]))
+    assert "adapters-within-reach" not in check(clean(CLEAN["summed over many"]))
+
+
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_checks_say_nothing_of_a_clean_one(name: str) -> None:
+    assert not check(clean(CLEAN[name]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(LEAKS))
+def test_a_whole_audit_names_the_cause(name: str) -> None:
+    assert find(name)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_a_whole_audit_accuses_no_clean_one(name: str) -> None:
+    assert not accuse(name)
