@@ -53,8 +53,8 @@ class HiddenTexts(Check):
         result = CheckResult(
             id="hidden-texts",
             title="Clients' own texts stand among the numbers that they send",
-            summary=f"Token ids of {sum(found.values()):,} texts of {len(found)} clients stand, in their order, in "
-            f"what is sent as {', '.join(k.words for k in kinds)}; of texts that no client holds none does.",
+            summary=f"Token ids of {sum(found.values()):,} texts of {len(found)} clients stand, in their order, "
+            f"in what is sent as {', '.join(k.words for k in kinds)}; of texts that no client holds none does.",
             facts={"raw_examples_sent": sum(found.values())},
             artifacts=tuple(map(str, kinds)),
             does_not_show="texts in an order or a code that only their reader knows, or over several messages",

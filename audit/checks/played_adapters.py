@@ -1,9 +1,9 @@
 """Adapters, played: what clients' code sends where it does not train, what it trains on, and of what rank.
 
 An upload of adapters is what training made of those received. So each client's code runs once more without a
-single pass over its examples: what it then sends has to be what it received, to the bit, and a change has to be
-zero. What differs was written besides training, from whatever the code could read, and no attack needs to read it.
-The code runs once more with a pass, and the rows that enter the network are counted.
+single pass over its examples: what it then sends has to be what it received, to the bit, and a change has to
+be zero. What differs was written besides training, from whatever the code could read, and no attack needs to read
+it. Then it runs with one pass, and the rows that enter the network are counted.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.families.adapters import A, B
-from fedaudit.fl.kinds import DELTAS, Kind
+from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
 
 PLUGINS = ("untrained_adapters", "adapter_rows", "full_rank")
-SENT = (Kind.ADAPTER, *DELTAS)
+SENT = (*TRAINED, *DELTAS)
 MOST_PLAYED = 10  # clients that run once more, at most
 
 
@@ -34,7 +34,7 @@ class UntrainedAdapters(Check):
         if lab is None or not recorded:
             return Checked()
         written: dict[int, list[str]] = {}
-        for sent in list_latest(case, recorded):
+        for sent in list_ends(case, recorded):
             client = sent.sender.number
             if names := list_written(lab, case, recorded, sent):
                 written.setdefault(client, names)
@@ -50,7 +50,7 @@ class UntrainedAdapters(Check):
             "a text.",
             facts={"written_besides_training": len(written)},
             artifacts=tuple(dict.fromkeys(n.partition("/")[0] for names in written.values() for n in names)),
-            does_not_show="what these numbers stand for, and what code does only where it trains",
+            does_not_show="what these numbers stand for, and what code does in its training alone",
             remedy="look at what the client's code writes after training, and send what was trained alone",
         )
         return Checked(results=[result])
@@ -64,7 +64,7 @@ class AdapterRows(Check):
         if not recorded or case.card.counts_made:
             return Checked()
         fewer: dict[int, tuple[int, int]] = {}
-        for sent in list_latest(case, recorded):
+        for sent in list_ends(case, recorded):
             played, held = count_training_rows(case, recorded, sent), len(case.examples.parts[sent.sender.number])
             if played is not None and played.rows < held:
                 fewer[sent.sender.number] = (played.rows, sent.round)
@@ -78,7 +78,7 @@ class AdapterRows(Check):
             f"{len(case.examples.parts[client]):,} examples and trains on {rows:,} of them in round {round}, of "
             "which alone that adapter tells.",
             facts={"untrue_counts": len(fewer)},
-            artifacts=(str(Kind.ADAPTER),),
+            artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",
             remedy="train on all examples in every round, or say how many it were",
         )
@@ -89,7 +89,7 @@ class FullRank(Check):
     """Full rank: what is called an adapter is as wide as the layer that it changes."""
 
     def check(self, case: Case) -> Checked:
-        ranks = [r for sent in list_latest(case, read_adapters(case)) for r in list_ranks(sent)]
+        ranks = [r for sent in list_ends(case, read_adapters(case)) for r in list_ranks(sent)]
         if not ranks or any(rank < whole for rank, whole in ranks):
             return Checked()
         rank, whole = ranks[0]
@@ -99,7 +99,7 @@ class FullRank(Check):
             summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
             "layer, and nothing that is said of a low rank holds for them.",
             facts={"full_rank_adapters": len(ranks)},
-            artifacts=(str(Kind.ADAPTER),),
+            artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
             does_not_show="whether an attack gains by it: those on updates try it",
             remedy="choose a rank well below the width of the layers, or call it the whole model",
         )
@@ -107,14 +107,18 @@ class FullRank(Check):
 
 
 def read_adapters(case: Case) -> Sequence[Artifact]:
-    """Adapters and changes that were recorded, and what clients received; nothing where a simulation sends none."""
-    if case.artifacts is None or not isinstance(case, SimulatedCase) or Kind.ADAPTER not in case.card.uplink:
+    """What clients of a simulation sent of adapters and what they received; nothing where there are none."""
+    if case.artifacts is None or not isinstance(case, SimulatedCase) or case.config.federation.adapters is None:
         return ()
-    return index(messages(case.artifacts, {*SENT, *case.card.downlink}, "latest"))
+    return index(messages(case.artifacts, {*SENT, *case.card.downlink}, "all"))
 
 
-def list_latest(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
-    """The latest messages of these kinds of the first clients that hold examples and are not compromised."""
+def list_ends(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
+    """The first and the latest messages of each kind of the first clients that hold examples.
+
+    In the first round nothing has gone through the server that clients wrote before. Compromised clients are left
+    out, whose lies are the auditor's.
+    """
     compromised = case.compromise.clients if isinstance(case, SimulatedCase) else ()
     mine = [
         a
@@ -125,7 +129,11 @@ def list_latest(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
         and len(case.examples.parts.get(a.sender.number, ()))
     ]
     some = sorted({a.sender.number for a in mine})[:MOST_PLAYED]
-    return [a for a in mine if a.sender.number in some]
+    ends: dict[tuple[int, Kind], list[Artifact]] = {}
+    for a in sorted(mine, key=lambda a: a.round):
+        if a.sender.number in some:
+            ends.setdefault((a.sender.number, a.kind), []).append(a)
+    return [a for sent in ends.values() for a in (sent[0], *sent[1:][-1:])]
 
 
 def list_written(lab: Lab, case: Case, recorded: Sequence[Artifact], sent: Artifact) -> list[str]:
@@ -140,7 +148,7 @@ def list_written(lab: Lab, case: Case, recorded: Sequence[Artifact], sent: Artif
         reply = alone.train(client, sent.round, received)
     except (KeyError, NotImplementedError):  # it needs what only a whole round gives it
         return []
-    start, found = received[Kind.GLOBAL_MODEL], []
+    start, found = received[Kind.GLOBAL_MODEL], list[str]()
     for name, value in reply.message.get(sent.kind, {}).items():
         now = value.detach().cpu().numpy()
         before = np.zeros_like(now) if sent.kind in DELTAS else start.get(name)
@@ -150,7 +158,7 @@ def list_written(lab: Lab, case: Case, recorded: Sequence[Artifact], sent: Artif
 
 
 def list_ranks(sent: Artifact) -> list[tuple[int, int]]:
-    """Of each layer with both factors: the adapter's rank, and the largest that a change of the layer can have."""
+    """Of each layer with both factors: the adapter's rank, and the largest of any change of the layer."""
     found = []
     for name, a in sent.payload.items():
         b = sent.payload.get(name.removesuffix(A) + B)

@@ -34,6 +34,7 @@ TRAINING = {"rounds": 2, "local_epochs": 1, "batch_size": 4, "lr": 0.5}
 UNIFORM = {"weighting": "uniform"}
 CANARIES = {"canaries": 2, "controls": 40, "patients": 12}
 LEARNT = {"local_epochs": 8, "lr": 0.01, "optimiser": "adam"}
+UNLIKE = {"dataset": NOTES | {"patients": 16}, "partition": "people"}  # clients hold different numbers of notes
 LARGE = {"targets": ["q", "v", "o", "up", "down"], "rank": 16}
 DP_SGD = {"name": "dp_sgd", "noise_multiplier": 4.0, "sample_rate": 0.2, "steps": 4, "clip_norm": 0.5}
 
@@ -65,8 +66,8 @@ LEAKS = {
         method="fedlora",
         honest="fedlora",
         names=r"vocabulary|tokenizer",
-        federation={"dataset": NOTES | {"vocabulary_from": "clients"}},
-        plain={},
+        federation={"dataset": NOTES | {"vocabulary_from": "clients"}, "base": None},
+        plain={"base": None},
     ),
     "full rank": Leak(
         method="FullRank",
@@ -108,11 +109,20 @@ LEAKS = {
         settings=UNIFORM,
         protections=(DP_SGD,),
     ),
+    "noise but for one array": Leak(
+        method="fedlora",
+        honest="fedlora",
+        names=r"refuted|clip|without noise|unclipped|lora_B|not noised|times what|noise",
+        settings=UNIFORM,
+        protections=({"name": f"{METHODS}:NoiseButOneArray", "noise_multiplier": 4.0},),
+        honest_protections=({"name": "dp_gaussian", "noise_multiplier": 4.0},),
+    ),
     "seeded by count": Leak(
         method="SeededByCount",
         honest="fedlora",
         names=r"seed|start|draw|count|how many|number of (notes|examples)|received",
         settings=UNIFORM,
+        federation=UNLIKE,
     ),
     "rank by count": Leak(method="RankByCount", honest="hetlora", names=r"rank", settings={"ranks": [8]}),
 }
@@ -138,6 +148,7 @@ CLEAN = {
         protections=({"name": "dp_gaussian", "noise_multiplier": 12.0, "clip_norm": 0.1},),
     ),
     "private means": Clean(
+        method="fedavg",
         settings=GENTLE,
         federation=MANY,
         protections=("secure_aggregation", {"name": "central_dp", "noise_multiplier": 8.0, "clip_norm": 0.1}),

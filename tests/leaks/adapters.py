@@ -59,6 +59,16 @@ class NoiseOnTouchedRows(DPGaussian):
         return noised | {EMBEDDING: torch.where(touched, noised[EMBEDDING], base[EMBEDDING])}
 
 
+class NoiseButOneArray(DPGaussian):
+    """Clips and noises all arrays but the last, which goes as it is; the ledger has all of them as noised."""
+
+    title = "Clipping and Gaussian noise but for one array"
+
+    def _add_noise(self, payload: Payload, base: Payload, noise: NoiseSource, line: Release) -> Payload:
+        last = list(payload)[-1]
+        return super()._add_noise(payload, base, noise, line) | {last: payload[last]}
+
+
 class FullRank(FedLoRA):
     """What is called an adapter is the whole change of a layer: A is the identity, of full rank."""
 

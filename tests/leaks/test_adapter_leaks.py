@@ -13,9 +13,11 @@ from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
+from fedaudit.fl.runtime.errors import UserError
 from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, leaking
 
 OF_TEXT = ("private_vocabulary", "sparse_noise", "adapter_reach", "hidden_texts")
+REFUSED = {"one array in clear"}  # a method whose clients use data outside of training, under dp_sgd
 PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 
 
@@ -31,10 +33,11 @@ def _check(text: str) -> Mapping[str, CheckResult]:
 
 
 def check(settings: Config) -> Mapping[str, CheckResult]:
-    """What all checks of texts and adapters say of a federation that really ran, on as small a model as there is."""
+    """What checks of texts and adapters say of a federation that really ran, on a very small model."""
     small = settings.model_dump(mode="json")
     small["federation"]["model"] |= {"dim": 16, "layers": 1, "heads": 2}
-    small["federation"]["base"]["steps"] = 1
+    if small["federation"].get("base"):
+        small["federation"]["base"]["steps"] = 1
     rank = small["federation"]["adapters"]
     rank["rank"] = min(rank["rank"], 16)
     return _check(Config.model_validate(small).model_dump_json())
@@ -50,12 +53,25 @@ def test_there_are_eight_and_each_has_an_honest_relative_and_four_are_clean() ->
     ("name", "id"),
     [
         ("noise on touched rows", "sparse-noise"),
+        ("text in unused numbers", "hidden-texts"),
+        ("text in unused numbers", "untrained-adapters"),
+        ("canaries sixteen times", "adapters-within-reach"),
+    ],
+)
+def test_a_check_names_it_in_a_whole_run(name: str, id: str) -> None:
+    assert id in check(leaking(LEAKS[name]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("noise on touched rows", "sparse-noise"),
         ("private vocabulary", "private-vocabulary"),
         ("text in unused numbers", "hidden-texts"),
         ("full rank", "full-rank-adapters"),
         ("last round on one note", "adapter-rows"),
         ("frozen rows", "untrained-adapters"),
-        ("one array in clear", "untrained-adapters"),
         ("seeded by count", "untrained-adapters"),
         ("rank by count", "untrained-adapters"),
     ],
@@ -65,18 +81,25 @@ def test_a_check_names_it_in_a_whole_run_and_not_beside_it(name: str, id: str) -
     assert id not in check(honest(LEAKS[name]))
 
 
-def test_adapters_within_reach_are_named_in_a_whole_run_and_where_they_are_summed_nobody_is() -> None:
-    assert "adapters-within-reach" in check(honest(LEAKS["frozen rows"]))
-    assert "adapters-within-reach" not in check(clean(CLEAN["summed over many"]))
-
-
-@pytest.mark.parametrize("name", sorted(CLEAN))
-def test_checks_say_nothing_of_a_clean_one(name: str) -> None:
-    assert not check(clean(CLEAN[name]))
+def test_steps_that_are_private_in_name_are_refused_before_they_run() -> None:
+    with pytest.raises(UserError, match="its clients use their data outside of local training"):
+        check(leaking(LEAKS["one array in clear"]))
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", sorted(LEAKS))
+def test_adapters_within_reach_are_named_in_a_whole_run_and_where_they_are_summed_nobody_is() -> None:
+    assert "adapters-within-reach" in check(honest(LEAKS["canaries sixteen times"]))
+    assert "adapters-within-reach" not in check(clean(CLEAN["summed over many"]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_checks_say_nothing_of_a_clean_one(name: str) -> None:
+    assert {*check(clean(CLEAN[name]))} <= {"unit-below-person"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(LEAKS.keys() - REFUSED))
 def test_a_whole_audit_names_the_cause(name: str) -> None:
     assert find(name)
 
