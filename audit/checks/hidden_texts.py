@@ -68,7 +68,8 @@ def begin_texts(x: NDArray[np.int64]) -> Values:
     if x.shape[1] < LEAST:
         return np.zeros((0, LEAST))
     first = np.unique(x[(x[:, :LEAST] != 0).all(axis=1), :LEAST], axis=0)[:MOST_TEXTS].astype(np.float64)
-    return first[first.std(axis=1) > 0]
+    unlike: Values = first[first.std(axis=1) > 0]
+    return unlike
 
 
 def count_standing(sent: Artifact, start: Artifact | None, texts: Values) -> int:

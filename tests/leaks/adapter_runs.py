@@ -141,7 +141,11 @@ GENTLE = {"rounds": 2, "lr": 0.05, "weighting": "uniform", "batch_size": 12}
 
 CLEAN = {
     "summed over many": Clean(settings=GENTLE, federation=MANY, protections=("secure_aggregation",)),
-    "private steps": Clean(settings=GENTLE | {"lr": 0.01}, protections=(DP_SGD, "secure_aggregation")),
+    "private steps": Clean(
+        settings=GENTLE | {"lr": 0.01},
+        federation={"dataset": NOTES | {"most_notes": 1}},  # a bound of a note is one of its patient
+        protections=(DP_SGD, "secure_aggregation"),
+    ),
     "private clients": Clean(
         method="ffa_lora",
         settings=GENTLE,

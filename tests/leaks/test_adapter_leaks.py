@@ -16,7 +16,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
 from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, leaking
 
-OF_TEXT = ("private_vocabulary", "sparse_noise", "adapter_reach", "hidden_texts")
+OF_TEXT = ("private_vocabulary", "text_unit", "sparse_noise", "adapter_reach", "hidden_texts")
 REFUSED = {"one array in clear"}  # a method whose clients use data outside of training, under dp_sgd
 PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 
@@ -95,7 +95,7 @@ def test_adapters_within_reach_are_named_in_a_whole_run_and_where_they_are_summe
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(CLEAN))
 def test_checks_say_nothing_of_a_clean_one(name: str) -> None:
-    assert {*check(clean(CLEAN[name]))} <= {"unit-below-person"}
+    assert not check(clean(CLEAN[name]))
 
 
 @pytest.mark.nightly
