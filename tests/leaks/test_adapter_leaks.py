@@ -81,6 +81,10 @@ def test_a_check_names_it_in_a_whole_run_and_not_beside_it(name: str, id: str) -
     assert id not in check(honest(LEAKS[name]))
 
 
+def test_checks_say_nothing_of_the_honest_relative() -> None:
+    assert not check(honest(LEAKS["text in unused numbers"]))
+
+
 def test_steps_that_are_private_in_name_are_refused_before_they_run() -> None:
     with pytest.raises(UserError, match="its clients use their data outside of local training"):
         check(leaking(LEAKS["one array in clear"]))
