@@ -15,7 +15,7 @@ from typing import Any
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 
 METHODS = "tests.leaks.adapters"
@@ -162,10 +162,10 @@ CLEAN = {
 
 def make_config(
     method: str, settings: Mapping[str, Any], federation: Mapping[str, Any], protections: tuple[Any, ...]
-) -> Config:
+) -> SimulatedConfig:
     """The audit of one of these federations, as `attacks: auto` has it."""
     own = f"{METHODS}:{method}" if method[0].isupper() else method
-    return Config.model_validate(
+    return SimulatedConfig.model_validate(
         {
             "device": "cpu",
             "workers": 0,
@@ -180,17 +180,17 @@ def make_config(
     )
 
 
-def leaking(leak: Leak) -> Config:
+def leaking(leak: Leak) -> SimulatedConfig:
     return make_config(leak.method, leak.settings, leak.federation, leak.protections)
 
 
-def honest(leak: Leak) -> Config:
+def honest(leak: Leak) -> SimulatedConfig:
     changes = leak.federation if leak.plain is None else leak.plain
     protections = leak.protections if leak.honest_protections is None else leak.honest_protections
     return make_config(leak.honest, leak.settings, changes, protections)
 
 
-def clean(one: Clean) -> Config:
+def clean(one: Clean) -> SimulatedConfig:
     return make_config(one.method, one.settings, one.federation, one.protections)
 
 
