@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from fedaudit.fl.model import State
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.streams import Streams, seed_networks
 
@@ -109,7 +108,7 @@ class Stepper:
         self._params = dict(net.named_parameters())
         self.optimiser = eager(torch.optim.Adam)(list(self._params.values()), lr=rate, betas=(0.5, 0.9))
 
-    def load(self, state: State) -> None:
+    def load(self, state: dict[str, Tensor]) -> None:
         self.net.load_state_dict({k: state[k] for k in self._params})
         for name, p in self._params.items():
             own = {
@@ -119,7 +118,7 @@ class Stepper:
             }
             self.optimiser.state[p].update({k: v.clone() for k, v in own.items()})
 
-    def save(self) -> State:
+    def save(self) -> dict[str, Tensor]:
         found = {k: p.detach().clone() for k, p in self._params.items()}
         for name, p in self._params.items():
             found |= {f"{key}/{name}": v.clone() for key, v in self.optimiser.state[p].items()}

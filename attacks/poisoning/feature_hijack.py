@@ -27,13 +27,13 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.attacks.poisoning._pilot import Pilot, Stepper, build_critic, build_pilot, penalise_slope
+from fedaudit.fl.data.scale import denormalise
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, Positive
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import KEPT, Adversary, Card, Client, Reply
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
-from fedaudit.fl.training.local import denormalise
 
 
 class FeatureHijack(Adversary):

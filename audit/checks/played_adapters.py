@@ -75,8 +75,8 @@ class AdapterRows(Check):
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
             summary=f"{len(fewer)} clients ran a round once more. Client {client} holds "
-            f"{len(case.examples.parts[client]):,} examples and trains on {rows:,} of them in round {round}, of "
-            "which alone that adapter tells.",
+            f"{len(case.examples.parts[client]):,} examples and trains on {rows:,} of them in round {round}; the "
+            "adapter depends on those alone.",
             facts={"untrue_counts": len(fewer)},
             artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",

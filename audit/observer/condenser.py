@@ -16,6 +16,7 @@ from torch import Tensor
 from fedaudit.attacks.attack import Images
 from fedaudit.audit.case.case import Case
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
@@ -23,7 +24,7 @@ from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import channels_last, normalise
+from fedaudit.fl.training.local import channels_last
 from fedaudit.fl.wire.protection import Message, Protection
 from fedaudit.fl.wire.wire import Wire
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Floats, Hijacker
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.fl.training.local import denormalise, normalise
+from fedaudit.fl.data.scale import denormalise, normalise
 
 
 def find_hijacker(case: Case) -> Hijacker | None:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.model import Net, unwrap
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.training.local import channels_last, normalise
+from fedaudit.fl.training.local import channels_last
 
 
 class Runner(nn.Module):

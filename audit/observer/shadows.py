@@ -17,12 +17,13 @@ from torch import Tensor
 from fedaudit.attacks.attack import Images
 from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import channels_last, normalise, train
+from fedaudit.fl.training.local import channels_last, train
 
 Index = NDArray[np.int64]
 

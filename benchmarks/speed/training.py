@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import RoundMethod
@@ -40,7 +41,6 @@ from fedaudit.fl.runtime.machine import cores
 from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import normalise
 from fedaudit.fl.wire.wire import Wire
 
 CLIENTS, EACH, COHORT, BATCH = 50, 1000, 25, 50

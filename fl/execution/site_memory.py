@@ -8,13 +8,13 @@ from torch import Tensor
 
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.method import ClientSide
 from fedaudit.fl.model import Net, State, head_names
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.compromise import Compromise
-from fedaudit.fl.training.local import normalise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, evaluate
+from fedaudit.fl.data.scale import denormalise, normalise
 from fedaudit.fl.families import augmentation_plan as plans
 from fedaudit.fl.families import gan
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
-from fedaudit.fl.training.local import denormalise, normalise
 
 _MOST = 10
 

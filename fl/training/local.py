@@ -260,32 +260,3 @@ def crop_and_flip(x: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int =
     columns = torch.where(flip[:, None], columns.flip(1), columns).to(x.device)  # [b, W]
     each = torch.arange(b, device=x.device)[:, None, None]
     return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-class Scale(Protocol):
-    """Whatever knows how images were normalised: a data set, or a client."""
-
-    @property
-    def mean(self) -> tuple[float, ...]: ...
-
-    @property
-    def std(self) -> tuple[float, ...]: ...
-
-
-def normalise(x: Tensor, data: Scale) -> Tensor:
-    """(x - mean) / std, channel by channel; token sequences pass unchanged."""
-    if not x.is_floating_point():
-        return x
-    mean, std = _shape_scale(x, data)
-    return (x - mean) / std
-
-
-def denormalise(x: Tensor, data: Scale) -> Tensor:
-    """Images [n, C, H, W] in [0, 1] of normalised ones."""
-    mean, std = _shape_scale(x, data)
-    return (x * std + mean).clamp(0, 1)
-
-
-def _shape_scale(x: Tensor, data: Scale) -> tuple[Tensor, Tensor]:
-    shape = (1, -1) + (1,) * (x.dim() - 2)
-    return torch.tensor(data.mean).reshape(shape).to(x), torch.tensor(data.std).reshape(shape).to(x)

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import initialise
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import normalise
 from tests.fl.worlds import EVERYONE, SCRIPT, TinyNet, close, data, parts, run, same
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.5}

@@ -13,12 +13,14 @@ ALLOWED = {
     "reports": (
         "fedaudit.attacks.evidence",
         "fedaudit.attacks.measure",
+        "fedaudit.fl.runtime.errors",
         "fedaudit.fl.threats.threat",
     ),  # the records it prints
     "attacks": (
         "fedaudit.fl.threats.adversary",
         "fedaudit.fl.artifact",
         "fedaudit.fl.kinds",
+        "fedaudit.fl.data.scale",
         "fedaudit.fl.data.tokenizer",
         "fedaudit.fl.data.tokens",
         "fedaudit.fl.threats.threat",

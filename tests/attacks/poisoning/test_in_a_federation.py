@@ -11,7 +11,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum
 from fedaudit.fl.aggregators.median import Median
-from fedaudit.fl.training.local import normalise
+from fedaudit.fl.data.scale import normalise
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
@@ -24,6 +24,7 @@ HOME = {
     "false_claims": "qffl",
     "false_outputs": "fedcurv",
     "activation_poison": "splitfed_v2",
+    "feature_hijack": "split_learning",
 }
 
 

@@ -22,6 +22,7 @@ class Case:
     simulated: bool = False
     private: Any = None
     training: Any = None
+    data: Any = None
     method: Any = None
     card: Any = field(default=None)
     examples: Examples = field(default_factory=Examples)

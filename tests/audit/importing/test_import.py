@@ -19,7 +19,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome
-from tests.audit.importing.theirs import FLOWER, TRUTH, brought, changed, check, nodes
+from tests.audit.importing.theirs import FLOWER, TRUTH, brought, changed, check, nodes, written
 
 PHASES = ["attack", "account", "score", "report"]
 LABELS = "label_counts_from_update"
@@ -214,11 +214,11 @@ def test_the_commands_say_what_an_inbox_holds_and_write_a_first_subject(tmp_path
     first = tmp_path / "first.yaml"
     assert runner.invoke(app, ["init", "--from", str(FLOWER / "inbox"), str(first)]).exit_code == 0
     text = first.read_text()
-    written, truth = tmp_path / "told.yaml", str(TRUTH)
-    seen = ["init", "--from", str(FLOWER / "inbox"), "--truth", truth, str(written)]
+    found, truth = tmp_path / "told.yaml", str(TRUTH)
+    seen = ["init", "--from", str(FLOWER / "inbox"), "--truth", truth, str(found)]
     assert runner.invoke(app, seen).exit_code == 0
-    assert "shape: [1, 8, 8]  # seen in truth" in written.read_text() and "# guessed: channels" in text
-    taken = ["import", str(FLOWER / "inbox"), "--subject", str(written), "--truth", truth]
+    assert "shape: [1, 8, 8]  # seen in truth" in found.read_text() and "# guessed: channels" in text
+    taken = ["import", str(FLOWER / "inbox"), "--subject", str(found), "--truth", truth]
     assert runner.invoke(app, [*taken, "--out", str(tmp_path / "first")]).exit_code == 0  # as it was written
     assert all("# guessed" in x or "seen" in x or x.startswith(("#", "examples")) for x in text.splitlines())
     out = runner.invoke(app, ["import", str(FLOWER / "inbox"), "--subject", str(written(tmp_path))])

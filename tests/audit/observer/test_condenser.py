@@ -16,10 +16,10 @@ from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.model import initialise
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import normalise
 
 SETTINGS: dict[str, Any] = {
     "federation": {

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import normalise
 from tests.fl.worlds import TinyNet, data, parts
 
 K, LOSS = 5, 0.3

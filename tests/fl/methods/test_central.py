@@ -10,12 +10,12 @@ from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.datacenter import Datacenter
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedavg_ft import FedAvgFT
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import normalise
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import TinyNet, data, parts, run, same
 

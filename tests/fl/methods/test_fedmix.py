@@ -9,13 +9,14 @@ import torch
 from scipy.special import log_softmax, softmax
 
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import is_bounded_by_training, is_only_averaging
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedmix import FedMix, compute_input_mixup_loss, compute_taylor_mixup_loss
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.training.local import Handle, normalise
+from fedaudit.fl.training.local import Handle
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
 

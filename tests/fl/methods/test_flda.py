@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.flda import FLDA, Mixture
 from fedaudit.fl.runtime import tree
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
-from fedaudit.fl.training.local import Handle, normalise
+from fedaudit.fl.training.local import Handle
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
 from tests.fl.worlds import EVERYONE, TinyNet, close, data, parts, run, same
 

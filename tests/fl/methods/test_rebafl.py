@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedaudit.fl.clients.client import Client
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.bsm_fedavg import BSMFedAvg
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.rebafl import ReBaFL, augment, prior_shift
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.training.local import Constants, Handle, normalise
+from fedaudit.fl.training.local import Constants, Handle
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues, direct, logit_gradient
 from tests.fl.worlds import EVERYONE, TinyNet, World, close, data, parts, run, same
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
@@ -19,7 +20,6 @@ from fedaudit.fl.training.local import (
     bind,
     channels_last,
     crop_flip,
-    normalise,
     snapshot,
     train,
 )

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fednova import FedNova
 from fedaudit.fl.model import State, initialise, state_of
 from fedaudit.fl.protections.dp_sgd import DPSGD
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import normalise
 from tests.fl.worlds import TinyNet, data, parts, run, same
 
 SETTINGS: dict[str, Any] = {"rounds": 1, "local_epochs": 2, "batch_size": 8, "lr": 0.01, "weight_decay": 0.05}

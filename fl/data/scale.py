@@ -1,0 +1,35 @@
+"""Images as networks take them, channel by channel less their mean over their deviation, and back."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Scale(Protocol):
+    """Whatever knows how images were normalised: a data set, or a client."""
+
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+
+    @property
+    def std(self) -> tuple[float, ...]: ...
+
+
+def normalise(x: Tensor, data: Scale) -> Tensor:
+    """(x - mean) / std, channel by channel; token sequences pass unchanged."""
+    if not x.is_floating_point():
+        return x
+    mean, std = _shape_scale(x, data)
+    return (x - mean) / std
+
+
+def denormalise(x: Tensor, data: Scale) -> Tensor:
+    """Images [n, C, H, W] in [0, 1] of normalised ones."""
+    mean, std = _shape_scale(x, data)
+    return (x * std + mean).clamp(0, 1)
+
+
+def _shape_scale(x: Tensor, data: Scale) -> tuple[Tensor, Tensor]:
+    shape = (1, -1) + (1,) * (x.dim() - 2)
+    return torch.tensor(data.mean).reshape(shape).to(x), torch.tensor(data.std).reshape(shape).to(x)
