@@ -4,6 +4,7 @@ Readable in grey (every line has its own dash and marker, named beside the axes)
 date). Text becomes outlines, so no reader's fonts can change a chart; its words are in the alt text.
 """
 
+import functools
 import io
 import math
 import textwrap
@@ -58,9 +59,16 @@ def svg(figure: Figure) -> bytes:
     """Draw a figure at the size it has on paper, 170 mm by 42 mm. Where a value is stands an element named
     `value-SERIES-POINT`.
     """
+    return _draw(figure.model_dump_json())
+
+
+@functools.lru_cache(maxsize=128)  # paper, screen and whoever renders them again to compare have the same charts
+def _draw(content: str) -> bytes:
+    """Draw the figure that this JSON is."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
+    figure = Figure.model_validate_json(content)
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(6.69, 1.65), layout="constrained")
         axes = canvas.add_subplot()
