@@ -49,7 +49,9 @@ class Attendance:
             # The papers' code draws again until somebody answers. 1000 draws without anybody
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self._empty_round == "skip" or self.redraws >= 1000:
-                return Participants(participation.selected, tap.current().draw(round, answering))
+                answering = tap.current().draw(round, answering)  # whom an auditor adds is sent what others are
+                added = [k for k in answering if k not in participation.selected]
+                return Participants((*participation.selected, *added), answering)
             self.redraws += 1
 
     def get_law(self, client: int | None) -> Drawn:
