@@ -62,11 +62,11 @@ def run_phases(
         config = with_workers(config, workers)
     many = config.workers == "torchrun"
     if many:
-        from fedaudit.audit.phases import simulate
+        from fedaudit.audit.phases import ranks
         from fedaudit.fl.runtime import torchrun
 
         if torchrun.rank():
-            simulate.lend(require_simulated(config))
+            ranks.follow(require_simulated(config))
             raise typer.Exit
     at = own.path if own else out or Path("runs") / path.stem
     if not many and not (at / "phases.json").exists():  # what was begun was allowed
@@ -78,5 +78,5 @@ def run_phases(
     with progress() as report_progress:
         execute_all(folder, config, wanted, report_progress)
     if many:
-        torchrun.over()
+        torchrun.end_job()
     return folder

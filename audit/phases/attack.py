@@ -1,8 +1,9 @@
 """Phase 2: run every attack on what its adversary could see, measure it against the truth, and run every check.
 
-Attacks run side by side, each in one process, with the same numbers as one after another. One JSON file an attack
-under evidence/. An attack that cannot run leaves a file that says why. checks.json holds what is seen without an
-attack, and claimed_counts.json whom labels that were read off updates contradict.
+Attacks run side by side, each in one process, with the same numbers as one after another; under torchrun every
+rank takes some. One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why.
+checks.json holds what is seen without an attack, and claimed_counts.json whom labels that were read off updates
+contradict.
 """
 
 import dataclasses
@@ -10,10 +11,10 @@ import importlib
 import json
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
@@ -50,6 +52,9 @@ from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import CheckedCounts
+
+if TYPE_CHECKING:
+    from fedaudit.fl.runtime.torchrun import Call
 
 Progress = Callable[[str, int, int], None]
 OF_LATEST = (
@@ -70,46 +75,91 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     case = open_case(run, config)
     chosen = choose(config, case)
     specs, seconds = chosen.specs, chosen.seconds
-    attacks = [(build_plugin("attacks", spec, f"attacks[{i}]"), spec.label) for i, spec in enumerate(specs)]
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
-    count = workers.processes(config.workers, case.device)
-    copies = min(count, len(attacks)) if case.device == "cpu" and is_copyable() else 0
-    copies = copies if copies > 1 else 0
-    each = count // max(1, copies)  # processes that one attack may start
-    progress("attack", 0, len(attacks))
-    bench = Bench(case, [a.card for a, _ in attacks], config.replay, each if each > 1 else 0, copies)
-    ended = 0
+    # the longest first: none is left alone at the end for longer than it takes
+    longest = sorted(range(len(specs)), key=lambda i: -seconds[specs[i].label])
+    plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest, "seconds": dict(seconds)}
+    from fedaudit.audit.phases.ranks import share_out
 
-    def carry_out(number: int, progress: Progress) -> dict[str, Any]:
-        attack, name = attacks[number]
-        progress(f"attack ({name}, about {duration(seconds[name])})", ended, len(attacks))
-        return attack_once(attack, name, bench)
-
-    def end(number: int, found: dict[str, Any] | Death) -> None:
-        nonlocal ended
-        name = attacks[number][1]
-        if isinstance(found, Death):
-            raise UserError(
-                f"attack {name}: {found}", hint="the same command makes the phase again; use fewer workers"
-            )
-        if specs[number].id:  # findings of one attack are told apart by their headlines as well
-            found["card"]["title"] += f" ({name})"
-        run.write_json(run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
-        ended += 1
-        progress("attack", ended, len(attacks))
-
-    def tell(said: str, _: int, total: int) -> None:
-        progress(said, ended, total)
-
-    if copies:  # the longest first: none is left alone at the end for longer than it takes
-        longest = sorted(range(len(attacks)), key=lambda i: -seconds[attacks[i][1]])
-        side_by_side(longest, copies, carry_out, tell, end, copies=True)
-    else:
-        for number in range(len(attacks)):
-            end(number, carry_out(number, progress))
+    call = share_out(config, "attacks", run.path, plain)
+    progress("attack", 0, len(specs))
+    runner = _Runner(run, case, config, specs, seconds, progress)
+    runner.run(longest if call is None else (longest[i] for i in call.claim(len(longest))))
+    if call is not None:
+        for at, death in call.answers({i for i, n in enumerate(longest) if n not in runner.ended}):
+            runner.count_end(longest[at], death)
     run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
-    _check_claims(run, case, [attack for attack, _ in attacks])
+    _check_claims(run, case, [attack for attack, _ in runner.attacks])
+
+
+@workers.one_thread()
+def do_share(config: Config, call: "Call", folder: Path, what: Mapping[str, Any]) -> None:
+    """Attacks that another rank of a torchrun job asked for, as far as this one takes some."""
+    run = RunDir(folder)
+    workers.tune_allocator()
+    specs, order = [AttackSpec.model_validate(s) for s in what["specs"]], what["order"]
+    places = {number: at for at, number in enumerate(order)}
+    runner = _Runner(run, open_case(run, config), config, specs, what["seconds"], lambda *_: None)
+    runner.after = lambda number, death: call.end(places[number], death)
+    runner.run(order[i] for i in call.claim(len(order)))
+
+
+class _Runner:
+    """Attacks of one list, by their numbers: each in a copy of this process, or here, and its file."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        case: Case,
+        config: Config,
+        specs: Sequence[AttackSpec],
+        seconds: Mapping[str, float],
+        progress: Progress,
+    ) -> None:
+        self.attacks = [(build_plugin("attacks", s, f"attacks[{i}]"), s.label) for i, s in enumerate(specs)]
+        self.ended = set[int]()  # numbers
+        self.after: Callable[[int, str], None] = lambda number, death: None
+        self._run, self._specs, self._seconds, self._progress = run, specs, seconds, progress
+        count = workers.processes(config.workers, case.device)
+        copies = min(count, len(specs)) if case.device == "cpu" and is_copyable() else 0
+        self._copies = copies if copies > 1 else 0
+        each = count // max(1, self._copies)  # processes that one attack may start
+        cards = [a.card for a, _ in self.attacks]
+        self._bench = Bench(case, cards, config.replay, each if each > 1 else 0, self._copies)
+
+    def run(self, numbers: Iterable[int]) -> None:
+        """Raises UserError where the process of one dies."""
+        if self._copies:
+            side_by_side(numbers, self._copies, self._carry_out, self._tell, self._end, copies=True)
+        else:
+            for number in numbers:
+                self._end(number, self._carry_out(number, self._progress))
+
+    def count_end(self, number: int, death: str) -> None:
+        """One was run, here or by another rank; raises UserError where its process died."""
+        if death:
+            hint = "the same command makes the phase again; use fewer workers"
+            raise UserError(f"attack {self.attacks[number][1]}: {death}", hint=hint)
+        self.ended.add(number)
+        self._progress("attack", len(self.ended), len(self.attacks))
+
+    def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
+        attack, name = self.attacks[number]
+        progress(f"attack ({name}, about {duration(self._seconds[name])})", len(self.ended), len(self.attacks))
+        return attack_once(attack, name, self._bench)
+
+    def _tell(self, said: str, _: int, total: int) -> None:
+        self._progress(said, len(self.ended), total)
+
+    def _end(self, number: int, found: dict[str, Any] | Death) -> None:
+        name, death = self.attacks[number][1], str(found) if isinstance(found, Death) else ""
+        if not isinstance(found, Death):
+            if self._specs[number].id:  # findings of one attack are told apart by their headlines as well
+                found["card"]["title"] += f" ({name})"
+            self._run.write_json(self._run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
+        self.after(number, death)
+        self.count_end(number, death)
 
 
 def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:

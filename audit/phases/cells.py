@@ -2,27 +2,33 @@
 
 Variants, published tables and sweeps are lists of overrides. Cells that are left to do run side by
 side, one to a process, where they are at least as many as the processes; fewer run one after the
-other, and their clients get the processes. Cells of one process share data and first models. Bits
+other, and their clients get the processes. Under torchrun every rank takes cells. Cells of one process share data
+and first models. Bits
 do not depend on any of this, nor on kills: a cell continues like any run. A cell that fails is named
 at the end and does not stop the others.
 """
 
+import dataclasses
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, inherit_origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import choose_device
+from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
 from fedaudit.fl.runtime.workers import processes
+
+if TYPE_CHECKING:
+    from fedaudit.fl.runtime.torchrun import Call
 
 ALL = tuple(p.name for p in PHASES)
 
@@ -91,23 +97,90 @@ def run_cells(
         ended += 1
         progress("cells", ended, len(todo))
         if isinstance(found, Death):
-            found = Failure(name=cell.name, code=found.code, sentence=str(found), hint="use fewer workers")
+            found = _describe_death(cell, found)
         if found is None:
             after(cell)
         else:
             failures[cell.name] = found
 
     progress("cells", ended, len(todo))
-    count = _count(left[0].config, workers) if left else 0
+    if not left:
+        return []
+    if workers is None and (call := _share_out(left)):
+        own = set[str]()
+
+        def end_own(cell: RunCell, found: Failure | Death | None) -> None:
+            own.add(cell.name)
+            end(cell, found)
+
+        _run_claimed(left, call, progress, end_own)
+        for number, answer in call.answers({i for i, c in enumerate(left) if c.name not in own}):
+            end(left[number], Failure(**json.loads(answer)) if answer else None)
+        return [failures[c.name] for c in todo if c.name in failures]
+    count = _count(left[0].config, workers)
     if 1 < count <= len(left):
         side_by_side(left, count, _run_alone, progress, end)
     else:
-        # Ranks of a torchrun job answer the audit's own simulation, not those of its cells
-        as_stated = workers is None and not (left and left[0].config.workers == "torchrun")
+        # A torchrun job of one rank answers the audit's own simulation, not those of its cells
+        as_stated = workers is None and left[0].config.workers != "torchrun"
         with sharing():
             for cell in left:
                 end(cell, _run(cell, progress, workers=None if as_stated else count))
     return [failures[c.name] for c in todo if c.name in failures]
+
+
+def do_share(config: Config, call: "Call", _: Path, what: Sequence[Mapping[str, Any]]) -> None:
+    """Cells that another rank of a torchrun job asked for, as far as this one takes some."""
+    cells = [
+        RunCell(
+            name=w["name"],
+            folder=Path(w["folder"]),
+            config=inherit_origin(config, Config.model_validate(w["config"])),
+            phases=tuple(w["phases"]),
+        )
+        for w in what
+    ]
+    numbers = {cell.name: i for i, cell in enumerate(cells)}
+
+    def end(cell: RunCell, found: Failure | Death | None) -> None:
+        if isinstance(found, Death):
+            found = _describe_death(cell, found)
+        call.end(numbers[cell.name], json.dumps(dataclasses.asdict(found)) if found else "")
+
+    _run_claimed(cells, call, lambda *_: None, end)
+
+
+def _share_out(cells: Sequence[RunCell]) -> "Call | None":
+    """Ask the other ranks of a torchrun job, if this is one."""
+    if cells[0].config.workers != "torchrun":
+        return None
+    from fedaudit.audit.phases.ranks import share_out
+
+    what = [
+        {
+            "name": c.name,
+            "folder": str(c.folder.resolve()),
+            "config": c.config.model_dump(mode="json"),
+            "phases": c.phases,
+        }
+        for c in cells
+    ]
+    return share_out(cells[0].config, "cells", cells[0].folder, what)
+
+
+def _run_claimed(
+    cells: Sequence[RunCell],
+    call: "Call",
+    progress: Progress,
+    end: Callable[[RunCell, Failure | Death | None], None],
+) -> None:
+    """As many as this rank takes, one to a process."""
+    claimed: Iterable[RunCell] = (cells[i] for i in call.claim(len(cells)))
+    side_by_side(claimed, cores_of_rank(), _run_alone, progress, end)
+
+
+def _describe_death(cell: RunCell, death: Death) -> Failure:
+    return Failure(name=cell.name, code=death.code, sentence=str(death), hint="use fewer workers")
 
 
 def complaint(failures: Sequence[Failure], total: int) -> UserError:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
@@ -41,7 +41,7 @@ class Death:
 
 
 def side_by_side(
-    items: Sequence[T],
+    items: Iterable[T],
     count: int,
     work: Callable[[T, Progress], R],
     progress: Progress,
@@ -52,20 +52,28 @@ def side_by_side(
     """work(item, progress) for every item, in `count` processes of one thread; `end` hears each result here.
 
     `work` and what it gives must be picklable, and it may raise nothing. Each process takes the next
-    item when it is free. What `fedaudit.audit.case.sharing` keeps is kept from item to item of a process.
+    item when it is free, so that `items` may be claimed as they are asked for. What `fedaudit.audit.case.sharing`
+    keeps is kept from item to item of a process.
     `copies`: processes are copies of this one, so that `work` may hold anything; this one must compute on one
     thread, and is_copyable() be true.
     """
-    waiting = list(reversed(items))
+    waiting, left = iter(items), True
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
     context = children.get_context("fork") if copies else _context()
     idle = [_Process(work, context) for _ in range(count)]
     try:
-        while waiting or working:
-            while idle and waiting:
-                process, item = idle.pop(), waiting.pop()
+        while True:
+            while left and idle:
+                try:
+                    item = next(waiting)
+                except StopIteration:
+                    left = False
+                    break
+                process = idle.pop()
                 working[process.pipe] = item, process
                 process.pipe.send(item)
+            if not working:
+                return
             for ready in wait(list(working)):
                 pipe = cast(Connection, ready)
                 item, process = working[pipe]
@@ -74,7 +82,7 @@ def side_by_side(
                 except (EOFError, ConnectionResetError):
                     del working[pipe]
                     code = process.await_end()
-                    if waiting:
+                    if left:
                         idle.append(_Process(work, context))
                     end(item, Death(code))
                     continue

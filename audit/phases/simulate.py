@@ -52,9 +52,9 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
         log.close()
 
 
-def lend(config: SimulatedConfig) -> None:
-    """This rank's processes to the rank of a torchrun job that runs the simulation."""
-    torchrun.lend(_site(SimulatedCase(config))[1])
+def make_sites(config: SimulatedConfig) -> Callable[[], Site]:
+    """What makes a worker's side of a simulation, on whichever machine."""
+    return _site(SimulatedCase(config))[1]
 
 
 def _site(case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:

@@ -13,6 +13,11 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def cores_of_rank() -> int:
+    """Cores of this rank of a torchrun job: those of the machine, shared by its ranks."""
+    return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 def choose_device(wanted: str) -> str:
     """The device wanted, or CUDA where `auto` finds it; raises UserError where it is not there."""
     import torch

@@ -1,18 +1,21 @@
-"""Client work on several machines: the other ranks of a torchrun job lend their worker processes to rank 0.
+"""Work on several machines: rank 0 of a torchrun job calls, and the other ranks do their share.
 
     torchrun --nnodes 3 --nproc-per-node 1 ... -m fedaudit run CONFIG --workers torchrun
 
-Rank 0 has the server, the wire and the run folder, and is the only one that writes. Every other rank reads the
-same config, builds the same clients and answers over TCP, as a local process does over a pipe: results come back
-in the order of the calls, so the numbers are those of one process. What travels is pickled by our own processes,
-which prove to each other that they know a key drawn for this job; its network is trusted, as torchrun trusts it.
+In a simulation rank 0 has the server, the wire and the run folder. Every other rank reads the same config, builds
+the same clients and lends its processes: they answer over TCP, as a local process does over a pipe, and results
+come back in the order of the calls, so the numbers are those of one process. What travels is pickled by our own
+processes, which prove to each other that they know a key drawn for this job; its network is trusted, as torchrun
+trusts it. Of long pieces of work (attacks, cells) each rank takes the next one when it is free, by a counter in
+the job's store.
 """
 
+import json
 import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client, Connection, Listener
@@ -23,10 +26,11 @@ from torch.distributed.rendezvous import rendezvous
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.machine import cores_of_rank
 from fedaudit.fl.runtime.workers import Pool, serve
 
-_ADDRESS, _OVER = "fedaudit/address", "fedaudit/over"
+_OVER = "fedaudit/over"
+_POLL = 0.1  # seconds between two looks into the store
 
 
 def rank() -> int:
@@ -34,7 +38,60 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def over() -> None:
+def count_ranks() -> int:
+    """Of this job; 1 outside one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Call:
+    """Something that rank 0 asked all ranks to do, and the pieces that each of them takes of it."""
+
+    def __init__(self, number: int) -> None:
+        self._key, self._store = f"fedaudit/call/{number}", _store()
+
+    def claim(self, total: int) -> Iterator[int]:
+        """Numbers of pieces below `total`, each taken by one rank alone, as long as some are left."""
+        while (piece := self._store.add(f"{self._key}/next", 1) - 1) < total:
+            yield piece
+
+    def end(self, piece: int, answer: str) -> None:
+        """A piece was done here."""
+        self._store.set(f"{self._key}/{piece}", answer)
+
+    def answers(self, pieces: set[int]) -> Iterator[tuple[int, str]]:
+        """What other ranks answered of these pieces, as it comes, until there is an answer of each."""
+        while pieces:
+            for piece in sorted(pieces):
+                if self._store.check([f"{self._key}/{piece}"]):
+                    pieces.remove(piece)
+                    yield piece, self._store.get(f"{self._key}/{piece}").decode()
+            time.sleep(_POLL if pieces else 0)
+
+
+_calls: list[Call] = []
+
+
+def call(duty: str, what: str) -> Call:
+    """Ask every other rank to do its share; for rank 0."""
+    number = len(_calls)
+    _store().set(f"fedaudit/call/{number}", json.dumps([duty, what]))
+    _calls.append(Call(number))
+    return _calls[-1]
+
+
+def follow(duties: Mapping[str, Callable[[Call, str], None]]) -> None:
+    """Do what rank 0 calls for, one thing after another, until it needs nobody any more; for every other rank."""
+    store, number = _store(), 0
+    while not store.check([_OVER]):
+        if store.check([f"fedaudit/call/{number}"]):
+            duty, what = json.loads(store.get(f"fedaudit/call/{number}"))
+            duties[duty](Call(number), what)
+            number += 1
+        else:
+            time.sleep(_POLL)
+
+
+def end_job() -> None:
     """Rank 0 needs nobody any more, or never did."""
     _store().set(_OVER, "1")
 
@@ -44,12 +101,12 @@ class Torchrun(Pool):
 
     def __init__(self, make_site: Callable[[], Any]) -> None:
         store, key = _store(), secrets.token_bytes(32)
-        super().__init__(_share(), make_site)
-        host, ranks = os.environ["MASTER_ADDR"], int(os.environ["WORLD_SIZE"])
+        super().__init__(cores_of_rank(), make_site)
+        host, ranks = os.environ["MASTER_ADDR"], count_ranks()
         alone = ranks == int(os.environ["LOCAL_WORLD_SIZE"])  # nobody else's machine is asked
         with Listener((host if alone else "0.0.0.0", 0), authkey=key, backlog=1024) as listener:
             _, port = listener.address
-            store.set(_ADDRESS, f"{host} {port} {key.hex()}")
+            call("lend", f"{host} {port} {key.hex()}")
             for other in range(1, ranks):
                 for _ in range(int(store.get(f"fedaudit/lent/{other}"))):
                     self._ends.append(_accept_process(listener))
@@ -61,20 +118,15 @@ class Torchrun(Pool):
         signal.signal(signal.SIGTERM, self._before)
 
 
-def lend(make_site: Callable[[], Any]) -> None:
-    """Answers rank 0 until it closes its pool; for every other rank."""
-    store = _store()
-    while not store.check([_ADDRESS]):
-        if store.check([_OVER]):
-            return
-        time.sleep(0.1)
-    host, port, key = store.get(_ADDRESS).decode().split()
-    store.set(f"fedaudit/lent/{rank()}", str(_share()))
+def lend(make_site: Callable[[], Any], address: str) -> None:
+    """Answer rank 0, which listens at "HOST PORT KEY", until it closes its pool; for every other rank."""
+    host, port, key = address.split()
+    _store().set(f"fedaudit/lent/{rank()}", str(cores_of_rank()))
     lent = [
         get_context("fork").Process(
             target=_serve_requests, args=((host, int(port)), bytes.fromhex(key), foreign.Carried(make_site))
         )
-        for _ in range(_share())
+        for _ in range(cores_of_rank())
     ]
     for process in lent:
         process.start()
@@ -94,11 +146,6 @@ def _accept_process(listener: Listener) -> Connection:
 def _serve_requests(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:
     end: Connection = Client(address, authkey=key)
     serve(end, make_site, [])
-
-
-def _share() -> int:
-    """Worker processes of this rank: the usable cores, shared by the ranks of this machine."""
-    return max(1, cores() // int(os.environ["LOCAL_WORLD_SIZE"]))
 
 
 _stores: list[Store] = []

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.machine import cores, cores_of_rank
 
 
 @contextmanager
@@ -89,6 +89,8 @@ def processes(wanted: int | str, device: str) -> int:
         return wanted
     if device != "cpu":
         return 0
+    if wanted == "torchrun":
+        return cores_of_rank()
     return cores() if cores() > 1 else 0
 
 
