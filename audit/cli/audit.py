@@ -1,6 +1,7 @@
 """What `run`, `phase simulate` and `import` have in common: phases into a run folder, and what is said last."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,8 +76,6 @@ def run_phases(
         refuse_endless(config, hours)
     folder = own or RunDir.create(at)
     wanted = names or [p.name for p in phases(config)]
-    with progress() as report_progress:
+    with torchrun.lead() if many else nullcontext(), progress() as report_progress:
         execute_all(folder, config, wanted, report_progress)
-    if many:
-        torchrun.end_job()
     return folder

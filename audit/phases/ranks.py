@@ -38,13 +38,14 @@ def follow(config: SimulatedConfig) -> None:
     torchrun.follow(
         {
             "lend": lambda _, address: torchrun.lend(sites, address),
-            "attacks": partial(_do_share, attack.do_share, config),
-            "cells": partial(_do_share, cells.do_share, config),
+            "attacks": partial(do_share, attack.do_share, config),
+            "cells": partial(do_share, cells.do_share, config),
         }
     )
 
 
-def _do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> None:
+def do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> None:
+    """What rank 0 asked for, by `share`, where this rank sees the run folder of rank 0."""
     asked = json.loads(text)
     until = time.monotonic() + PATIENCE
     while not _sees(Path(asked["folder"]), asked["is"]):

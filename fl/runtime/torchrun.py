@@ -16,7 +16,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
@@ -91,8 +91,17 @@ def follow(duties: Mapping[str, Callable[[Call, str], None]]) -> None:
             time.sleep(_POLL)
 
 
-def end_job() -> None:
-    """Rank 0 needs nobody any more, or never did."""
+@contextmanager
+def lead() -> Iterator[None]:
+    """What rank 0 does in here it may call others for; then it needs nobody any more.
+
+    A UserError says so where a rank is lost.
+    """
+    before = signal.signal(signal.SIGTERM, _stop_lost)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
     _store().set(_OVER, "1")
 
 
@@ -111,11 +120,6 @@ class Torchrun(Pool):
                 for _ in range(int(store.get(f"fedaudit/lent/{other}"))):
                     self._ends.append(_accept_process(listener))
         self.count = len(self._ends)
-        self._before = signal.signal(signal.SIGTERM, _stop_lost)
-
-    def close(self) -> None:
-        super().close()
-        signal.signal(signal.SIGTERM, self._before)
 
 
 def lend(make_site: Callable[[], Any], address: str) -> None:

@@ -1,5 +1,7 @@
-"""The same command under torchrun: two ranks give the bytes of one process; a lost rank ends the run by name."""
+"""The same command under torchrun: ranks give the bytes of one process and share what there is to do; a lost rank
+ends the run by name."""
 
+import json
 import os
 import re
 import signal
@@ -11,7 +13,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from fedaudit.audit.phases import ranks
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.runtime import torchrun
 from tests.audit.phases.kills import config
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +26,7 @@ SIMULATE = ("-m", "fedaudit", "phase", "simulate")
 JOB = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # torchrun shows a traceback of its own; ours would name a file of ours (.venv may lie in the same folder).
 OURS = re.compile(rf'File "{re.escape(str(ROOT))}/(attacks|audit|fl|reports)/')
+SECONDS = re.compile(rb'"seconds": [0-9.e-]+')
 LEFT = ("metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl", "checkpoint/state.safetensors")
 
 
@@ -41,6 +49,14 @@ def files(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in LEFT}
 
 
+def audited(path: Path, out: Path, *launcher: str, workers: str) -> dict[str, bytes]:
+    """What attacks and cells left; configs say how many workers there were, and evidence how long it took."""
+    command = [sys.executable, *launcher, "-m", "fedaudit", "run", str(path), "--out", str(out)]
+    subprocess.run([*command, "--workers", workers], env=environment(), check=False, timeout=600)
+    wanted = [*out.rglob("evidence/*.json"), *out.rglob("metrics.jsonl"), *out.rglob("manifest.jsonl")]
+    return {str(p.relative_to(out)): SECONDS.sub(b"", p.read_bytes()) for p in wanted}
+
+
 def processes_of_rank(number: int) -> Iterator[int]:
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -49,6 +65,82 @@ def processes_of_rank(number: int) -> Iterator[int]:
             continue
         if f"RANK={number}".encode() in told and f"FEDAUDIT_TEST={os.getpid()}".encode() in told:
             yield int(place.name)
+
+
+@pytest.mark.nightly
+def test_ranks_share_attacks_and_cells_and_leave_what_one_process_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    noise = {"name": "noise", "protections": [{"name": "dp_gaussian", "clip_norm": 1, "noise_multiplier": 1}]}
+    matrix = {"adversaries": ["sign_flip"], "aggregators": ["median"], "malicious": [0, 1]}
+    attacks = ("count_recovery", "loss_threshold", "ridge")
+    stated = config("rebafl", *attacks, matrix=matrix, variants=[noise])
+    path.write_text(yaml.safe_dump(stated))
+    alone = audited(path, tmp_path / "one", workers="0")
+    shared = audited(path, tmp_path / "two", *JOB[1:], workers="torchrun")
+    assert len(alone) > 20 and shared.keys() == alone.keys()
+    assert [name for name in alone if alone[name] != shared[name]] == []
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
+    """That of a job of two ranks, which are both this process."""
+    made = HashStore()
+    monkeypatch.setattr(torchrun, "_stores", [made])
+    monkeypatch.setattr(torchrun, "_calls", [])
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def test_each_piece_is_taken_by_one_rank_and_its_answer_reaches_rank_0(store: HashStore) -> None:
+    first, second = torchrun.call("attacks", "x"), torchrun.Call(0)
+    taken = {0: list[int](), 1: list[int]()}
+    claims = first.claim(5), second.claim(5)
+    for turn in (0, 1, 1, 0, 1, 0, 1):
+        taken[turn] += [piece for piece in [next(claims[turn], None)] if piece is not None]
+    assert taken == {0: [0, 3], 1: [1, 2, 4]}
+    for piece in taken[1]:
+        second.end(piece, f"answer {piece}")
+    assert dict(first.answers({1, 2, 4})) == {1: "answer 1", 2: "answer 2", 4: "answer 4"}
+
+
+def test_other_ranks_do_what_they_are_called_for_one_after_another(store: HashStore) -> None:
+    heard = list[tuple[str, str]]()
+
+    def last(_: torchrun.Call, what: str) -> None:
+        heard.append(("cells", what))
+        with torchrun.lead():  # rank 0 ends
+            pass
+
+    torchrun.call("attacks", "one")
+    torchrun.call("cells", "two")
+    torchrun.follow({"attacks": lambda _, what: heard.append(("attacks", what)), "cells": last})
+    assert heard == [("attacks", "one"), ("cells", "two")]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_rank_that_sees_another_folder_takes_nothing(
+    seen: bool, store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "PATIENCE", 0.0)
+    stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
+    (tmp_path / "phases.json").write_text("{}")
+    call = ranks.share_out(stated, "attacks", tmp_path / "matrix/median", 7)
+    assert call is not None
+    if not seen:
+        (tmp_path / "phases.json").write_text("{ }")
+    asked = list[object]()
+    [_, text] = json.loads(store.get("fedaudit/call/0"))
+    ranks.do_share(lambda *words: asked.append(words[2:]), stated, call, text)
+    assert asked == ([(tmp_path, 7)] if seen else [])
+
+
+def test_a_job_of_one_rank_asks_nobody(store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert ranks.share_out(stated, "attacks", tmp_path, 7) is None
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ranks.share_out(validate(Config, config("fedavg"), "test"), "attacks", tmp_path, 7) is None
 
 
 @pytest.mark.nightly
