@@ -43,6 +43,9 @@ class ActivationInversion(Attack):
     """Base class. A subclass sets `card` and writes `invert`."""
 
     needs_layers = True  # whether clients' layers have to be known
+    kinds: tuple[Kind, ...] = (Kind.SMASHED,)  # whose rows are examples
+    beside: tuple[str, ...] = (MEAN, CLASS_MEAN)  # blind adversaries whose errors stand beside
+    columns: Mapping[str, str] = {}  # further ones, by name: the claim's images that are theirs
     of_batches = frozenset({"senders"})  # parts of a claim that have no entry for each example
 
     @settings
@@ -60,32 +63,31 @@ class ActivationInversion(Attack):
         """Images [b, C, H, W] of each batch; the batches of a group were made with the same weights."""
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        batches = list_batches(view, self.config.batches, self.needs_layers)
-        groups = group_by_weights(batches)
-        made = [
-            (b, x)
-            for g, found in zip(groups, self.invert(groups, knowledge, rng), strict=True)
-            for b, x in zip(g, found, strict=True)
-        ]
-        sizes = [len(x) for _, x in made]
+        groups = self.list_groups(view)
+        batches = [b for group in groups for b in group]
+        sizes = [len(b.rows) for b in batches]
 
         def spread(values: Sequence[Any]) -> NDArray[Any]:
             return np.repeat(np.array(values), sizes)
 
-        rows = np.concatenate([np.arange(n) for n in sizes])
-        names = spread([b.artifact.id for b, _ in made])
+        rows = np.concatenate([b.rows for b in batches])
+        names = spread([b.artifact.id for b in batches])
         return {
-            "images": np.clip(np.concatenate([x for _, x in made]), 0, 1).astype(np.float32),
-            "label": np.concatenate([b.labels for b, _ in made]),
+            "images": join_images(self.invert(groups, knowledge, rng)),
+            "label": np.concatenate([b.labels for b in batches]),
             "row": rows,
             "n": np.ones(len(rows), np.int64),
             "artifact": np.array([f"{name}#{row}" for name, row in zip(names, rows, strict=True)]),
-            "sender": spread([b.artifact.sender.index for b, _ in made]),
-            "round": spread([b.artifact.round for b, _ in made]),
-            "origin": spread([b.artifact.origin for b, _ in made]),
-            "extractor": spread([b.source for b, _ in made]),
-            "senders": list_senders(view, Kind.SMASHED),
+            "sender": spread([b.artifact.sender.index for b in batches]),
+            "round": spread([b.artifact.round for b in batches]),
+            "origin": spread([b.artifact.origin for b in batches]),
+            "extractor": spread([b.source for b in batches]),
+            "senders": list_senders(view, *self.kinds),
         }
+
+    def list_groups(self, view: Sequence[Artifact]) -> list[list[Batch]]:
+        """What is attacked; the batches of a group were made with the same weights."""
+        return group_by_weights(list_batches(view, self.config.batches, self.needs_layers))
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         buckets = self._trials(claim, truth, rng).buckets
@@ -100,7 +102,7 @@ class ActivationInversion(Attack):
             return np.asarray(np.square(images - bucket.targets[which]).mean(axis=(1, 2, 3)))
 
         everyone = np.arange(len(bucket))
-        blind = {n: measure_error(bucket.blind[n][1], bucket.blind[n][0]) for n in (MEAN, CLASS_MEAN)}
+        blind = {n: measure_error(bucket.blind[n][1], bucket.blind[n][0]) for n in self.beside}
         return [
             bucket.judge(looks).judge_values(
                 "mse", measure_error(bucket.claimed, everyone), blind, rng, groups=bucket.clients, bounds=(0, 1)
@@ -113,7 +115,7 @@ class ActivationInversion(Attack):
         told = np.array([known.find_label(str(a)) >= 0 for a in claim["artifact"]])
         by_row = {k: v for k, v in claim.items() if k not in self.of_batches}
         graded = {k: v[told] for k, v in by_row.items()} | {"senders": claim["senders"]}
-        return count_claimed(_label_rows(graded, known), known, trials)
+        return count_claimed(label_rows(graded, known), known, trials)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:
         return [self._show(b) for b in self._trials(claim, truth).buckets if b.origin == "recorded"]
@@ -127,12 +129,16 @@ class ActivationInversion(Attack):
     @cached_property
     def _trials(self) -> BuiltOnce[ImageTrials]:
         def build(claim: Claim, truth: Truth, rng: np.random.Generator) -> ImageTrials:
-            known = RowTruth(truth)
+            labelled, known = self.prepare(claim, truth, rng)
             blind = {MEAN: truth.auxiliary.x.mean(axis=0)}
-            labelled = _label_rows(claim, known)
-            return ImageTrials(labelled, known, self.config.gallery, rng, constants=blind)
+            return ImageTrials(labelled, known, self.config.gallery, rng, constants=blind, columns=self.columns)
 
         return BuiltOnce(build)
+
+    def prepare(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> "tuple[Claim, RowTruth]":
+        """The claim as it is judged, with the examples' true labels, and the truth of its rows."""
+        known = RowTruth(truth)
+        return label_rows(claim, known), known
 
     def _show(self, bucket: PrototypeBucket) -> ImageGallery:
         shown = np.unique(np.linspace(0, len(bucket) - 1, self.config.show).round().astype(int))
@@ -183,6 +189,11 @@ class RowTruth:
         return batch.rows[i : i + 1], batch.images.x[i : i + 1], int(batch.images.y[i]), batch.client
 
 
-def _label_rows(claim: Claim, truth: RowTruth) -> Claim:
+def join_images(groups: Sequence[Sequence[Floats]]) -> NDArray[np.float32]:
+    """Images [k, C, H, W] of all batches of all groups, in order, cut off at 0 and 1."""
+    return np.clip(np.concatenate([x for group in groups for x in group]), 0, 1).astype(np.float32)
+
+
+def label_rows(claim: Claim, truth: RowTruth) -> Claim:
     """The claim with the examples' true labels, by which galleries are made."""
     return {**claim, "label": np.array([truth.find_label(str(a)) for a in claim["artifact"]], np.int64)}

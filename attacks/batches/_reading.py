@@ -1,5 +1,7 @@
 """Batches of split learning as a server reads them: activations, and the first layers that made them.
 
+Features of every example (FedGKT) are read as one batch; which layers made them the server does not know.
+
 A client's part changes with every batch. Where the server hands it out and averages it (SplitFed) the weights of
 a batch lie between those that the round began with and those that came back: in proportion to its place among the
 client's batches. Where clients hand it on among themselves, a server has the first model, which everybody knows,
@@ -8,7 +10,7 @@ and the one that is released.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from fedaudit.fl.kinds import Kind
 Arrays = Mapping[str, NDArray[Any]]
 HANDED, BETWEEN, RELEASED = "handed out", "between handed out and returned", "released"
 UNUSED = "not used"
+ARRAYS = {Kind.SMASHED: "activations", Kind.FEATURES: "features"}  # which of a message are a row for each example
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +35,29 @@ class Batch:
     artifact: Artifact
     weights: Arrays
     source: str  # where the weights came from
+    rows: NDArray[np.int64]  # places of the examples that are attacked, [k]
 
     @property
     def activations(self) -> NDArray[np.float32]:
-        """[b, D], each example's as one vector."""
-        z = np.asarray(self.artifact.payload["activations"], np.float32)
-        return z.reshape(len(z), -1)
+        """[k, D], each example's as one vector."""
+        z = np.asarray(self.artifact.payload[ARRAYS[self.artifact.kind]], np.float32)
+        return z.reshape(len(z), -1)[self.rows]
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """[b] as sent; -1 where the client keeps them."""
+        """[k] as sent; -1 where the client keeps them."""
         sent = self.artifact.payload.get("labels")
-        return np.full(len(self.activations), -1) if sent is None else np.asarray(sent, np.int64)
+        return np.full(len(self.rows), -1) if sent is None else np.asarray(sent, np.int64)[self.rows]
+
+    def thin(self, most: int) -> "Batch":
+        """So many of its examples at most, evenly spread over it."""
+        kept = np.unique(np.linspace(0, len(self.rows) - 1, most).round().astype(int))
+        return replace(self, rows=self.rows[kept])
 
 
-def list_batches(view: Sequence[Artifact], most: int, needs_layers: bool = True) -> list[Batch]:
+def list_batches(
+    view: Sequence[Artifact], most: int, needs_layers: bool = True, kind: Kind = Kind.SMASHED
+) -> list[Batch]:
     """Of each client so many of its newest batches, evenly spread, and all replayed ones.
 
     Those whose layers are known; without `needs_layers` all of them, and no layers are read.
@@ -54,8 +65,8 @@ def list_batches(view: Sequence[Artifact], most: int, needs_layers: bool = True)
     seen = index(view)
     sent = defaultdict[tuple[int, int], list[Artifact]](list)
     replayed = []
-    for a in seen.select(kind=Kind.SMASHED):
-        if a.sender.role != Role.CLIENT or a.sender.index is None or "activations" not in a.payload:
+    for a in seen.select(kind=kind):
+        if a.sender.role != Role.CLIENT or a.sender.index is None or ARRAYS[kind] not in a.payload:
             continue
         if is_replay(a.origin):
             replayed.append(a)
@@ -72,14 +83,15 @@ def list_batches(view: Sequence[Artifact], most: int, needs_layers: bool = True)
 
 
 def _read_batch(view: Artifacts, sent: Artifact, place: float, needs_layers: bool) -> Batch | None:
+    rows = np.arange(len(sent.payload[ARRAYS[sent.kind]]))
     if not needs_layers:
-        return Batch(artifact=sent, weights={}, source=UNUSED)
+        return Batch(artifact=sent, weights={}, source=UNUSED, rows=rows)
     start, source = find_layers(view, sent)
     if start is None:
         return None
     back = view.find_first(kind=Kind.LOCAL_MODEL, round=sent.round, sender=sent.sender, origin="recorded")
     if place == 0 or back is None or source == RELEASED:
-        return Batch(artifact=sent, weights=start.payload, source=source)
+        return Batch(artifact=sent, weights=start.payload, source=source, rows=rows)
     end: Arrays = back.payload
 
     def interpolate(name: str, value: NDArray[Any]) -> NDArray[Any]:
@@ -87,7 +99,7 @@ def _read_batch(view: Artifacts, sent: Artifact, place: float, needs_layers: boo
         return moved.astype(value.dtype)
 
     weights = {k: interpolate(k, v) if k in end else v for k, v in start.payload.items()}
-    return Batch(artifact=sent, weights=weights, source=BETWEEN)
+    return Batch(artifact=sent, weights=weights, source=BETWEEN, rows=rows)
 
 
 def find_layers(view: Artifacts, sent: Artifact) -> tuple[Artifact | None, str]:

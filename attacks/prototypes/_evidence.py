@@ -50,7 +50,8 @@ def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> l
     ranks = {name: b.rank(x, which) for name, (which, x) in pairs.items()}
     likeness = {n: images.ssim(x, b.targets[w]) for n, (w, x) in pairs.items()}
     named = {"": np.array([t.named.hits[0] for t in b.trials])}
-    named |= {name: b.name(x, which) for name, (which, x) in blind.items() if name in NAMERS}
+    namers = {*NAMERS, *b.trials[0].blind}
+    named |= {name: b.name(x, which) for name, (which, x) in blind.items() if name in namers}
     named[HELD_OUT] = np.array([t.named.luck[0] for t in b.trials])
     rank1 = {name: r.rank1 for name, r in ranks.items()}
     rank5 = {name: r.rank5 for name, r in ranks.items()}

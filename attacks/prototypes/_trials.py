@@ -80,6 +80,7 @@ class PrototypeBucket(Bucket[Reconstruction]):
             guess_from_auxiliary(self.labels, self.truth.auxiliary, self.rng),
         )
         guesses = dict(guesses) | {n: np.stack([x] * len(self)) for n, x in self.constants.items()}
+        guesses |= {n: np.concatenate([t.blind[n] for t in self.trials]) for n in self.trials[0].blind}
         result = {name: (everyone, x) for name, x in guesses.items()}
         for name, partner in ((WRONG_SAME, self.same), (WRONG_ANY, self.other)):
             have = np.flatnonzero(partner >= 0)
@@ -120,6 +121,9 @@ class PrototypeBucket(Bucket[Reconstruction]):
 class ImageTrials:
     """The trials of a claim: `every` one, of which people are counted, and `buckets` of each sender's latest.
 
+    Blind adversaries besides those of all claims: `constants` always claim one image, and `columns` name the
+    claim's own images that are theirs.
+
     Claims about classes without enough non-members for a gallery of three are left out.
     """
 
@@ -131,10 +135,11 @@ class ImageTrials:
         rng: np.random.Generator,
         look: Look = keep_pixels,
         constants: Mapping[str, Floats] = MappingProxyType({}),
+        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         pools = Pools(truth.reference)
         rows = range(len(claim["artifact"]))
-        made = (_make_trial(claim, row, truth, pools, gallery, rng, look) for row in rows)
+        made = (_make_trial(claim, row, truth, pools, gallery, rng, look, columns) for row in rows)
         self.every = [t for t in made if t is not None]
         latest = set(list_latest(claim).tolist())
         judged = [t for t in self.every if t.row in latest]
@@ -165,7 +170,14 @@ def _make_bucket(
 
 
 def _make_trial(
-    claim: Claim, row: int, truth: Truth, pools: Pools, gallery: int, rng: np.random.Generator, look: Look
+    claim: Claim,
+    row: int,
+    truth: Truth,
+    pools: Pools,
+    gallery: int,
+    rng: np.random.Generator,
+    look: Look,
+    columns: Mapping[str, str],
 ) -> Reconstruction | None:
     """None where the images behind it are unknown, or too few non-members exist."""
     label = int(claim["label"][row])
@@ -193,6 +205,7 @@ def _make_trial(
         decoys=non_members[:gallery, None],
         held_out=non_members,
         class_means=average_classes(members.y, truth.auxiliary),
+        blind={name: claim[column][row : row + 1] for name, column in columns.items()},
         look=look,
     )
 

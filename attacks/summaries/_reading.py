@@ -30,13 +30,15 @@ class SentNumbers(NamedTuple):
 
     def find_again(self) -> NDArray[np.int64]:
         """[width] where each number of the newest message is read once more, as what it changed by; or -1."""
-        again, first = np.full(self.width, -1), dict[tuple[Kind, str], slice]()
+        again, sent = np.full(self.width, -1), dict[tuple[Kind, str], slice]()
         before = len(self.numbers) - self.width
         for s in self.layout:
             if s.begin >= before:
                 here = slice(s.begin - before, s.end - before)
-                if (sent := first.setdefault((s.kind, s.name), here)) != here:
-                    again[sent] = np.arange(here.start, here.stop)
+                if s.is_change:
+                    again[sent[s.kind, s.name]] = np.arange(here.start, here.stop)
+                else:  # a client of split learning sends arrays of one name batch by batch
+                    sent[s.kind, s.name] = here
         return again
 
 

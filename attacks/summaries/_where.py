@@ -23,6 +23,7 @@ class Segment:
     shape: tuple[int, ...]
     begin: int
     end: int
+    is_change: bool = False  # what an array that was sent changed by, which stands before it
 
     def is_row(self, first: int, length: int) -> bool:
         """Whether so many numbers from `first` on are one row of a matrix."""

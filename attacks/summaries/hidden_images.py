@@ -94,7 +94,7 @@ class HiddenImages(Attack):
         newest = sorted({a.round for a in _messages(view)})[-self.config.rounds :]
         for a in sorted(_messages(view), key=lambda a: (str(a.sender), a.round, a.kind)):
             whose = number_of(a.sender), message_of(a) if a.sender.index is None else ""
-            arrays = [*_arrays(a.kind, a.payload), *_arrays(a.kind, _change(a, view))]
+            arrays = [*_arrays(a.kind, a.payload), *_arrays(a.kind, _change(a, view), is_change=True)]
             floats = [x for x in arrays if x.values.dtype.kind == "f"]
             if a.round in newest and floats:
                 last[whose] = a.id
@@ -212,6 +212,7 @@ class _Array(NamedTuple):
     kind: Kind
     name: str
     values: NDArray[Any]
+    is_change: bool
 
 
 class _Result(NamedTuple):
@@ -243,7 +244,14 @@ def _order(messages: Sequence[Sequence["_Array"]]) -> SentNumbers:
     every = [x for m in (*others, *alike) for x in m]
     ends = np.cumsum([x.values.size for x in every]).tolist()
     segments = [
-        Segment(kind=x.kind, name=x.name, shape=x.values.shape, begin=end - x.values.size, end=end)
+        Segment(
+            kind=x.kind,
+            name=x.name,
+            shape=x.values.shape,
+            begin=end - x.values.size,
+            end=end,
+            is_change=x.is_change,
+        )
         for x, end in zip(every, ends, strict=True)
     ]
     numbers = np.concatenate([x.values.astype(np.float32).ravel() for x in every])
@@ -323,8 +331,8 @@ def _messages(view: Sequence[Artifact]) -> list[Artifact]:
     ]
 
 
-def _arrays(kind: Kind, payload: Mapping[str, Any]) -> list[_Array]:
-    return [_Array(kind, name, np.asarray(payload[name])) for name in sorted(payload)]
+def _arrays(kind: Kind, payload: Mapping[str, Any], is_change: bool = False) -> list[_Array]:
+    return [_Array(kind, name, np.asarray(payload[name]), is_change) for name in sorted(payload)]
 
 
 def _change(sent: Artifact, view: Sequence[Artifact]) -> Mapping[str, Any]:

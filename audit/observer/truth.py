@@ -92,7 +92,8 @@ class KnownTruth:
     def find_batch(self, artifact: str) -> BatchTruth | None:
         """The examples of a batch of split learning: those of a simulated client are drawn once more.
 
-        None where the client's examples, its training or all batches before are not known, or where it augments.
+        Features of every example are of all that the client holds, in its order. None where the client's
+        examples, its training or all batches before are not known, or where it augments.
         """
         if artifact in self._groups:
             rows = self._groups[artifact]
@@ -105,6 +106,9 @@ class KnownTruth:
         if own is None or self._data.augment != "none":
             return None
         assert end.index is not None
+        if found.kind is Kind.FEATURES:
+            is_whole = len(found.payload["features"]) == len(own)
+            return BatchTruth(client=end.index, rows=own, images=images(self._data, own)) if is_whole else None
         batches = self._batches.get((found.round, found.kind, found.channel, end), [])
         epochs, size = self._case.training.local_epochs, self._case.training.batch_size
         drawn = list(iterate_batches(self._case.streams, found.round, end.index, len(own), epochs, size))

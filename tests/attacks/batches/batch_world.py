@@ -1,7 +1,7 @@
 """A tiny federation of split learning: batches of single digits, with the layer that made them, and gradients."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,27 +25,42 @@ class Layers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.one(x.flatten(1)).relu()
 
-    def cut_after(self, layers: int) -> "Layers":
-        return self
+    def features(self, x: Tensor) -> Tensor:
+        return self(x)
+
+
+class Convolution(nn.Module):
+    """A convolution and ReLU that keep every pixel: what they make looks like the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(1, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x).relu()
+
+    def features(self, x: Tensor) -> Tensor:
+        return self(x)
 
 
 class Known:
     """A network of which the first layers are known."""
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: nn.Module) -> None:
         self.layers = layers.eval().requires_grad_(False)
 
-    def first_layers(self, layers: int) -> Layers:
+    def first_layers(self, layers: int) -> nn.Module:
         return self.layers
 
-    def module(self) -> Layers:
+    def module(self) -> nn.Module:
         return self.layers
 
 
-def architecture(weights: Arrays) -> Any:
+def architecture(weights: Arrays, kind: type[nn.Module] = Layers) -> Any:
+    """Without weights, as they happen to be drawn."""
     with torch.random.fork_rng(devices=[]):
-        layers = Layers()
-    layers.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
+        layers = kind()
+    layers.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()}, strict=bool(weights))
     return Known(layers)
 
 
@@ -101,6 +116,40 @@ class Batches(World):
             image_shape=SHAPE,
             architecture=architecture,
             auxiliary=self.auxiliary,
+            training={"cut": 1.0},
+        )
+
+
+class Convolved(Batches):
+    """Clients who send what a convolution makes of their images, as activations or as features of every one.
+
+    The server has never seen it. `noise`: they send numbers that are made of nothing.
+    """
+
+    def __init__(self, kind: Kind = Kind.SMASHED, clients: int = 2, size: int = 48, noise: bool = False) -> None:
+        super().__init__(clients=0)
+        rng, self.artifacts, self.batches = np.random.default_rng(9), [], dict[str, BatchTruth]()
+        self.clients = World(sizes=(), clients=clients).clients
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            layers = Convolution()
+        for k in range(clients):
+            id, rows = f"r00003/client-{k}.uplink/{kind}", rng.permutation(len(self.clients[k]))[:size]
+            own = self.clients[k].only(rows)
+            with torch.no_grad():
+                z = layers(torch.from_numpy(own.x)).numpy()
+            if noise:
+                z = np.abs(rng.normal(size=z.shape)).astype(np.float32)
+            payload = {"activations" if kind is Kind.SMASHED else "features": z, "labels": own.y}
+            self.batches[id] = BatchTruth(client=k, rows=1000 * k + rows, images=own)
+            self.artifacts.append(_artifact(id, kind, payload, k))
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=partial(architecture, kind=Convolution),
             training={"cut": 1.0},
         )
 

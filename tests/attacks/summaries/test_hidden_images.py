@@ -287,12 +287,32 @@ def test_an_image_that_is_planted_in_a_mean_of_ten_is_a_tenth_of_it() -> None:
 
 
 def test_what_is_planted_in_a_model_is_in_what_it_changed_by_as_well() -> None:
-    layout = [Segment(kind=Kind.LOCAL_MODEL, name="w", shape=(1000,), begin=b, end=b + 1000) for b in (0, 1000)]
+    layout = [
+        Segment(kind=Kind.LOCAL_MODEL, name="w", shape=(1000,), begin=b, end=b + 1000, is_change=b > 0)
+        for b in (0, 1000)
+    ]
     own = SentNumbers(np.r_[noise(0), np.zeros(1000, np.float32)], 1, 2000, layout)
     image = WORLD.client_images(0).x[0]
     found = write(own, own.find_again(), image, 10, np.random.default_rng(1))
     best = [float(fits(numbers, image[None])[0]) for numbers in found]
     assert len(best) == 2 and max(best) > 0.9 > min(best)
+
+
+def test_batches_of_one_name_and_of_unequal_length_are_no_changes_of_each_other() -> None:
+    """A client of split learning sends activations batch by batch, and the last batch is shorter."""
+    found = []
+    for k in range(10):
+        for i, size in enumerate((640, 640, 256)):
+            numbers = noise(10 * k + i, size)
+            if i == 1 and k < 3:
+                numbers[: IMAGES[0].size] = WORLD.client_images(k).x[0].ravel()
+            found.append(replace(sent(None)[k], id=f"r00003/client-{k}.uplink.{i}/smashed", kind=Kind.SMASHED))
+            found[-1] = replace(found[-1], payload={"activations": numbers.reshape(-1, 64)})
+    assert {control: e.value for control, e in judged(found, "image_present").items()} == {
+        "none": 0.3,
+        "positive": 1.0,
+        "negative": 0.0,
+    }
 
 
 def mix(rng: np.random.Generator, hidden: float = 0.0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
