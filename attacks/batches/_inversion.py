@@ -191,7 +191,8 @@ class RowTruth:
 
 def join_images(groups: Sequence[Sequence[Floats]]) -> NDArray[np.float32]:
     """Images [k, C, H, W] of all batches of all groups, in order, cut off at 0 and 1."""
-    return np.clip(np.concatenate([x for group in groups for x in group]), 0, 1).astype(np.float32)
+    every: NDArray[np.float32] = np.concatenate([x for group in groups for x in group]).astype(np.float32)
+    return every.clip(0, 1)
 
 
 def label_rows(claim: Claim, truth: RowTruth) -> Claim:
