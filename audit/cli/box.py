@@ -5,7 +5,8 @@ Linux offers three means, none of which needs a privilege, and each of which hol
 * a network namespace of its own, in which nothing is reachable;
 * Landlock, which opens, lists, makes and removes nothing outside of the folders that were admitted;
 * a filter of system calls, by which there are no sockets (also none of the Unix domain, which Landlock leaves),
-  no ring of requests that would go round the filter, and no typing into the user's terminal.
+  no ring of requests that would go round the filter, no typing into the user's terminal, and nothing else of what
+  Landlock leaves: modes, owners and times of files, memory and keys shared with other processes, their limits.
 
 They have to be asked for before a library starts threads, so this file imports nothing but the standard library.
 Numbers and structures: landlock(7), seccomp(2), user_namespaces(7), linux/bpf_common.h.
@@ -34,9 +35,46 @@ _MAKING = sum(1 << bit for bit in (4, 5, 7, 8, 10, 12, 13))  # and removing and 
 _RIGHTS = (0, 13, 14, 15, 15, 16)  # on files, by version of Landlock; later ones know as many as the last
 _TCP, _OUTER_SOCKETS_AND_SIGNALS = 0b11, 0b11
 
-_ARCHITECTURES = {  # machine: (its number, socket, io_uring_setup, ioctl, the first call of another table)
-    "x86_64": (0xC000003E, 41, 425, 16, 0x40000000),
-    "aarch64": (0xC00000B7, 198, 425, 29, 0xFFFFFFFF),
+
+class SystemCalls(NamedTuple):
+    """Numbers of one architecture."""
+
+    architecture: int
+    others: int  # the first call of another table
+    ioctl: int
+    prlimit: int
+    refused: tuple[int, ...]
+
+
+_OF_BOTH = (425, 452, 463, 466, 469)  # io_uring_setup, fchmodat2, setxattrat, removexattrat, file_setattr
+# By machine. Refused are sockets; modes, owners, times and attributes of files; watches; what is shared; mounts
+_ARCHITECTURES = {
+    "x86_64": SystemCalls(
+        architecture=0xC000003E,
+        others=0x40000000,
+        ioctl=16,
+        prlimit=302,
+        refused=(
+            *(41, *_OF_BOTH),
+            *(90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280),
+            *(253, 294, 300),  # inotify_init, inotify_init1, fanotify_init
+            *(29, 30, 64, 68, 248, 249, 250),  # shmget, shmat, semget, msgget, add_key, request_key, keyctl
+            *(165, 272, 308, 298, 321, 323),  # mount, unshare, setns, perf_event_open, bpf, userfaultfd
+        ),
+    ),
+    "aarch64": SystemCalls(
+        architecture=0xC00000B7,
+        others=0xFFFFFFFF,
+        ioctl=29,
+        prlimit=261,
+        refused=(
+            *(198, *_OF_BOTH),
+            *(5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88),
+            *(26, 262),
+            *(194, 196, 190, 186, 217, 218, 219),
+            *(40, 97, 268, 241, 280, 282),
+        ),
+    ),
 }
 _TYPE_INTO_TERMINAL, _TERMINAL_MENU = 0x5412, 0x541C  # requests of ioctl
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 13  # EACCES
@@ -65,7 +103,7 @@ def enter(access: Access) -> list[str]:
     _drop_privileges(libc)
     if not _restrict_files(libc, access):
         missing.append("keep it to the files that you named")
-    if not _refuse_sockets(libc):
+    if not _filter_system_calls(libc):
         missing.append("refuse it the network")
     return missing
 
@@ -132,26 +170,40 @@ def _admit(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:
         os.close(handle)
 
 
-def _refuse_sockets(libc: ctypes.CDLL) -> bool:
+def _filter_system_calls(libc: ctypes.CDLL) -> bool:
     """A filter in Berkeley packet code, over (number at 0, architecture at 4, arguments from 16)."""
-    if platform.machine() not in _ARCHITECTURES:
+    calls = _ARCHITECTURES.get(platform.machine())
+    if calls is None:
         return False
-    architecture, socket, ring, ioctl, others = _ARCHITECTURES[platform.machine()]
+    rows = _compile_filter(calls)
+    raw = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in rows))
+    program = struct.pack("@HP", len(rows), ctypes.addressof(raw))
+    return bool(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0) == 0)
+
+
+def _compile_filter(calls: SystemCalls) -> list[tuple[int, int, int, int]]:
+    """Rows of (operation, steps forward where it holds, where it does not, value); the last two end it."""
     load, equal, above, end = 0x20, 0x15, 0x35, 0x06
-    code = [  # (operation, steps forward where it holds, where it does not, value)
-        (load, 0, 0, 4),
-        (equal, 0, 9, architecture),
-        (load, 0, 0, 0),
-        (above, 7, 0, others),
-        (equal, 6, 0, socket),
-        (equal, 5, 0, ring),
-        (equal, 0, 3, ioctl),
-        (load, 0, 0, 24),
-        (equal, 2, 0, _TYPE_INTO_TERMINAL),
-        (equal, 1, 0, _TERMINAL_MENU),
+    number, architecture, first, second = 0, 4, 16, 24  # the low halves of arguments
+    allow, refuse = -2, -1  # the last two rows
+    rows = [
+        (load, 0, 0, architecture),
+        (equal, 0, refuse, calls.architecture),
+        (load, 0, 0, number),
+        (above, refuse, 0, calls.others),
+        *((equal, refuse, 0, call) for call in calls.refused),
+        (equal, 0, 2, calls.prlimit),
+        (load, 0, 0, first),
+        (equal, allow, refuse, 0),  # limits of this process alone
+        (equal, 0, allow, calls.ioctl),
+        (load, 0, 0, second),
+        (equal, refuse, 0, _TYPE_INTO_TERMINAL),
+        (equal, refuse, allow, _TERMINAL_MENU),
         (end, 0, 0, _ALLOW),
         (end, 0, 0, _REFUSE),
     ]
-    raw = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in code))
-    program = struct.pack("@HP", len(code), ctypes.addressof(raw))
-    return bool(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0) == 0)
+
+    def count_steps(row: int, to: int) -> int:
+        return to if to >= 0 else len(rows) + to - row - 1
+
+    return [(op, count_steps(i, yes), count_steps(i, no), value) for i, (op, yes, no, value) in enumerate(rows)]

@@ -6,7 +6,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ def _stage(folder: Path) -> Iterator[RunDir]:
         _replace(folder, staged)
     finally:
         durable.remove_folder(staged)
-        durable.remove_empty(folder)
+        with suppress(UserError):  # in a box whoever started it removes the folder; what failed is said, not this
+            durable.remove_empty(folder)
 
 
 def _replace(folder: Path, staged: Path) -> None:

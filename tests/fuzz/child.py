@@ -6,13 +6,27 @@ import re
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SECONDS, MEMORY = 60, 2 << 30  # of resident memory, above which it is a fault
 CODES = (0, 1, 2, 3)
+LOOKS_FOR_NAMES = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
+REACHES = (
+    "socket.connect",
+    "socket.bind",
+    "socket.sendto",
+    "socket.sendmsg",
+)  # a tuple is an address of a network
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CHANGES = {  # events with the paths that they begin with
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.chown", "os.utime"), 1),
+    **dict.fromkeys(("os.rename", "os.link"), 2),
+}
 BAD = re.compile(r"Traceback|unexpected [A-Z]\w+|Segmentation|[\x1b\u202e]")
 
 
@@ -50,6 +64,7 @@ def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
         signal.alarm(SECONDS)
+        watch(sandbox)
         code = 1
         try:
             act()
@@ -65,6 +80,29 @@ def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
     text = out.read_text(errors="replace")
     out.unlink()
     return Outcome(os.waitstatus_to_exitcode(status), text, time.monotonic() - started, used.ru_maxrss << 10)
+
+
+def watch(sandbox: Path) -> None:
+    """From now on this process says so where it looks for a network, or changes a file outside of `sandbox`.
+
+    Temporary files and the user's index of runs are its own.
+    """
+    temporary = [f"{tempfile.gettempdir()}/{start}" for start in ("tmp", "fedaudit-")]
+    own = (f"{sandbox.resolve()}/", str(Path.home() / ".cache" / "fedaudit"), os.devnull, *temporary)
+    sys.dont_write_bytecode = True
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in LOOKS_FOR_NAMES or (event in REACHES and isinstance(arguments[1], tuple)):
+            os.write(1, f"unexpected Network: {event} {arguments[-1]!r}\n".encode())
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITES):
+            return
+        if event in CHANGES or event == "open":
+            for path in arguments[: CHANGES.get(event, 1)]:
+                if isinstance(path, int) or os.path.realpath(os.fsdecode(path)).startswith(own):
+                    continue
+                os.write(1, f"unexpected Write: {event} {path!r}\n".encode())
+
+    sys.addaudithook(hear)
 
 
 def command(*arguments: str) -> Callable[[], None]:

@@ -14,9 +14,10 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import load
+from tests.audit.importing.theirs import FLOWER, written
 
 PROBES = """
-import ctypes, json, os, socket, subprocess, sys, time
+import ctypes, json, os, resource, socket, subprocess, sys, time
 from pathlib import Path
 def tries(folder, outside, parent):
     yield "tcp", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -27,7 +28,7 @@ def tries(folder, outside, parent):
     yield "netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
     yield "vsock", lambda: socket.socket(socket.AF_VSOCK)
     yield "dns", lambda: socket.getaddrinfo("localhost.example.org", 80)
-    yield "ring", lambda: enter_ring()
+    yield "ring", lambda: call(425, 1, ctypes.create_string_buffer(256))
     yield "read outside", lambda: (outside / "mine.txt").read_text()
     yield "list outside", lambda: os.listdir(outside)
     yield "accounts", lambda: Path("/etc/passwd").read_text()
@@ -35,6 +36,15 @@ def tries(folder, outside, parent):
     yield "write outside", lambda: (outside / "new").write_text("x")
     yield "write temporary", lambda: Path("/tmp/fedaudit-probe").write_text("x")
     yield "overwrite outside", lambda: open(outside / "mine.txt", "r+")
+    yield "mode outside", lambda: os.chmod(outside / "mine.txt", 0o777)
+    yield "owner outside", lambda: os.chown(outside / "mine.txt", os.getuid(), os.getgid())
+    yield "time outside", lambda: os.utime(outside / "mine.txt", (1, 1))
+    yield "attribute outside", lambda: os.setxattr(outside / "mine.txt", "user.fedaudit", b"1")
+    yield "mode of what is read", lambda: os.chmod(folder / "a.txt", 0o777)
+    yield "limits of the parent", lambda: resource.prlimit(parent, resource.RLIMIT_CORE)
+    yield "shared memory", lambda: call(SHARED[0], 0, 4096, 0o1600)
+    yield "keys", lambda: call(SHARED[1], 6, -3, 0, 0)
+    yield "namespaces", lambda: call(SHARED[2], 0x10000000)
     yield "remove outside", lambda: (outside / "mine.txt").unlink()
     yield "cut outside", lambda: os.truncate(outside / "mine.txt", 0)
     yield "make device", lambda: os.mknod(outside / "device", 0o060600, os.makedev(7, 0))
@@ -43,9 +53,10 @@ def tries(folder, outside, parent):
     yield "parent's environment", lambda: Path(f"/proc/{parent}/environ").read_bytes()
     yield "parent's memory", lambda: open(f"/proc/{parent}/mem", "rb")
     yield "signal the parent", lambda: os.kill(parent, 0)
-def enter_ring():
-    if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(256)) < 0:
-        raise OSError(ctypes.get_errno(), "io_uring")
+SHARED = (29, 250, 272) if os.uname().machine == "x86_64" else (194, 219, 97)  # shmget, keyctl, unshare
+def call(number, *arguments):
+    if ctypes.CDLL(None, use_errno=True).syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
 def done(folder, outside, parent):
     for name, act in tries(folder, outside, parent):
         try:
@@ -108,7 +119,8 @@ def test_the_probes_reach_everything_without_a_box(folders: tuple[Path, Path, Pa
     text = PROBES + "\nprint(json.dumps(list(done(*map(Path, sys.argv[1:3]), os.getppid()))))"
     command = [sys.executable, "-c", text, str(folders[0]), str(folders[2])]
     reached = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert {"tcp", "udp", "unix", "read outside", "write outside", "accounts"} <= set(reached)
+    offered = {"tcp", "udp", "unix", "read outside", "write outside", "accounts", "mode outside", "time outside"}
+    assert offered <= set(reached)
 
 
 @pytest.fixture(scope="module")
@@ -163,22 +175,20 @@ def test_a_file_of_results_is_written_beside_others_of_its_folder(name: str, tmp
     assert access.writes == [tmp_path]
 
 
-@pytest.mark.nightly
-def test_temporary_files_are_gone_and_a_folder_that_stayed_empty_too(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "fedaudit",
-        "import",
-        str(tmp_path),
-        "--subject",
-        str(tmp_path / "none.yaml"),
-    ]
+def test_a_failed_import_says_why_and_leaves_neither_its_folder_nor_temporary_files(tmp_path: Path) -> None:
+    written(tmp_path, method=None)
+    (tmp_path / "own.yaml").write_text("attacks: [no_such_attack]\n")
+    (tmp_path / "scratch").mkdir()
+    words = ["import", str(FLOWER / "inbox"), "--subject", "subject.yaml", "--config", "own.yaml"]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+        [sys.executable, "-m", "fedaudit", *words, "--out", "new/run", "--trust-plugins"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
     )
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert done.returncode == 2 and "no 'no_such_attack'" in done.stderr, done.stderr
+    assert not (tmp_path / "new").exists() and list((tmp_path / "scratch").iterdir()) == []
 
 
 @pytest.mark.nightly
