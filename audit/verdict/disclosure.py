@@ -46,7 +46,7 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
         robustness = robustness.model_copy(update={"triggered": []})
     texts = [_redact(t) for t in result.texts]
     changed = {"galleries": kept, "texts": texts, "withheld": withheld, "robustness": robustness}
-    return AuditResult.model_validate(_rename(result.model_copy(update=changed).model_dump(), names))
+    return _hide_names(result.model_copy(update=changed), names)
 
 
 def _redact(texts: Texts) -> Texts:
@@ -77,22 +77,32 @@ def _count(finding: str, title: str, rows: Mapping[str, Sequence[str]]) -> list[
     )
 
 
-def _rename(tree: dict[str, Any], names: Mapping[str, str]) -> Any:
-    """Every text of a tree, keys included, with names replaced; a longer name goes before a shorter one."""
+def _hide_names(result: AuditResult, names: Mapping[str, str]) -> AuditResult:
+    """The result with names replaced in what others wrote: title, system and the record of the import.
+
+    Nothing else has a name in it: attacks and checks know clients by their numbers. Our own sentences, ids and
+    numbers stay as they are, since whoever records a federation chooses what its nodes are called.
+    """
     known = [n for n in sorted(names, key=len, reverse=True) if not n.isdecimal() or len(n) >= SHORTEST]
     if not known:
-        return tree
+        return result
     pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, known)) + r")(?!\w)")
 
-    def replace_names(text: str) -> str:
+    def hide(text: str) -> str:
         return pattern.sub(lambda match: names[match[0]], text)
 
-    def rebuilt(value: Any) -> Any:
-        if isinstance(value, str):
-            return replace_names(value) if type(value) is str else value
-        if isinstance(value, dict):
-            return {replace_names(k) if type(k) is str else k: rebuilt(v) for k, v in value.items()}
-        return [rebuilt(v) for v in value] if isinstance(value, list | tuple) else value
-
-    # what the result is bound to keeps its digests and its fields' own names
-    return {key: rebuilt(value) for key, value in tree.items()}
+    system = {key: hide(value) for key, value in result.system.model_dump().items()}
+    changed: dict[str, Any] = {"title": hide(result.title), "system": result.system.model_copy(update=system)}
+    if result.imported is not None:
+        told = result.imported
+        changed["imported"] = told.model_copy(
+            update={
+                "nodes": {party: names.get(node, hide(node)) for party, node in told.nodes.items()},
+                **{key: list(map(hide, getattr(told, key))) for key in ("errors", "left_out", "changes")},
+                "checks": [
+                    c.model_copy(update={"text": hide(c.text)}) if c.status == "declared" else c
+                    for c in told.checks
+                ],
+            }
+        )
+    return result.model_copy(update=changed)

@@ -20,6 +20,7 @@ from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.report import Show
 from fedaudit.audit.verdict.disclosure import DRAWN, withhold
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.result import AuditResult
 
 RUNNER = CliRunner()
@@ -101,18 +102,34 @@ def test_check_prints_no_picture_even_of_an_owner_who_shows_all(make: Callable[[
         assert done.exit_code in (0, 1, 3) and "iVBORw0KGgo" not in done.output, form
 
 
-def test_names_are_replaced_wherever_they_stand(whole: AuditResult) -> None:
+def test_names_are_replaced_wherever_others_wrote_them(whole: AuditResult) -> None:
     changed = whole.model_copy(deep=True)
     changed.title = "Audit of ward-3b and ward-3"
-    changed.findings[0].summary = "It is ward-3's; not ward-31; 12 of 990001234"
-    changed.extra = {"ward-3": ["ward-3b", {"x": "(ward-3)"}]}
+    changed.system.controller = "It is ward-3's; not ward-31; 12 of 990001234"
+    changed.imported = ImportRecord(
+        recorder="flower",
+        messages=1,
+        bytes=1,
+        nodes={"client/0": "ward-3", "client/2": "12"},
+        errors=["(ward-3) failed"],
+        checks=[CheckedStatement(id="x", title="X", status="declared", text="ward-3b is of ward-3")],
+    )
     names = {"ward-3": "client 0", "ward-3b": "client 1", "12": "client 2", "990001234": "client 3"}
     result = withhold(changed, "redacted", names)
     assert result.title == "Audit of client 1 and client 0"
-    summaries = [f.summary for f in result.findings]
-    assert "It is client 0's; not ward-31; 12 of client 3" in summaries
-    assert result.extra == {"client 0": ["client 1", {"x": "(client 0)"}]}
+    assert result.system.controller == "It is client 0's; not ward-31; 12 of client 3"
+    assert result.imported is not None and result.imported.errors == ["(client 0) failed"]
+    assert result.imported.nodes == {"client/0": "client 0", "client/2": "client 2"}
+    assert result.imported.checks[0].text == "client 1 is of client 0"
     assert withhold(changed, "full", names) is changed
+
+
+def test_a_node_cannot_be_called_so_that_the_report_says_something_else(whole: AuditResult) -> None:
+    """Its name may be a field, a measure, a number or a word of our sentences."""
+    words = ("id", "none", "ready", "attack", "auc", "demonstrated", "membership", "not", "0.5", "critical")
+    names = dict.fromkeys(words, "client 0")
+    before, after = (withhold(whole, "redacted", n).model_dump() for n in ({}, names))
+    assert after == before
 
 
 def test_what_is_withheld_goes_into_a_file_of_its_own(private: Made, tmp_path: Path) -> None:
