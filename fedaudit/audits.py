@@ -9,11 +9,12 @@ from typing import Any
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.cli.show import progress
 from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.phases.import_inbox import bring, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
-from fedaudit.audit.phases.plan import confirm_verdict, phases
+from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings import catalog
@@ -46,10 +47,10 @@ class Verdict(str):
 class Audit:
     """A finished audit. A notebook shows its decision page; `folder` has its report."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, result: AuditResult | None = None) -> None:
         self.folder = Path(folder)
         self._run = RunDir.open(self.folder)
-        self.result: AuditResult = read_result(self._run)
+        self.result: AuditResult = result or read_result(self._run)
 
     @property
     def verdict(self) -> Verdict:
@@ -151,15 +152,19 @@ def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:
     return Audit(folder.path)
 
 
-def load(folder: str | Path, *, trust_plugins: bool = False) -> Audit:
-    """Open a finished run. Its verdict is derived again from its evidence.
+def load(folder: str | Path, *, policy: str = "default", trust_plugins: bool = False) -> Audit:
+    """Open a finished run and judge it as `fedaudit check` does: by your policy, whatever the folder's own is.
 
-    `trust_plugins` runs code that the folder's own config names. Raises UserError where the folder is no finished
-    run, names such code, or its audit.json does not follow from its evidence.
+    Args:
+        folder: The run folder.
+        policy: A name, or the path of a .yaml file.
+        trust_plugins: Run code that the folder's own config names.
+
+    Raises:
+        UserError: Where the folder is no finished run, names such code, or is not what such a run leaves.
     """
-    run_dir = RunDir.open(Path(folder))
-    confirm_verdict(run_dir, run_dir.load_config(trust_plugins=trust_plugins))
-    return Audit(folder)
+    judged = judge_folder(Path(folder), Reviewer(policy=policy, trust=trust_plugins))
+    return Audit(folder, judged.result if judged.review.scored_by else None)
 
 
 class RecordedFederation:

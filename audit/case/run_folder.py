@@ -185,6 +185,14 @@ def sha256(path: Path) -> str:
 
 def list_files_of_people(folder: Path) -> list[Path]:
     """Files of a run with examples, messages or what attacks drew of them, and those of its variants."""
-    names = ("artifacts", "checkpoint", "evidence", "ledger.jsonl", "truth.safetensors")
+    names = (
+        "artifacts",
+        "checkpoint",
+        "evidence",
+        "ledger.jsonl",
+        "truth.safetensors",
+        "import.json",
+        "inbox.json",
+    )
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path for path in found if any(part in names for part in path.relative_to(folder).parts)]

@@ -101,6 +101,15 @@ class VerifiedFile(Form):
     law: str
 
 
+class FaultEvent(Form):
+    """Something that failed in a round with relays."""
+
+    model_config = ConfigDict(extra="allow")
+    event: str
+    time: FiniteFloat
+    client: Count
+
+
 class Measured(Form):
     """One line of metrics.jsonl; methods add values of their own."""
 
@@ -119,3 +128,13 @@ class Measured(Form):
     compromised: list[Count] = []
     kept: dict[str, dict[str, float]] = {}
     too_few: list[str] = []
+    steps: FiniteFloat = 0
+    clock: FiniteFloat = 0
+    round_length: FiniteFloat = 0
+    samples_used: FiniteFloat = 0
+    weight_diversity: FiniteFloat = 0
+    asr: FiniteFloat = 0
+    heard: list[Count] = []
+    heard_slow: Count = 0
+    requests: Count = 0
+    events: list[FaultEvent] = []

@@ -24,9 +24,11 @@ from fedaudit.audit.case.digests import TIMES, timeless
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.phases import account, attack
 from fedaudit.audit.phases.score import derive
+from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
 from fedaudit.reports.result import AuditResult
 
 TOLERANCE = 0.05  # of what has no interval: as a share of the replayed number, and of the range of grey levels
@@ -79,7 +81,31 @@ class Replayed:
 
 
 def replay_run(run: RunDir, config: Config, policy: GradingPolicy, progress: Progress) -> Replayed:
-    """Run the attacks and the accounts again and derive the verdict; raises UserError that names what differs."""
+    """Run the attacks and the accounts again, of the variants too, and derive the verdict.
+
+    Raises UserError that names what differs.
+    """
+    ran = _replay(run, config, policy, progress)
+    rounds = [(run, ran)]
+    for variant, audited in results(run, config):
+        if audited is not None:
+            folder, own = folder_of(run, variant), config_of(run, config, variant)
+            rounds.append((folder, _replay(folder, own, policy, progress)))
+            Replayed(result=rounds[-1][1].result, lines=()).confirm(derive(folder, own, policy))
+    return Replayed(result=ran.result, lines=tuple(_describe(run, rounds)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran:
+    """One folder's attacks and accounts, once more."""
+
+    result: AuditResult
+    attacks: int
+    drift: list[str]  # places where the folder's evidence is not equal
+    taken: list[str]  # files that were not made again
+
+
+def _replay(run: RunDir, config: Config, policy: GradingPolicy, progress: Progress) -> _Ran:
     with TemporaryDirectory() as name:
         again = Again(run, Path(name))
         attack.run(again, config, progress)
@@ -90,11 +116,19 @@ def replay_run(run: RunDir, config: Config, policy: GradingPolicy, progress: Pro
         drift = list(_compare_folders(run, again))
         result = derive(again, config, policy)
         count = len(list(again.evidence.glob("[0-9]*.json")))
-    return Replayed(result=result, lines=tuple(_describe(count, drift, taken)))
+    return _Ran(result=result, attacks=count, drift=drift, taken=taken)
 
 
-def _describe(count: int, drift: list[str], taken: list[str]) -> Iterator[str]:
-    ran = f"{count} attacks and the accounts ran again here, and the verdict is of what they gave"
+def _describe(run: RunDir, rounds: list[tuple[RunDir, _Ran]]) -> Iterator[str]:
+    places = [
+        (folder.path.resolve().relative_to(run.path.resolve()).as_posix().removeprefix("."), r)
+        for folder, r in rounds
+    ]
+    drift = [f"{where}/{text}".lstrip("/") for where, r in places for text in r.drift]
+    taken = [f"{where}/evidence/{file}".lstrip("/") for where, r in places for file in r.taken]
+    count = sum(r.attacks for _, r in places)
+    of = f", of {fmt.plural(len(rounds) - 1, 'variant')} too," if len(rounds) > 1 else ""
+    ran = f"{count} attacks and the accounts{of} ran again here, and the verdict is of what they gave"
     if drift:
         yield (
             f"{ran}: the evidence of the folder is not equal to it in {len(drift)} places, each as near as the "
@@ -103,7 +137,7 @@ def _describe(count: int, drift: list[str], taken: list[str]) -> Iterator[str]:
     else:
         yield f"{ran}: the evidence of the folder is equal to it, byte for byte but for times"
     for file in taken:
-        yield f"not replayed, and taken from the folder: evidence/{file}, whose runs would have to train again"
+        yield f"not replayed, and taken from the folder: {file}, whose runs would have to train again"
 
 
 def _summarise(result: AuditResult) -> dict[str, Any]:

@@ -195,10 +195,22 @@ class GradingPolicy(_Group):
 
 
 def load_policy(name: str) -> GradingPolicy:
-    """A policy of audit/policy/ by name, or any by path; raises UserError where it is not one."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return _read(Path(name))
-    return _load_own(name)
+    """A policy of audit/policy/ by name, or any by path; raises UserError where it is not one.
+
+    A changed copy of one of ours is not called by its name: what is printed would be taken for ours.
+    """
+    if "/" not in name and not name.endswith((".yaml", ".yml")):
+        return _load_own(name)
+    policy = _read(Path(name))
+    if policy.name in list_shipped() and policy != _load_own(policy.name):
+        return policy.model_copy(update={"name": f"{policy.name}, changed"})
+    return policy
+
+
+def list_shipped() -> list[str]:
+    """Names of the policies in audit/policy/."""
+    folder = importlib.resources.files("fedaudit.audit") / "policy"
+    return sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml"))
 
 
 @cache
@@ -206,11 +218,9 @@ def _load_own(name: str) -> GradingPolicy:
     """One of ours, read once a process."""
     found = importlib.resources.files("fedaudit.audit") / "policy" / f"{name}.yaml"
     if not found.is_file():
-        folder = importlib.resources.files("fedaudit.audit") / "policy"
-        known = sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name[-5:] == ".yaml")
         raise UserError(
             f"no policy {name!r} in audit/policy/",
-            hint=f"known: {', '.join(known)}; or give the path of a .yaml file",
+            hint=f"known: {', '.join(list_shipped())}; or give the path of a .yaml file",
         )
     with importlib.resources.as_file(found) as path:
         return _read(path)

@@ -7,6 +7,7 @@ however little is kept. docs/artifact-format.md describes the format and a 15-li
 """
 
 import hashlib
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -156,8 +157,45 @@ def _read_role(seen: str) -> str:
 
 
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a manifest that stand for messages and traffic; raises UserError naming a bad line."""
-    return (line for line in lines(folder) if "message" in line or "traffic" in line)
+    """The lines of a manifest that stand for messages and traffic, in form; raises UserError naming a bad line."""
+    for line in lines(folder):
+        if "message" not in line and "traffic" not in line:
+            continue
+        try:
+            _check_form(line)
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{folder / MANIFEST}: a line of round {line['round']!r:.20} is not valid: {error}",
+                hint="restore the file; docs/artifact-format.md describes each line",
+            ) from error
+        yield line
+
+
+def _check_form(line: Mapping[str, Any]) -> None:
+    """Raises ValueError and TypeError for a value that is not what such a line holds."""
+    is_message = "message" in line
+    whole = ["round", *(() if is_message else ("senders", "messages", "bytes"))]
+    whole += [k for k in ("bytes",) if k in line and is_message]
+    for name in whole:
+        if type(line[name]) is not int or line[name] < 0:
+            raise ValueError(f"{name} must be a whole number, not {line[name]!r:.40}")
+    Channel(line["channel"])
+    behind = line.get("behind", {} if is_message else [])
+    lists = {k: line[k] for k in ("seen_by", "receivers", "kinds") if k in line}
+    lists |= dict(behind) if is_message else {"behind": behind}
+    for name, value in lists.items():
+        if not isinstance(value, list):
+            raise ValueError(f"{name} must be a list")
+    for party in [line["sender"], *line["seen_by"], *line.get("receivers", ())]:
+        if not isinstance(party, str):
+            raise ValueError(f"{party!r:.40} is no party")
+        Party.parse(party)
+    for kind in [*line["kinds"], *behind] if is_message else [line["traffic"]]:
+        Kind(kind)
+    if is_message and not (isinstance(line["message"], str) and isinstance(line["sha256"], str)):
+        raise ValueError("message and sha256 are texts")
+    if any(type(k) is not int for k in itertools.chain(*(behind.values() if is_message else [behind]))):
+        raise ValueError("behind lists the numbers of clients")
 
 
 def lines(folder: Path) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,7 @@ def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1
         except BaseException as error:
+            traceback.print_exception(error) if os.environ.get("FEDAUDIT_DEBUG") else None
             print(f"Traceback: {type(error).__name__}: {error}")
         sys.stdout.flush()
         sys.stderr.flush()

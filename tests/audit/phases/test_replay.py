@@ -10,7 +10,17 @@ from PIL import Image
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.replay import Again, compare_values
-from tests.audit.attestation.forger import MEMBERSHIP, REPLAY, conclude, each, edit, make_run, refit, review
+from tests.audit.attestation.forger import (
+    MEMBERSHIP,
+    REPLAY,
+    conclude,
+    each,
+    edit,
+    fedaudit,
+    make_run,
+    refit,
+    review,
+)
 
 
 def image(level: int, size: tuple[int, int] = (2, 2)) -> str:
@@ -69,6 +79,33 @@ def test_a_number_without_an_interval_may_differ_by_a_share_of_the_replayed_one(
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("replay"))
+
+
+WITH_A_VARIANT = """
+federation: {dataset: digits, train_limit: 160, test_limit: 40, clients: 4, availability: full, model: logreg}
+method: {name: fedavg, rounds: 1, local_epochs: 1}
+workers: 0
+attacks: [label_counts_from_update]
+noise_audit: {play: false}
+report: [json]
+variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 0.01}]}]
+"""
+
+
+def test_a_replay_runs_the_attacks_of_the_variants_too(tmp_path: Path) -> None:
+    """Page 1 recommends an option by what its own attacks measured."""
+    (tmp_path / "c.yaml").write_text(WITH_A_VARIANT)
+    run = tmp_path / "run"
+    fedaudit("run", tmp_path / "c.yaml", "--out", run)
+    done = fedaudit("verify", run, "--replay")
+    assert "2 attacks and the accounts, of 1 variant too, ran again here" in done.stdout, done.output
+    variant = run / "variants" / "noisy"
+    edit(variant / "evidence/00-label_counts_from_update.json", each({"value": 0.0, "interval": [0.0, 0.05]}))
+    refit(variant, "attack")
+    conclude(variant)
+    conclude(run)
+    done = fedaudit("verify", run, "--replay")
+    assert done.exit_code == 2 and "is not what its attack gives here" in done.stderr, done.output
 
 
 @pytest.mark.nightly
