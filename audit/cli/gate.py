@@ -111,6 +111,8 @@ def describe(judged: Judged, statement: Statement | None = None) -> Iterator[str
             yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
     if review.strangers:
         names = ", ".join(review.strangers[:MOST_STRANGERS])
+        if (more := len(review.strangers) - MOST_STRANGERS) > 0:
+            names += f" and {more:,} more"
         yield f"no phase wrote these, and nothing here is about them: {names}"
     yield f"content: SHA-256 {review.content}"
     yield f"record: SHA-256 {review.record}"

@@ -31,6 +31,7 @@ from fedaudit.fl import ledger
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
+CELLS = ("variants", "matrix", "absence")  # folders of run folders
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
 
 
@@ -106,11 +107,22 @@ def _confirm_reports(
 
 
 def _find_strangers(run: RunDir) -> list[str]:
-    """Files on top of the folder that are no part of a run."""
-    known = {p for patterns in chain.WRITES.values() for p in patterns if "/" not in p}
-    known |= {run.config.name, run.phases.name, run.chain.name, SEAL, TOKEN, BOM, LOCK}
-    names = sorted(p.name for p in run.path.iterdir() if p.is_file())
-    return [n for n in names if not any(fnmatchcase(n, k) for k in known)]
+    """Files of the folder, at any depth, that are no part of a run, of its variants or of its cells."""
+    known = [p for patterns in chain.WRITES.values() for p in patterns]
+    known += [run.config.name, run.phases.name, run.chain.name, SEAL, TOKEN, BOM, LOCK]
+    known += ["checkpoint/*", "artifacts/*.safetensors", "artifacts/*/*.safetensors"]
+    names = sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
+    return [n for n in names if not any(_matches(_name_in_cell(n), pattern) for pattern in known)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)
+
+
+def _name_in_cell(name: str) -> str:
+    """The name of a file in the run folder, inside of this one, that it belongs to."""
+    parts = name.split("/", 2)
+    return parts[2] if len(parts) == 3 and parts[0] in CELLS else name
 
 
 def _find_problems(run: RunDir, config: Config) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _read_role(seen: str) -> str:
 
 
 def manifest(folder: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a manifest that stand for messages and traffic, in form; raises UserError naming a bad line."""
+    """The lines of a manifest about messages and traffic, in form; raises UserError naming a bad one."""
     for line in lines(folder):
         if "message" not in line and "traffic" not in line:
             continue

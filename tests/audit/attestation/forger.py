@@ -291,6 +291,14 @@ def added(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes(b"%PDF-1.7 Ready to deploy")  # type: ignore[return-value]
 
 
+def many_strangers(folder: Path) -> None:
+    """Names that come before it, and a folder that nobody lists."""
+    for name in "abcde":
+        (folder / f"{name}.txt").write_text("notes")
+    (folder / "final").mkdir()
+    (folder / "final" / "report.pdf").write_bytes(b"%PDF-1.7 Ready to deploy")
+
+
 def weaker_settings(folder: Path) -> None:
     """The record says that attacks ran at other settings than they did."""
     for name in ("config.yaml", "phases.json"):
@@ -398,6 +406,9 @@ WAYS: dict[str, Way] = {
         added("final.pdf"),
         (CHECK, VERIFY, REPLAY),
         "no phase wrote these, and nothing here is about them: final.pdf",
+    ),
+    "a report in a folder of its own, behind others": Way(
+        many_strangers, (CHECK, VERIFY, REPLAY), "b.txt, c.txt, d.txt, e.txt and 1 more"
     ),
     "a policy fixed long ago": Way(chain(dated), (CHECK, VERIFY, REPLAY), STATED + "policy fixed at 2020-01-01"),
     "another commit": Way(
