@@ -84,6 +84,12 @@ MEASURES = {
             harm="Names and other rare words of a client's texts are read from what it sends",
         ),
         Measure(
+            name="token_f1",
+            words="token F1",
+            unit="index",
+            harm="The words of a client's texts are read from what it sends",
+        ),
+        Measure(
             name="text_emitted", words="texts emitted", harm="A model writes a client's text again, word for word"
         ),
         Measure(
@@ -184,7 +190,6 @@ MEASURES = {
         Measure(
             name="ssim", words="SSIM", unit="index", curve=True, harm="Images like a client's own are redrawn"
         ),
-        Measure(name="token_f1", words="token F1", unit="index"),
         Measure(name="token_recall", words="words found", unit="share"),
         Measure(name="token_precision", words="claimed words that are right", unit="share"),
         Measure(name="ranked_token_precision", words="first words of the order that are right", unit="share"),
@@ -276,7 +281,7 @@ MEASURES = {
 # what stands beside a result and is not graded by itself
 DESCRIPTIONS = frozenset(
     {
-        *("token_f1", "token_recall", "token_precision", "ranked_token_precision", "rouge_l", "exposure"),
+        *("token_recall", "token_precision", "ranked_token_precision", "rouge_l"),
         *("psnr", "mse", "nearest_correlation", "rank1", "rank5", "median_rank", "ssim_member_mean", "ssim_gain"),
         *("audit_net_distance", "class_consistency", "closest_ratio", "residual_risk", "label_set_f1"),
         *("layer_input_relative_error", "feature_relative_error", "prototype_relative_error"),

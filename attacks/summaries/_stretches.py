@@ -4,18 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.copies import find_copies
+from fedaudit.attacks.evaluation.readings import Values, list_written, make_finite, quantise, readings
 
-Values = NDArray[np.float64]
-BITS = (2, 3, 4, 5, 8)  # of a float32's 23 that hold what it is worth
 CHUNK = 4096  # stretches at a time
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
-COARSE = 16  # grey levels up to which an image is less than EXACT like itself
-FINE = 8  # grey levels from which on 16 pixels are more than LEAST_BITS
-LEAST_BITS = 32  # in an image of few grey levels, below which numbers are like it by chance
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 
 
@@ -29,16 +24,16 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
     d, width = rows.shape[1], len(numbers) if width is None else width
     small, best = _standardise(rows), np.zeros(len(rows))
     for reading, levels in readings(numbers[len(numbers) - width :]):
-        coarse = [_standardise(x) for x in _quantise(rows, levels)]
+        coarse = [_standardise(x) for x in quantise(rows, levels)]
         some = np.concatenate(coarse) if coarse else small
         near = _correlation(list_stretches(reading, d), reading, some)
         best = np.maximum(best, near.reshape(-1, len(rows)).max(axis=0))
     earlier = numbers[: len(numbers) - width]
-    best = np.maximum(best, _correlation(list_stretches(_finite(earlier), d), _finite(earlier), small))
+    best = np.maximum(best, _correlation(list_stretches(make_finite(earlier), d), make_finite(earlier), small))
     for reading, levels in readings(earlier):
-        for written in _list_written(rows, levels):
+        for written in list_written(rows, levels):
             best[[copy.example for copy in find_copies(reading, written)]] = 1.0
-    series = _finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
+    series = make_finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
     for pieces in _join_pieces(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
     return best
@@ -47,7 +42,7 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
 def find_stretch(numbers: Floats, image: Floats) -> int | None:
     """Where the stretch begins that is the image in plain values; None where there is none."""
     unit, d = _standardise(np.asarray(image, np.float64).reshape(1, -1)), image.size
-    values = _finite(numbers)
+    values = make_finite(numbers)
     for begin in range(0, len(values) - d + 1, CHUNK):
         stretches = list_stretches(values[begin : begin + CHUNK + d - 1], d)
         if _correlation(stretches, values, unit)[0] >= EXACT:
@@ -66,60 +61,11 @@ def _join_pieces(series: Values, d: int) -> Iterator[Values]:
             yield np.concatenate([list_stretches(row, d // k) for row in series[start : start + k]], axis=1)
 
 
-def readings(numbers: Floats) -> Iterator[tuple[Values, int]]:
-    """The numbers as they are, what their last bits count, and their signs, those of zeros too.
-
-    With each how many values it may have, 0 for any number.
-    """
-    exact = np.ascontiguousarray(numbers, np.float32)
-    yield _finite(exact), 0
-    for width in BITS:
-        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64), 2**width
-    yield np.signbit(exact).astype(np.float64), 2
-
-
 def _standardise(rows: Values) -> NDArray[np.float32]:
     """Centred and of length 1; rows that are all alike become 0."""
     rows = rows - rows.mean(axis=1, keepdims=True)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return rows.astype(np.float32)
-
-
-def _quantise(rows: Values, levels: int) -> list[Values]:
-    """Images [n, d] in so few grey levels, rounded to the nearest and cut off; none where that changes little.
-
-    Rows that keep too little of an image to tell it from chance are 0.
-    """
-    if not 2 <= levels <= COARSE:
-        return []
-    low = np.minimum(rows.min(axis=1, keepdims=True), 0)
-    grey = (rows - low) / np.maximum(np.maximum(rows.max(axis=1, keepdims=True), 1) - low, 1e-12)
-    ways = [np.rint(grey * (levels - 1))]
-    if levels > 2:
-        ways.append(np.minimum(np.floor(grey * levels), levels - 1))
-    return [np.where(_count_bits(x, levels)[:, None] >= LEAST_BITS, x, 0.0) for x in ways]
-
-
-def _list_written(rows: Values, levels: int) -> list[Values]:
-    """Images as they may stand in numbers of so many values: in as many grey levels, or in their own."""
-    return [*_quantise(rows, levels), *([rows] if levels >= FINE else [])]
-
-
-def _count_bits(grey: Values, levels: int) -> Values:
-    """log2 of how many images [n, d] chance would have to choose from, scale and offset apart.
-
-    Last bits are as good as drawn. Signs may be mostly of one kind, so that only their order is.
-    """
-    d = grey.shape[1]
-    if levels > 2:
-        return np.full(len(grey), (d - 2) * np.log2(levels))
-    marks = grey.sum(axis=1)
-    orders = special.gammaln(d + 1.0) - special.gammaln(marks + 1.0) - special.gammaln(d - marks + 1.0)
-    return np.asarray(orders / np.log(2))
-
-
-def _finite(numbers: Floats) -> Values:
-    return np.nan_to_num(np.asarray(numbers, np.float64), posinf=0.0, neginf=0.0)
 
 
 def list_stretches(values: Floats, d: int) -> Values:

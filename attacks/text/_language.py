@@ -11,36 +11,44 @@ from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.modality.text import PADDING
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Arrays = Mapping[str, NDArray[Any]]
 Tokens = NDArray[np.int64]
 Values = NDArray[np.float64]
-NUMBERS = 20_000_000  # logits that are held at once
+NUMBERS = 2_000_000  # logits that are computed at once, few enough to stay near a processor
+GPU_NUMBERS = 20_000_000
 
 
 def score_tokens(extractor: Extractor, texts: Tokens) -> Values:
     """ln p of each token of texts [N, T] given those before it, [N, T - 1]; NaN for padding.
 
-    Raises ValueError for a network that predicts no tokens.
+    Padding that all texts end with is not computed. Raises ValueError for a network that predicts no tokens.
     """
     import torch
-    from torch.nn.functional import log_softmax
 
     module = extractor.module()
     found = np.full((len(texts), texts.shape[1] - 1), np.nan)
+    longest = max(2, int((texts != PADDING).any(axis=0).nonzero()[0].max(initial=0)) + 1)
     step = 1
     with torch.no_grad():
         place, start = find_device(module), 0
         while start < len(texts):
-            batch = torch.from_numpy(np.ascontiguousarray(texts[start : start + step])).to(place)
+            some = texts[start : start + step, :longest]
+            batch = torch.from_numpy(np.ascontiguousarray(some)).to(place)
             logits = _predict(module, batch)
-            wanted = batch[:, 1:, None]
-            some = log_softmax(logits[:, :-1].double(), -1).gather(-1, wanted)[..., 0].cpu().numpy()
-            found[start : start + step] = np.where(texts[start : start + step, 1:] == PADDING, np.nan, some)
+            scores = _compute_log_probabilities(logits[:, :-1], batch[:, 1:]).cpu().numpy()
+            found[start : start + step, : longest - 1] = np.where(some[:, 1:] == PADDING, np.nan, scores)
             start += step
-            step = max(1, NUMBERS // max(1, int(logits[0].numel())))
+            step = max(1, (GPU_NUMBERS if place.type == "cuda" else NUMBERS) // max(1, int(logits[0].numel())))
     return found
+
+
+def _compute_log_probabilities(logits: "Tensor", tokens: "Tensor") -> "Tensor":
+    """ln p of tokens [N, T] by logits [N, T, V], [N, T]; sums in double precision."""
+    top = logits.max(-1, keepdim=True).values
+    wanted = logits.gather(-1, tokens[..., None])[..., 0].double() - top[..., 0].double()
+    return wanted - (logits - top).exp_().sum(-1, dtype=wanted.dtype).log()
 
 
 def continue_texts(

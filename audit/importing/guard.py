@@ -1,10 +1,10 @@
 """Guard: what is about to leave a site, held against what the site holds.
 
 It asks what needs no other client: whether examples stand in the message as they are, or in numbers of the model
-or of its change at any scale and offset; whether a layer changed as one step on one example changes it; whether
-numbers of examples are true; whether noise that is claimed is
-there, and is no noise that somebody else could compute. What it does not find may still leak: members, classes,
-and images in pieces, in low bits or in another order are questions of an audit.
+or of its change at any scale and offset, in their last bits, in signs of zeros, in pieces or in another order;
+whether a layer changed as one step on one example changes it; whether numbers of examples are true; whether noise
+that is claimed is there, and is no noise that somebody else could compute. What it does not find may still leak:
+members and classes are questions of an audit.
 """
 
 import json
@@ -24,6 +24,7 @@ from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.checks.raw_samples import count_equal
 from fedaudit.audit.checks.sample_counts import explain_difference
+from fedaudit.audit.importing.disguised import find_disguised
 from fedaudit.audit.importing.protections import is_shorter_than_noise
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.audit.noise_audit.noise_tests import run_tests
@@ -150,6 +151,10 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
                     "rows, whatever the code intends"
                 )
             alarms.append(Alarm(check="examples", text=text))
+        for how, examples in find_disguised(a.payload, own.x).items():
+            if left := examples - copied:
+                text = f"{fmt.plural(len(left), 'example')} can be read from {a.kind}, {how}"
+                alarms.append(Alarm(check="examples", text=text))
     return alarms
 
 

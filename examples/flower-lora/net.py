@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-VOCABULARY, LENGTH, DIM, LAYERS, HEADS = 400, 32, 64, 2, 4
+VOCABULARY, LENGTH, DIM, LAYERS, HEADS = 800, 32, 64, 2, 4
 RANK, ALPHA, TARGETS = 8, 16.0, ("q", "v")
 PREFIX = "base_model.model."
 

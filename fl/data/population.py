@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index, Partition, histogram
@@ -49,8 +50,8 @@ def populate(
 
     Where examples have natural owners, whole owners are held out. `own` is the share of each client's examples,
     evenly of its classes, that it keeps and does not train on: what one person wrote or photographed looks alike,
-    and only such examples tell that from having been trained on. Raises UserError where nothing is
-    left for the clients.
+    and only such examples tell that from having been trained on. Owners of planted secrets are never held out,
+    since a secret that nobody trains on shows nothing. Raises UserError where nothing is left for the clients.
     """
     if auxiliary + reference + server >= 1:
         raise UserError(
@@ -62,10 +63,14 @@ def populate(
     unique = _drop_duplicates(data)
     owner = data.train.owner
     groups = unique if owner is None else np.unique(owner[unique])
+    planted = _find_planted(data)
+    if owner is not None:
+        groups = groups[~np.isin(groups, owner[planted])]
     groups = rng.permutation(groups)
     cuts = np.round(np.cumsum([auxiliary, reference, server]) * len(groups)).astype(int)
     pools = [np.sort(g) for g in np.split(groups, cuts)]
     if owner is not None:
+        pools[-1] = np.union1d(pools[-1], owner[planted])
         pools = [unique[np.isin(owner[unique], g)] for g in pools]
     aux, ref, spare, rest = pools
     split = partition.split(
@@ -78,7 +83,8 @@ def populate(
     parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
     if own:
         halves = [_hold_out(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]
-        parts, kept = [trained for trained, _ in halves], [left for _, left in halves]
+        kept = [left[~planted[left]] for _, left in halves]
+        parts = [part[~np.isin(part, left)] for part, left in zip(parts, kept, strict=True)]
     return Population(data=data, parts=parts, auxiliary=aux, reference=ref, server=spare, own=kept)
 
 
@@ -89,6 +95,13 @@ def _hold_out(part: Index, labels: Index, share: float, rng: np.random.Generator
     out = np.zeros(len(part), bool)
     out[order[np.diff(np.floor(np.arange(len(part) + 1) * share + 1e-9)) > 0]] = True
     return part[~out], part[out]
+
+
+def _find_planted(data: Data) -> NDArray[np.bool_]:
+    """Which training examples are of an owner in whose texts a secret was planted."""
+    if data.train.owner is None:
+        return np.zeros(len(data.train.y), bool)
+    return np.isin(data.train.owner, [c.owner for c in data.canaries if c.copies])
 
 
 def _drop_duplicates(data: Data) -> Index:

@@ -119,10 +119,11 @@ class Notes(Dataset):
             prefix = PREFIX.format(name=person.name)
             canaries.append(Canary(prefix=prefix, secret=secret, copies=copies, owner=owner))
             notes = [
-                f"Visit {visit + 1}. {prefix} {secret}. {_write(rng, person)}" for visit in range(copies)
+                f"{prefix} {secret}. Visit {visit + 1}. {_write(rng, person)}" for visit in range(copies)
             ]  # numbered, so that none is a copy of another
-            texts, labels = texts + notes, labels + [person.label] * copies
-            owners += [owner] * copies
+            # first, so that a client that takes some notes only takes these
+            texts, labels = notes + texts, [person.label] * copies + labels
+            owners = [owner] * copies + owners
         return make_data(
             self.config,
             self.title,

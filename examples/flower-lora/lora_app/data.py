@@ -1,6 +1,7 @@
 """Notes of invented patients: who holds which, and what the auditor has of the same kind."""
 
 import re
+from collections import Counter
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
@@ -8,7 +9,8 @@ import numpy as np
 from net import LENGTH, VOCABULARY
 
 CLIENTS, NOTES, OWN = 6, 4, 120  # notes of a clinic, and of the auditor
-SYLLABLES = ["ba", "do", "fa", "ge", "ka", "lo", "mi", "ne", "po", "ra", "se", "tu", "va", "we", "zo"]
+PAIRS = 240  # pieces of two letters
+SYLLABLES = [a + b for a in "bdfgklmnprstvwz" for b in "aeiou"]
 ILL = ("asthma", "gout", "anemia", "eczema")
 CHUNK = re.compile(r"[a-z]+|[0-9]|[^\sa-z0-9]")
 SIGNS = [chr(i) for i in range(33, 127) if not "A" <= chr(i) <= "Z"]
@@ -22,30 +24,33 @@ class Examples(NamedTuple):
 
 
 def list_pieces() -> list[str]:
-    """Padding, the end, every sign alone and inside of a word, and the most frequent words of Python's help."""
-    counted: dict[str, int] = {}
+    """Padding, the end, signs, and the most frequent pairs of letters and words of Python's help."""
+    words, pairs = Counter[str](), Counter[str]()
     for text in topics.values():
-        for word in CHUNK.findall(text.lower()):
-            if len(word) > 1:
-                counted[word] = counted.get(word, 0) + 1
-    first = ["<pad>", "<eos>", *SIGNS, *("##" + s for s in SIGNS)]
-    words = sorted(counted, key=lambda w: (-counted[w], w))
-    return [*first, *words][:VOCABULARY]
+        words.update(word for word in CHUNK.findall(text.lower()) if len(word) > 1)
+    for word, n in words.items():
+        for i in range(0, len(word) - 1, 2):
+            pairs["##" * bool(i) + word[i : i + 2]] += n
+    signs = ["<pad>", "<eos>", *SIGNS, *("##" + s for s in SIGNS)]
+    both = [p for p, _ in pairs.most_common(PAIRS)] + [w for w, _ in words.most_common(VOCABULARY)]
+    return [*signs, *both][:VOCABULARY]
 
 
 IDS = {piece: i for i, piece in enumerate(list_pieces())}
 
 
 def cut(text: str) -> list[int]:
-    """Tokens of a text: whole words that are known, and signs one by one."""
+    """Tokens of a text: whole words that are known, and below them pairs of letters and signs."""
     out = []
     for run in text.lower().split():
         for i, chunk in enumerate(CHUNK.findall(run)):
-            whole = "##" * bool(i) + chunk
-            if whole in IDS:
-                out.append(IDS[whole])
-            else:
-                out += [IDS[("##" if i or j else "") + s] for j, s in enumerate(chunk) if s in IDS]
+            at, mark = 0, "##" * bool(i)
+            while at < len(chunk):
+                ends = (len(chunk), at + 2, at + 1)
+                end = next((e for e in ends if mark + chunk[at:e] in IDS), at + 1)
+                if mark + chunk[at:end] in IDS:
+                    out.append(IDS[mark + chunk[at:end]])
+                at, mark = end, "##"
     return [*out[: LENGTH - 1], 1]
 
 

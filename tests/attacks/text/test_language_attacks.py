@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Evidence
@@ -55,6 +56,21 @@ def test_probabilities_of_the_next_token_add_up_to_one() -> None:
     begin = world.clients[0].x[0, :3]
     texts = np.array([[*begin, v] for v in range(1, len(PIECES))])
     assert np.exp(score_tokens(model, texts)[:, -1]).sum() == pytest.approx(1, abs=1e-2)
+
+
+def test_scores_are_log_probabilities_and_padding_behind_a_text_changes_none() -> None:
+    world = learnt()
+    architecture = world.knowledge.architecture
+    assert architecture is not None
+    model, texts = architecture(world.artifacts[-1].payload), world.clients[0].x[:3]
+    with torch.no_grad():
+        exact = torch.log_softmax(model.module().eval()(torch.from_numpy(texts)).double(), -1).numpy()
+    wanted = np.take_along_axis(exact[:, :-1], texts[:, 1:, None], 2)[..., 0]
+    found = score_tokens(model, texts)
+    assert np.allclose(found[texts[:, 1:] != 0], wanted[texts[:, 1:] != 0], rtol=0, atol=1e-6)
+    assert np.isnan(found[texts[:, 1:] == 0]).all()
+    cut = score_tokens(model, np.where(np.arange(texts.shape[1]) < 4, texts, 0))
+    assert np.allclose(cut[:, :3], found[:, :3], rtol=0, atol=1e-6) and np.isnan(cut[:, 3:]).all()
 
 
 def test_the_likeliest_continuation_is_that_of_the_scores() -> None:

@@ -19,6 +19,7 @@ from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.attacks.summaries._stretches import fits
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.importing.disguised import find_disguised
 from fedaudit.audit.importing.guard import PAYLOAD, Outgoing, check_outgoing, is_of_rank_one
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.fl.data.dataset import Arrays
@@ -88,6 +89,19 @@ COPIES: dict[str, Plant] = {
     "an image as a column": lambda b, u: {"model_delta": {"w": np.stack([IMAGE.ravel()] * 3, 1)}},
     "examples as they are": lambda b, u: {"seed_samples": {"images": PART[0][:2], "labels": PART[1][:2]}},
 }
+DISGUISES: dict[str, tuple[str, Callable[[State], State]]] = {
+    "greys in the last five bits": ("in the last bits", lambda s: hide_in_bits(s, 16 * IMAGE, 5)),
+    "dark and light in the last two bits": ("in the last bits", lambda s: hide_in_bits(s, 3 * IMAGE, 2)),
+    "signs of zeros": (
+        "in the signs of its zeros",
+        lambda s: put(s, "hidden.weight", np.where(IMAGE > 0.5, -0.0, 0.0).astype("f4"), 100),
+    ),
+    "eight pixels": ("in pieces", lambda s: put(s, "hidden.weight", IMAGE.ravel()[18:26], 100)),
+    "a permutation": (
+        "in another order",
+        lambda s: put(s, "hidden.weight", 3 - 2 * np.random.default_rng(7).permutation(IMAGE.ravel())),
+    ),
+}
 COUNTS: dict[str, Plant] = {
     "one more": lambda b, u: counted(u.state, u.examples + 1),
     "a label as a count": lambda b, u: counted(u.state, 7),
@@ -104,6 +118,29 @@ def test_what_should_not_leave_is_named(name: str, tmp_path: Path) -> None:
     other = digits()[0][1]
     of_others = check_outgoing(Outgoing.read(tmp_path), Arrays(x=other[0], y=other[1].astype(np.int64)))
     assert "examples" not in {a.check for a in of_others}  # it is the image that is found, not the place
+
+
+def hide_in_bits(state: State, grey: np.ndarray, width: int) -> State:  # type: ignore[type-arg]
+    bits = state["hidden.weight"].copy().ravel().view(np.uint32)
+    bits[50 : 50 + grey.size] = bits[50 : 50 + grey.size] >> width << width | np.rint(grey).astype("u4").ravel()
+    return state | {"hidden.weight": bits.view(np.float32).reshape(state["hidden.weight"].shape)}
+
+
+@pytest.mark.parametrize("name", DISGUISES)
+def test_an_image_in_disguise_is_named_and_that_of_another_site_is_not(name: str) -> None:
+    where, hide = DISGUISES[name]
+    torch.manual_seed(1)
+    state = {n: v.numpy() for n, v in nets.Mlp().state_dict().items()}
+    others = digits()[0][1][0]
+    found = find_disguised(hide(state), PART[0])
+    assert [(how, examples) for how, examples in found.items() if where in how] == [(next(iter(found)), {3})]
+    assert find_disguised(state, PART[0]) == {} and find_disguised(hide(state), others) == {}
+
+
+def test_numbers_on_the_grid_of_the_pixels_are_no_pieces() -> None:
+    grid = np.random.default_rng(0).integers(0, 17, 50_000).astype("f4") / 16  # all 8 in a row are some pixels
+    assert find_disguised({"w": grid}, PART[0]) == {}
+    assert find_disguised({"w": np.concatenate([grid[:900] * 1e-3, IMAGE.ravel()[18:26]])}, PART[0])
 
 
 def one_step(x: np.ndarray, y: np.ndarray, make: type[nn.Module] = nets.Mlp) -> tuple[State, State]:  # type: ignore[type-arg]

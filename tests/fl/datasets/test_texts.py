@@ -65,6 +65,20 @@ def test_canaries_are_in_as_many_notes_as_they_say_and_controls_in_none() -> Non
     assert len({row.tobytes() for row in data.train.x[data.train.owner >= 40]}) == 21  # type: ignore[operator]
 
 
+def test_whoever_has_a_planted_secret_is_trained_on_in_full_and_first() -> None:
+    data = load("notes", patients=40, canaries=6, copies=(4,))
+    owner = data.train.owner
+    assert owner is not None
+    for each, own in ((None, 0.3), (16, 0.0)):
+        split = People(People.Config(each=each))
+        found = populate(data, split, 3, Streams(0), auxiliary=0.4, reference=0.4, own=own)
+        trained = np.concatenate(found.parts)
+        assert (owner[trained] >= 40).sum() == 24  # 6 secrets in 4 notes each
+        assert len(trained) == len(np.unique(trained)) and not np.isin(trained, found.auxiliary).any()
+    plain = load("notes", patients=40)
+    assert np.array_equal(plain.train.x, data.train.x[24:])  # the other notes are those there are without secrets
+
+
 def test_help_pages_are_windows_in_the_notes_vocabulary() -> None:
     pages, notes = load("help_pages", vocabulary=1500), load("notes", patients=20, vocabulary=1500)
     assert pages.schema == notes.schema and pages.schema is not None and not pages.schema.private
