@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images, Knowledge
 from fedaudit.attacks.modality.text import Background, compare_texts, mark_tokens, strip
 from fedaudit.attacks.text._language import average_lowest, score_tokens
@@ -38,6 +39,8 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.pretraining import train_base
 
 LENGTH, CUT, DIM, VOCABULARY, BASE_STEPS = 40, 25, 256, 4000, 60  # texts end after CUT tokens
+NOTES_IN_ALL, BATCH = 240, 8  # of the four clients whose memory is asked, and a step's
+MEMORY = (("full", 0, 1, 2e-3), ("adapters", 8, 4, 5e-3))  # rank, epochs a round, learning rate
 Step = Callable[[Sequence[torch.nn.Parameter]], torch.optim.Optimizer]
 OPTIMISERS: Mapping[str, Step] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
@@ -209,28 +212,27 @@ def play_rounds() -> Iterator[str]:
         yield f"{number} notes, law {law}: " + "; ".join(found_by_round)
 
 
-def play_memory() -> Iterator[str]:
-    """Four clients, five rounds: exposure by copies, and membership by loss, min-k and reference."""
-    from fedaudit.attacks import stats
-
+def play_memory(cases: Sequence[tuple[str, int, int, float]] = MEMORY) -> Iterator[str]:
+    """Four clients of 60 notes, five rounds: exposure by copies, and membership by loss, min-k and reference."""
     data = load_notes(patients=150, canaries=9, controls=6)
-    rng, tokens = np.random.default_rng(0), data.schema
-    assert tokens is not None
-    secret = np.array(
-        [any(s.prefix.split()[-2] in tokens.decode(x) for s in data.canaries) for x in data.train.x]
-    )
-    chosen = [*np.flatnonzero(secret)[:200], *rng.permutation(np.flatnonzero(~secret))[:120]]
-    members, others = data.train.x[chosen], data.test.x[:200]
+    rng, tokens, owner = np.random.default_rng(0), data.schema, data.train.owner
+    assert tokens is not None and owner is not None
+    secret = np.isin(owner, [c.owner for c in data.canaries if c.copies])
+    chosen = [*np.flatnonzero(secret), *rng.permutation(np.flatnonzero(~secret))[: NOTES_IN_ALL - secret.sum()]]
+    members, others = data.train.x[chosen], data.test.x
     parts = np.array_split(rng.permutation(len(members)), 4)
-    for name, rank, epochs, rate in (("full", 0, 1, 2e-3), ("adapters", 8, 4, 5e-3)):
+    sides = [
+        Images(x=x, y=np.zeros(len(x), np.int64)) for x in (members[~secret[chosen]], others)
+    ]  # a text with a secret is told by it
+    for name, rank, epochs, rate in cases:
         net = make_net("lm", rank)
         for _ in range(5):
             sent = []
             for part in parts:
                 own = copy.deepcopy(net)
-                optimiser = torch.optim.AdamW(own.parameters(), lr=rate)
+                optimiser = torch.optim.AdamW([p for p in own.parameters() if p.requires_grad], lr=rate)
                 for _ in range(epochs):
-                    for batch in np.array_split(rng.permutation(part), max(1, len(part) // 8)):
+                    for batch in np.array_split(rng.permutation(part), max(1, len(part) // BATCH)):
                         x = torch.from_numpy(members[batch])
                         optimiser.zero_grad()
                         own.loss(x, x[:, 0]).backward()  # type: ignore[no-untyped-call]
@@ -241,11 +243,6 @@ def play_memory() -> Iterator[str]:
         assert architecture is not None
         model = architecture({k: v.numpy() for k, v in state_of(net).items()})
         base = architecture({k: v.numpy() for k, v in state_of(make_net("lm", rank)).items()})
-        plain = [~secret[chosen], np.ones(len(others), bool)]
-        sides = [
-            Images(x=x[keep], y=np.zeros(int(keep.sum()), np.int64))
-            for x, keep in zip((members, others), plain, strict=True)
-        ]
         scores = [score_tokens(model, s.x.astype(np.int64)) for s in sides]
         before = [score_tokens(base, s.x.astype(np.int64)) for s in sides]
         rules: dict[str, Sequence[NDArray[np.float64]]] = {

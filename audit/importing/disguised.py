@@ -7,6 +7,7 @@ row, an order all values.
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ SIGNS = "in the signs of its zeros"
 PIECES = "in pieces, number by number"
 ORDER = "in another order"
 LEAST = 16  # pixels of an image that is told from chance
+LEVELS = 16  # grey levels of an image in last bits, at least: 10 million numbers take a second each way
 ZEROS = 100_000  # of which signs are read, at most
 PIECE = 8  # neighbouring pixels that are a piece
 DIFFERENT = 3  # values of a piece that is no flat ground
@@ -51,9 +53,10 @@ def find_disguised(payload: Payload, images: NDArray[Any]) -> dict[str, set[int]
 
 
 def _find_in_bits(numbers: Row, rows: Row) -> set[int]:
-    return {
-        i for reading, levels in readings(numbers) if levels > 2 for i in _find_written(reading, rows, levels)
-    }
+    ways = ((reading, levels) for reading, levels in readings(numbers) if levels >= LEVELS)
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda way: {*_find_written(way[0], rows, way[1])}, ways)
+    return {i for some in found for i in some}
 
 
 def _find_in_signs(numbers: Row, rows: Row) -> set[int]:

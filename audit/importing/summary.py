@@ -20,9 +20,9 @@ def summary(inbox: Path) -> Iterator[str]:
         f"recorded by: {found.recorder or 'not said'}, format version {VERSION}, "
         f"{len(found.messages):,} messages, {size / 1e6:,.1f} MB"
     )
-    rounds = found.rounds
-    yield f"rounds: {len(rounds)}" + (f", {rounds[0]} to {rounds[-1]}" if rounds else "")
     per_round = Counter(x["round"] for x in found.on(Channel.UPLINK))
+    between = f", {min(per_round)} to {max(per_round)}" if per_round else ""
+    yield f"rounds in which clients sent something: {len(per_round)}{between}"
     heard = f", {min(per_round.values())} to {max(per_round.values())} uploads a round" if per_round else ""
     yield f"clients heard: {len(found.heard)} of {found.clients}{heard}"
     for name, channel in (("from clients", Channel.UPLINK), ("from the server", Channel.DOWNLINK)):

@@ -17,9 +17,6 @@ from fedaudit.fl.recording.recorder import read
 from tests.leaks.runs import LEAKS, config
 
 UNSEEN = {  # leak -> why a guard cannot name it: what no site can see alone, or what nobody holds against it
-    "image in low bits": "the last bits of weights are as random as others",
-    "image in signs of zeros": "signs of zeros: one bit a pixel",
-    "image over rounds": "eight pixels a message",
     "features of one image": "features of one image are those of some image",
     "outputs on one image": "outputs on one image are outputs",
     "generators of four images": "a generator's images are an audit's question",
@@ -29,7 +26,6 @@ UNSEEN = {  # leak -> why a guard cannot name it: what no site can see alone, or
     "label in a loss": "a loss is any number",
     "label as a cluster": "a cluster is any number",
     "sums that differ by one": "what sums tell is seen by no site alone",
-    "image in buffers": "pixels in an order that only the reader knows",
 }
 
 

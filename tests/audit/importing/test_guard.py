@@ -91,7 +91,7 @@ COPIES: dict[str, Plant] = {
 }
 DISGUISES: dict[str, tuple[str, Callable[[State], State]]] = {
     "greys in the last five bits": ("in the last bits", lambda s: hide_in_bits(s, 16 * IMAGE, 5)),
-    "dark and light in the last two bits": ("in the last bits", lambda s: hide_in_bits(s, 3 * IMAGE, 2)),
+    "greys in the last four bits": ("in the last bits", lambda s: hide_in_bits(s, 15 * IMAGE, 4)),
     "signs of zeros": (
         "in the signs of its zeros",
         lambda s: put(s, "hidden.weight", np.where(IMAGE > 0.5, -0.0, 0.0).astype("f4"), 100),

@@ -28,10 +28,12 @@ from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
+from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
 from tests.audit.importing import odd_inboxes, unseen_inboxes
@@ -83,6 +85,10 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     assert found.messages + len(lost) == len(seen.messages) and f"{len(seen.messages):,} messages" in told
     assert found.clients == (subject["clients"] or 0) == seen.clients and f"of {seen.clients}" in told
     assert f"the server makes its model: {seen.aggregation[0] or 'not seen'};" in told
+    rounds = {a.round for a in read(run.artifacts) if a.channel == Channel.UPLINK}
+    assert lost or f"rounds in which clients sent something: {len(rounds)}" in told
+    stated = [c.text for c in found.checks if c.id == "rounds"]
+    assert lost or all(f"clients sent something in {fmt.plural(len(rounds), 'round')}" in x for x in stated)
     aggregate = check(found, "aggregate")
     if not lost:  # what was left out was in the server's mean
         assert len([*whole_rounds(run.artifacts)]) == len([*whole_rounds(tmp_path / "inbox")])
