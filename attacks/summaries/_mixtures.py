@@ -15,8 +15,9 @@ import numpy as np
 import scipy
 
 from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.models.played_update import shrink_covariance
-from fedaudit.attacks.summaries._stretches import CHUNK, EXACT, Values, list_stretches
+from fedaudit.attacks.summaries._stretches import CHUNK, EXACT, list_stretches
 
 NOISE = (0.0, 0.01, 0.1, 1.0)  # besides the mixture, over the mean variance of a pixel
 ALPHA = 0.001  # chance that anybody fits where nobody's image stands

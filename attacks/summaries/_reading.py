@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
-from fedaudit.attacks.summaries._stretches import EXACT, Values, fits
+from fedaudit.attacks.summaries._stretches import EXACT, fits
 from fedaudit.attacks.summaries._where import Segment
 from fedaudit.fl.kinds import Kind
 

@@ -36,6 +36,7 @@ from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_im
 from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
+from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
@@ -43,7 +44,7 @@ from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers
-from fedaudit.attacks.summaries._stretches import Values, find_stretch
+from fedaudit.attacks.summaries._stretches import find_stretch
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
