@@ -80,7 +80,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     # the longest first: none is left alone at the end for longer than it takes
     longest = sorted(range(len(specs)), key=lambda i: -seconds[specs[i].label])
     plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest, "seconds": dict(seconds)}
-    from fedaudit.audit.phases.ranks import share_out
+    from fedaudit.audit.phases.shares import share_out
 
     call = share_out(config, "attacks", run.path, plain)
     progress("attack", 0, len(specs))

@@ -1,39 +1,15 @@
-"""What the ranks of a torchrun job do together: train clients, run attacks, run cells.
+"""What the other ranks of a torchrun job do: train clients, run attacks, run cells, as rank 0 calls for them."""
 
-Rank 0 asks for attacks and cells. Each rank takes the next one when it is free, and writes what it makes into the
-run folder, which all machines must see; a rank that sees another folder there, or none, takes none.
-"""
-
-import hashlib
-import json
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from fedaudit.audit.settings.config import Config, SimulatedConfig
+from fedaudit.audit.phases import attack, cells, simulate
+from fedaudit.audit.phases.shares import do_share
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import torchrun
-
-PATIENCE = 5.0  # seconds until what rank 0 wrote must be seen by all
-Share = Callable[[Config, torchrun.Call, Path, Any], None]
-
-
-def share_out(config: Config, duty: str, folder: Path, what: Any) -> torchrun.Call | None:
-    """Ask every rank to do its share of `what` (plain values); None where there is no other rank to ask.
-
-    A run folder must lie at `folder` or above it.
-    """
-    if config.workers != "torchrun" or torchrun.count_ranks() < 2:
-        return None
-    path, digest = _identify(folder)
-    return torchrun.call(duty, json.dumps({"folder": str(path), "is": digest, "what": what}))
 
 
 def follow(config: SimulatedConfig) -> None:
     """Do this rank's shares until rank 0 needs nobody any more; for every other rank."""
-    from fedaudit.audit.phases import attack, cells, simulate
-
     sites = simulate.make_sites(config)
     torchrun.follow(
         {
@@ -42,27 +18,3 @@ def follow(config: SimulatedConfig) -> None:
             "cells": partial(do_share, cells.do_share, config),
         }
     )
-
-
-def do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> None:
-    """What rank 0 asked for, by `share`, where this rank sees the run folder of rank 0."""
-    asked = json.loads(text)
-    until = time.monotonic() + PATIENCE
-    while not _sees(Path(asked["folder"]), asked["is"]):
-        if time.monotonic() > until:
-            return
-        time.sleep(0.2)
-    share(config, call, Path(asked["folder"]), asked["what"])
-
-
-def _identify(folder: Path) -> tuple[Path, str]:
-    """The run folder at or above a path, and what its record of phases is."""
-    found = next(p for p in (folder, *folder.parents) if (p / "phases.json").is_file()).resolve()
-    return found, hashlib.sha256((found / "phases.json").read_bytes()).hexdigest()
-
-
-def _sees(folder: Path, digest: str) -> bool:
-    try:
-        return _identify(folder) == (folder, digest)
-    except (OSError, StopIteration):
-        return False

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from fedaudit.audit.phases import ranks
+from fedaudit.audit.phases import shares
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime import torchrun
@@ -122,25 +122,25 @@ def test_other_ranks_do_what_they_are_called_for_one_after_another(store: HashSt
 def test_a_rank_that_sees_another_folder_takes_nothing(
     seen: bool, store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "PATIENCE", 0.0)
+    monkeypatch.setattr(shares, "PATIENCE", 0.0)
     stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
     (tmp_path / "phases.json").write_text("{}")
-    call = ranks.share_out(stated, "attacks", tmp_path / "matrix/median", 7)
+    call = shares.share_out(stated, "attacks", tmp_path / "matrix/median", 7)
     assert call is not None
     if not seen:
         (tmp_path / "phases.json").write_text("{ }")
     asked = list[object]()
     [_, text] = json.loads(store.get("fedaudit/call/0"))
-    ranks.do_share(lambda *words: asked.append(words[2:]), stated, call, text)
+    shares.do_share(lambda *words: asked.append(words[2:]), stated, call, text)
     assert asked == ([(tmp_path, 7)] if seen else [])
 
 
 def test_a_job_of_one_rank_asks_nobody(store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert ranks.share_out(stated, "attacks", tmp_path, 7) is None
+    assert shares.share_out(stated, "attacks", tmp_path, 7) is None
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert ranks.share_out(validate(Config, config("fedavg"), "test"), "attacks", tmp_path, 7) is None
+    assert shares.share_out(validate(Config, config("fedavg"), "test"), "attacks", tmp_path, 7) is None
 
 
 @pytest.mark.nightly
