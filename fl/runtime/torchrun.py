@@ -17,19 +17,22 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
+from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
-from fedaudit.fl.runtime.workers import Pool, serve
+from fedaudit.fl.runtime.workers import Pool, die_with_parent, serve
 
 _OVER = "fedaudit/over"
+_CONNECTING = timedelta(minutes=1)
 _POLL = 0.1  # seconds between two looks into the store
 
 
@@ -163,7 +166,13 @@ def _store() -> Store:
             hint="torchrun --nproc-per-node 2 -m fedaudit run CONFIG --workers torchrun, or workers: auto",
         )
     if not _stores:
-        store, _, _ = next(iter(rendezvous("env://")))
+        die_with_parent()  # torchrun has the store: without it a rank would wait for ever
+        try:
+            store, _, _ = next(iter(rendezvous("env://", timeout=_CONNECTING)))
+        except DistError as error:
+            raise UserError(
+                "the store of the torchrun job cannot be reached", hint="torchrun has ended; start it again"
+            ) from error
         _stores.append(store)
     return _stores[0]
 

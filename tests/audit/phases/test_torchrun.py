@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from socket import socket
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from fedaudit.audit.phases import shares
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime import torchrun
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.kills import config
 
 ROOT = Path(__file__).parents[3]
@@ -177,6 +180,43 @@ def test_a_lost_rank_ends_the_run_and_the_same_command_goes_on(
     again = job(path, out)
     assert again.wait(timeout=300) == 0
     assert files(out) == whole
+
+
+def test_a_rank_whose_torchrun_has_ended_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        job = {"RUN_ID": "1", "USE_AGENT_STORE": "True", "RESTART_COUNT": "0"}
+        for name, value in {
+            **{f"TORCHELASTIC_{k}": v for k, v in job.items()},
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(taken.getsockname()[1]),
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(torchrun, "_stores", [])
+        monkeypatch.setattr(torchrun, "_CONNECTING", timedelta(seconds=1))
+        monkeypatch.setattr(torchrun, "die_with_parent", lambda: None)
+        with pytest.raises(UserError, match="store of the torchrun job cannot be reached"):
+            torchrun.follow({})
+
+
+@pytest.mark.nightly
+def test_no_rank_outlives_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDAUDIT_TEST", str(os.getpid()))
+    path = tmp_path / "c.yaml"
+    stated = config("fedavg")
+    stated["method"] |= {"rounds": 150}
+    path.write_text(yaml.safe_dump(stated))
+    started = job(path, tmp_path / "two")
+    while not (tmp_path / "two/checkpoint/state.safetensors").exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    started.kill()
+    until = time.monotonic() + 30
+    while left := [*processes_of_rank(0), *processes_of_rank(1)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.2)
 
 
 @pytest.mark.nightly
