@@ -1,6 +1,7 @@
 """A generator on its way from client to client gives away the client that handed it on, nobody else."""
 
 import numpy as np
+import pytest
 
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance
 from fedaudit.attacks.generators.relayed_generator import RelayedGenerator
@@ -14,7 +15,7 @@ ATTACK = RelayedGenerator(RelayedGenerator.Config(**SETTINGS))
 
 
 def test_members_are_the_images_of_the_client_before_alone() -> None:
-    w = world(STEPS)
+    w = world(0)
     weights = w.artifacts[1].payload
     view = [
         artifact(Kind.GAN_G, Channel.RELAY, weights, ("client/0",), 2, 1),
@@ -34,6 +35,7 @@ def test_members_are_the_images_of_the_client_before_alone() -> None:
     assert [(a.round, clients) for a, clients in handed] == [(3, [0]), (2, [1])]
 
 
+@pytest.mark.nightly
 def test_the_client_that_handed_a_memory_on_is_found_out() -> None:
     w = world(STEPS)
     view = [artifact(Kind.GAN_G, Channel.RELAY, w.artifacts[1].payload, ("client/1",))]

@@ -127,6 +127,7 @@ def test_what_matches_no_play_is_not_read(sender: str) -> None:
     assert "not read" in str(reading(sender)[1])
 
 
+@pytest.mark.dear("Standardised")
 @pytest.mark.parametrize("sender", ["Sender", "Summed", "Permuted", "Standardised", "Maximum"])
 def test_what_matches_plays_is_read(sender: str) -> None:
     assert not reading(sender)[1].unread
