@@ -87,7 +87,7 @@ def test_likelihood_ratios_find_more_members_at_few_false_alarms_than_the_loss()
     assert lira > 1.5 * loss
 
 
-@pytest.mark.dear("rmia")
+@pytest.mark.dear("rmia", "lira")
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_unseen_images_in_the_place_of_members_are_not_found(name: str) -> None:
     (control,) = [e for e in judged(name) if e.control == "negative"]

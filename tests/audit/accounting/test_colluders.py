@@ -49,6 +49,7 @@ def truth(shares: float, of: int) -> float:
     return float(one.self_compose(ROUNDS).get_epsilon_for_delta(1e-5))
 
 
+@pytest.mark.dear("3-3-1-2-5.55", "10-10-4-6-None", "4-7-5-2-None", "2-2-9-1-6.58")
 @pytest.mark.parametrize(
     ("contributors", "came", "colluders", "left", "stated"),
     [
