@@ -41,3 +41,18 @@ def run_first_layers(
         x = torch.from_numpy(np.ascontiguousarray(images)).to(knowledge.device)
         made = torch.cat([layers(part).flatten(1).cpu() for part in torch.split(x, batch)])
     return np.asarray(made.numpy())
+
+
+def draw_network(knowledge: Knowledge, seed: int) -> Layered:
+    """The whole network with weights drawn anew, of `seed` alone."""
+    import torch
+
+    whole = cast(Layered, knowledge.granted_architecture({}))
+    module = whole.module().cpu()  # where every machine draws the same
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in module.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+    module.to(knowledge.device)
+    return whole

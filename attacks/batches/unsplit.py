@@ -28,15 +28,16 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Layered, Truth
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion, RowTruth, join_images, label_rows
 from fedaudit.attacks.batches._reading import UNUSED, Batch, list_batches
+from fedaudit.attacks.batches._running import draw_network
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.fl.artifact import Artifact
@@ -211,16 +212,8 @@ class Inverter:
 
     def _draw_layers(self, kind: Kind, seed: int) -> tuple[Callable[[Any], Any], list[Any]]:
         """What clients run on images before they send such a kind, with weights drawn anew, and those weights."""
-        import torch
-
-        whole = cast(Layered, self.knowledge.granted_architecture({}))
-        module = whole.module().cpu()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for part in module.modules():
-                if callable(reset := getattr(part, "reset_parameters", None)):
-                    reset()
-        module.to(self.knowledge.device)
+        whole = draw_network(self.knowledge, seed)
+        module = whole.module()
         layers = module.features
         if kind is Kind.SMASHED:
             layers = whole.first_layers(int(self.knowledge.training["cut"]))

@@ -42,7 +42,7 @@ from fedaudit.attacks.counts._counts import (
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
-from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_each_kind, is_exact
+from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, choose_remedy, count_each_kind, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
@@ -142,6 +142,9 @@ class CountRecovery(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of each kind of counts: whoever stands in a small group of which the size is told."""
         return count_each_kind(claim, claim["counts"], is_exact, truth, SIZE_KNOWN)
+
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+        return choose_remedy(claim["kind"].tolist(), self.card.remedy)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         if not self._counts(view):

@@ -4,7 +4,7 @@ A group is one class of one client. What is known of it tells of its people only
 so everybody is tested, and only they can be hit. Luck is what the same claims hit as claims about other clients.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,12 @@ Claimed = NDArray[Any]  # [k, ...]
 # claims [k, ...] and how many of each class clients hold [k, C] -> of which groups a claim is right [k, C]
 Rule = Callable[[Claimed, Counts], NDArray[np.bool_]]
 SIZE_KNOWN, CLASS_KNOWN = "the size is known", "it is known that the client holds some"
+# kinds in which a label stands beside the numbers of each example
+BY_EXAMPLE = frozenset({Kind.FEATURES, Kind.SMASHED})
+KEEP_LABELS = (
+    "keep labels at the clients and compute the loss there (split_u_shape), or choose a method that sends "
+    "nothing of single examples"
+)
 KNOWN = f"in a group of fewer than {SMALL} people, of which {{}}"
 
 
@@ -88,3 +94,8 @@ def is_largest(claimed: Claimed, counts: Counts) -> NDArray[np.bool_]:
     """A claim is the class that a client holds most of, [k]."""
     classes = np.arange(counts.shape[1])
     return np.asarray((claimed == counts.argmax(axis=1))[:, None] & (claimed[:, None] == classes))
+
+
+def choose_remedy(kinds: Collection[str], otherwise: str) -> str:
+    """What to do about labels in messages of these kinds; no sum hides one that stands beside its example."""
+    return KEEP_LABELS if kinds and set(kinds) <= BY_EXAMPLE else otherwise

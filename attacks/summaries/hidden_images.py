@@ -77,7 +77,8 @@ class HiddenImages(Attack):
         control="",  # planted in measure()
         any_numbers=True,
         rounds="all",
-        remedy="look at what the client's code writes there; noise and rounding destroy what is hidden",
+        remedy="look for an image in what the client's code writes into its messages; noise and rounding destroy "
+        "one that is hidden",
         effort=Effort(seconds=15.0, grows=("parameters", "clients", "pixels")),
     )
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
 from fedaudit.attacks.attack import Attack, Card, Claim, Images, Truth
 from fedaudit.attacks.evidence import REPLAYED, Evidence
 from fedaudit.audit.case.case import Case
@@ -18,6 +22,7 @@ from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.spec import PluginSpec
@@ -138,3 +143,13 @@ def pick(found: Sequence[Evidence], measure: str, /, **condition: Any) -> Eviden
 def blind(e: Evidence, name: str) -> float:
     """What the blind adversary of that name gets."""
     return next(b.value for b in e.baselines if b.name == name)
+
+
+def load_images(name: str = "digits") -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """1797 images [n, C, H, W] in [0, 1] of a data set, as many as there are digits, and their labels [n]."""
+    if name == "digits":  # in scikit-learn's order
+        digits = load_digits()
+        return (digits.images[:, None] / 16).astype(np.float32), digits.target.astype(np.int64)
+    data = catalog.load("datasets", name)().load()
+    every = [np.concatenate([getattr(part, field) for part in (data.train, data.test)]) for field in ("x", "y")]
+    return every[0][:1797].astype(np.float32), every[1][:1797].astype(np.int64)

@@ -1,136 +1,80 @@
-"""A server of split learning that trains clients' layers for itself, beside one that does not, and who notices.
+"""A server of split learning that hijacks clients' layers, one that does not, and what reads either; who notices.
 
-    python -m benchmarks.strength.hijacking_table
+    python -m benchmarks.strength.hijacking_table --out runs/hijacking --datasets "digits fashion_mnist"
 
-Feature-space hijacking (Pasquini, Ateniese, Bernaschi. CCS 2021, arXiv:2012.02670): the server learns an
-encoder and a decoder of its own images, and a critic that tells its encoder's features from what clients send;
-the gradient that a client gets is that of the critic. Once the two agree the decoder reads clients' images.
-Here on handwritten digits: dense layers in place of convolutions, a gradient penalty over all features (the
-authors' code sums over height and width alone), weight 10, Adam 1e-3 for every part; the client's optimiser is
-the client's. Beside it plain split learning, whose activations the same decoder reads. Both detectors see what
-the client is sent.
+configs/split_hijacking.yaml as it stands, and with a server that never begins to hijack: small_cnn cut after its
+first convolution, 5 clients, 10 rounds. Three attacks read what clients sent last: the decoder of the hijacker
+(Pasquini, Ateniese, Bernaschi. CCS 2021, arXiv:2012.02670), UnSplit, which knows the architecture alone
+(arXiv:2108.09033), and ridge inversion, which has the released layers. Fashion-MNIST is thinned to 1800 images in
+all. Beside each number stands that of the class mean.
+
+Convolutions are needed: between dense layers the features become distributed alike, and nothing says that equal
+ones come of equal images.
 """
 
-from itertools import pairwise
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
-import torch
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+import typer
+import yaml
 
-from fedaudit.attacks.evaluation.images import ssim
-from fedaudit.attacks.evaluation.split_detectors import (
-    Similarities,
-    compare_gradients,
-    measure_fit,
-    score_scrutinizer,
-    score_splitguard,
-)
+from fedaudit.attacks.evaluation.trials import CLASS_MEAN
+from fedaudit.audit.cli.show import print_table, progress
+from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+from fedaudit.audit.settings.merge import merge
 
-STEPS, BATCH, SEEDS, PENALTY, CRITIC_STEPS = 6000, 64, range(2), 10.0, 3
-FALSE, AFTER = 0.1, 20  # share of batches with false labels, and the batch after which they begin
-
-
-def build_dense(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for a, b in pairwise(widths):
-        layers += [nn.Linear(a, b), nn.ReLU()]
-    return nn.Sequential(*layers[:-1], *([last] if last is not None else []))
+CONFIG = Path(__file__).parents[2] / "configs" / "split_hijacking.yaml"
+NEVER = 10_000  # a round that is not reached
+SERVERS: Mapping[str, Mapping[str, Any]] = {"hijacking": {}, "honest": {"adversary": {"first": NEVER}}}
+DATASETS: Mapping[str, Mapping[str, Any]] = {
+    "digits": {},
+    "fashion_mnist": {"federation": {"dataset": "fashion_mnist", "train_limit": 1800, "test_limit": 500}},
+}
+ATTACKS = {"hijacked_images": "the hijacker's decoder", "unsplit": "UnSplit", "activation_ridge": "ridge"}
+MEASURES = ("ssim", "rank1", "named", "mse")
+Found = Mapping[str, Any]  # one file of evidence/
 
 
-def penalise(critic: nn.Module, between: Tensor) -> Tensor:
-    between = between.detach().requires_grad_()
-    [slope] = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    penalty: Tensor = (slope.flatten(1).norm(dim=1) - 1).square().mean()
-    return penalty
+def measure_cells(datasets: Sequence[str], root: Path) -> list[list[str]]:
+    """The rows of the table: simulates and attacks every pair of a data set and a server below root."""
+    base = yaml.safe_load(CONFIG.read_text(encoding="utf-8")) | {"attacks": [*ATTACKS]}
+    layers = {f"{d}-{s}": merge(DATASETS[d], SERVERS[s]) for d in datasets for s in SERVERS}
+    cells = cells_of(base, layers, root, ("simulate", "attack"))
+    with progress() as report:
+        if failures := run_cells(cells, report):
+            raise complaint(failures, len(cells))
+    return [row for cell in cells for row in describe_cell(cell.name, cell.folder / "evidence")]
 
 
-def play(seed: int, is_hijacked: bool) -> dict[str, float]:
-    torch.manual_seed(seed)
-    rng, digits = np.random.default_rng(seed), load_digits()
-    x = torch.from_numpy((digits.images.reshape(len(digits.images), -1) / 16).astype(np.float32))
-    y = torch.from_numpy(digits.target.astype(np.int64))
-    order = torch.from_numpy(rng.permutation(len(y)))
-    own, others = order[:1000], order[1000:]
-    client, top = build_dense(64, 64, last=nn.ReLU()), build_dense(64, 32, 10)
-    encoder, decoder = build_dense(64, 64, last=nn.ReLU()), build_dense(64, 128, 64, last=nn.Sigmoid())
-    critic = build_dense(64, 256, 256, 1)
-    of_client, of_top = (torch.optim.Adam(m.parameters(), 1e-3) for m in (client, top))
-    of_critic = torch.optim.Adam(critic.parameters(), 1e-3, betas=(0.5, 0.9))
-    of_pair = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 1e-3)
-    false, regular = list[Tensor](), list[Tensor]()
-    likeness, means = list[float](), list[np.ndarray]()
-    for number in range(STEPS):
-        rows = own[torch.from_numpy(rng.integers(1000, size=BATCH))]
-        theirs = x[others[torch.from_numpy(rng.integers(len(others), size=BATCH))]]
-        lies = number >= AFTER and rng.random() < FALSE
-        labels = (y[rows] + torch.from_numpy(rng.integers(1, 10, size=BATCH))) % 10 if lies else y[rows]
-        z = client(x[rows])
-        sent = z.detach().requires_grad_()
-        of_pair.zero_grad()
-        mse_loss(decoder(encoder(theirs)), theirs).backward()  # type: ignore[no-untyped-call]
-        of_pair.step()
-        if is_hijacked:
-            for _ in range(CRITIC_STEPS):
-                known = x[others[torch.from_numpy(rng.integers(len(others), size=BATCH))]]
-                features, share = encoder(known).detach(), torch.rand(BATCH, 1)
-                of_critic.zero_grad()
-                loss = critic(sent.detach()).mean() - critic(features).mean()
-                loss = loss + PENALTY * penalise(critic, share * features + (1 - share) * sent.detach())
-                loss.backward()
-                of_critic.step()
-            [g] = torch.autograd.grad(-critic(sent).mean(), sent)
-        else:
-            of_top.zero_grad()
-            cross_entropy(top(sent), labels).backward()  # type: ignore[no-untyped-call]
-            of_top.step()
-            assert sent.grad is not None
-            g = sent.grad
-        if lies:  # the client learns nothing from these
-            false.append(g.mean(0))
-            continue
-        if number >= AFTER:
-            regular.append(g.mean(0))
-        found = compare_gradients(g.numpy(), labels.numpy())
-        means.append(np.array(found))
-        likeness.append(found.same)
-        of_client.zero_grad()
-        z.backward(g)
-        of_client.step()
-    shape = (-1, 1, 8, 8)
-    with torch.no_grad():
-        drawn = decoder(client(x[own])).reshape(shape).numpy()
-    true, classes = x[own].reshape(shape).numpy(), y[own].numpy()
-    mean = np.stack([x[others][y[others] == c].mean(0).reshape(1, 8, 8).numpy() for c in range(10)])[classes]
-    average = Similarities(*np.mean(means, axis=0))
-    half = [torch.stack(part).mean(0).numpy() for part in (false, regular[::2], regular[1::2])]
-    return {
-        "SSIM": float(ssim(drawn, true).mean()),
-        "SSIM class mean": float(ssim(mean, true).mean()),
-        "rank-1 of 100": rank(drawn, true, rng),
-        "rank-1 class mean": rank(mean, true, rng),
-        "SplitGuard": score_splitguard(*half),
-        "Scrutinizer": score_scrutinizer(average, measure_fit(likeness)),
-    }
+def describe_cell(name: str, folder: Path) -> list[list[str]]:
+    """A row for each attack: value and class mean of each measure, then the scores of both detectors."""
+    rows = []
+    for path in sorted(folder.glob("[0-9]*.json")):
+        found: Found = json.loads(path.read_text(encoding="utf-8"))
+        real = [e for e in found["evidence"] if e["control"] == "none"]
+        detected = [f"{e['value']:.2f}" for e in real if e["measure"] == "gradient_score"]
+        rows.append([name, ATTACKS[found["name"]], *(describe_measure(real, m) for m in MEASURES), *detected])
+        planted = [e for e in found["evidence"] if e["control"] == "positive" and e["measure"] == "named"]
+        rows[-1] += ["", ""] * (not detected) + [", ".join(f"{e['value']:.2f}" for e in planted)]
+    return rows
 
 
-def rank(drawn: np.ndarray, true: np.ndarray, rng: np.random.Generator) -> float:
-    """The share of drawn images whose own is nearest among 100 of all."""
-    hits = []
-    for i in range(0, len(drawn), 5):
-        decoys = true[rng.permutation(len(true))[:99]]
-        gaps = np.square(np.concatenate([true[i : i + 1], decoys]) - drawn[i]).sum((1, 2, 3))
-        hits.append(gaps[0] <= gaps[1:].min())
-    return float(np.mean(hits))
+def describe_measure(evidence: Sequence[Found], measure: str) -> str:
+    found = next(e for e in evidence if e["measure"] == measure)
+    mean = next(b["value"] for b in found["baselines"] if b["name"] == CLASS_MEAN)
+    return f"{found['value']:.3f} ({mean:.3f})"
 
 
-def main() -> None:
-    for is_hijacked in (False, True):
-        found = [play(seed, is_hijacked) for seed in SEEDS]
-        row = ", ".join(f"{k} {np.mean([f[k] for f in found]):.3f}" for k in found[0])
-        print(f"{'hijacked' if is_hijacked else 'plain'}: {row}")
+def main(
+    out: Annotated[Path, typer.Option(help="where run folders lie")] = Path("runs/hijacking"),
+    datasets: Annotated[str, typer.Option(help="separated by spaces")] = "digits",
+) -> None:
+    """Print what three attacks read of a hijacking server's clients and of an honest one's."""
+    header = ["run", "what reads", *MEASURES, "Scrutinizer", "SplitGuard", "planted, named"]
+    print_table(header, measure_cells(datasets.split(), out))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -18,7 +18,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from tests.attacks.batches.batch_world import Batches as SplitBatches
-from tests.attacks.batches.batch_world import Convolved, Gradients, Hijacked
+from tests.attacks.batches.batch_world import Convolved, Gradients, Hijacked, SentBack
 from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
@@ -235,6 +235,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "unsplit": lambda: of(
         Convolved(clients=1), gallery=20, image_steps=10, clone_steps=10, lr=0.05, clone_lr=0.005
     ),
+    "unsplit_labels": lambda: of(SentBack()),
     "update_norm": lambda: memorised(UPDATE),
     "token_set": lambda: of(texts()),
     "uploaded_critic": lambda: trained(Kind.GAN_D, Channel.UPLINK, "server", planted_steps=100),

@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
 
 from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import CLASSES, SHAPE, Arrays, World
+
+BATCHES = 2  # of each client that sends gradients back
 
 
 class Layers(nn.Module):
@@ -169,6 +173,56 @@ class Hijacked(Batches):
         return Knowledge(
             classes=CLASSES, image_shape=SHAPE, auxiliary=self.auxiliary, hijacker=read, training={"cut": 1.0}
         )
+
+
+class Headed(nn.Module):
+    """The last layer of a network of which nothing else matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(24, CLASSES)
+
+
+class SentBack(World):
+    """Clients who keep the last layer and their labels; the server has what it passed on and what came back.
+
+    `released`: it knows the last layer that the clients have.
+    """
+
+    def __init__(self, clients: int = 6, size: int = 40, released: bool = True) -> None:
+        super().__init__(sizes=(), clients=clients)
+        rng, weights = np.random.default_rng(8), _draw_head(4)
+        self.artifacts, self.batches = [], dict[str, BatchTruth]()
+        if released:
+            model = _artifact("r00004/server.release/global_model", Kind.GLOBAL_MODEL, weights, -1)
+            self.artifacts.append(replace(model, round=4, channel=Channel.RELEASE, seen_by=("public",)))
+        layer = {k: torch.from_numpy(v) for k, v in weights.items()}
+        for k, batch in product(range(clients), range(BATCHES)):
+            rows = np.arange(size) + size * (BATCHES * k + batch)
+            own, h = self.reference.only(rows), torch.from_numpy(rng.normal(size=(size, 24)).astype(np.float32))
+            logits = linear(h.requires_grad_(), layer["head.weight"], layer["head.bias"])
+            [g] = torch.autograd.grad(cross_entropy(logits, torch.from_numpy(own.y)), [h])
+            down = _artifact(f"r00003/server.downlink.client-{k}.{batch}/smashed", Kind.SMASHED, {}, -1)
+            passed = {"activations": h.detach().numpy()}
+            self.artifacts.append(replace(down, payload=passed, seen_by=(f"client/{k}",)))
+            id = f"r00003/client-{k}.uplink.{batch}/smashed_gradient"
+            self.artifacts.append(_artifact(id, Kind.SMASHED_GRADIENT, {"gradient": g.numpy()}, k))
+            self.batches[id] = BatchTruth(client=k, rows=1000 * k + np.arange(size) + size * batch, images=own)
+        every = range(0, BATCHES * size * clients, BATCHES * size)
+        self.clients = [self.reference.only(np.arange(BATCHES * size) + first) for first in every]
+
+    def find_batch(self, artifact: str) -> BatchTruth | None:
+        return self.batches.get(artifact)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(classes=CLASSES, image_shape=SHAPE, architecture=partial(architecture, kind=Headed))
+
+
+def _draw_head(seed: int) -> dict[str, NDArray[Any]]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return {k: v.numpy() for k, v in Headed().state_dict().items()}
 
 
 class Gradients(World):

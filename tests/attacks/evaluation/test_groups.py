@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.groups import (
+    choose_remedy,
     count_each_kind,
     count_known,
     is_exact,
@@ -80,3 +81,9 @@ def test_kinds_of_messages_are_counted_apart_and_nobody_where_nothing_was_claime
     assert [p.kind for p in counted] == [Kind.PROTO_COUNTS, Kind.LABEL_COUNTS]
     assert [dict(p.hit) for p in counted] == [{0: (0, 1, 2, 3), 1: (100, 101)}, {}]
     assert count_known(CLIENTS[:0], COUNTS[:0], is_exact, TRUTH, "the size is known") == []
+
+
+def test_no_sum_hides_a_label_that_stands_beside_its_example() -> None:
+    assert "split_u_shape" in choose_remedy([Kind.FEATURES.value, Kind.SMASHED.value], "add noise")
+    assert choose_remedy([Kind.FEATURES.value, Kind.LABEL_COUNTS.value], "add noise") == "add noise"
+    assert choose_remedy([], "add noise") == "add noise"
