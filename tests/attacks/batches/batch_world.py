@@ -202,6 +202,10 @@ class SentBack(World):
             own, h = self.reference.only(rows), torch.from_numpy(rng.normal(size=(size, 24)).astype(np.float32))
             logits = linear(h.requires_grad_(), layer["head.weight"], layer["head.bias"])
             [g] = torch.autograd.grad(cross_entropy(logits, torch.from_numpy(own.y)), [h])
+            made = {
+                "activations": np.zeros((size, 3), np.float32)
+            }  # of the first layers, which nobody reads here
+            self.artifacts.append(_artifact(f"r00003/client-{k}.uplink.{batch}/smashed", Kind.SMASHED, made, k))
             down = _artifact(f"r00003/server.downlink.client-{k}.{batch}/smashed", Kind.SMASHED, {}, -1)
             passed = {"activations": h.detach().numpy()}
             self.artifacts.append(replace(down, payload=passed, seen_by=(f"client/{k}",)))
