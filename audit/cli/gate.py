@@ -100,7 +100,7 @@ def describe(judged: Judged, statement: Statement | None = None) -> Iterator[str
         if statement
         else "stated by the owner"
     )
-    recorded = "messages and models are as recorded"
+    recorded = "messages, models and accuracies are as recorded"
     hardware = made.hardware.get("processor", "an unknown processor")
     yield f"{who}: {fixed}; started {made.started}, commit {made.commit or 'unknown'}, on {hardware}; {recorded}"
     if review.reports:
