@@ -26,6 +26,7 @@ from fedaudit.fl.runtime.strict_json import parse_json
 
 OWN, NOBODY = "own", -1  # truth of the auditor's own examples, and whose they are
 MOST_BYTES = 16 * 2**30
+MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,21 @@ def list_classes(folder: Path) -> list[str]:
 
 
 def label_count(folder: Path) -> int:
-    """One more than the greatest label in a folder of truth; 0 where no NAME.npz has one."""
-    found = (_load_npz(path)["y"] for path in sorted(folder.glob("*.npz")))
-    return max((int(y.max()) + 1 for y in found if y.size and y.dtype.kind in "iu"), default=0)
+    """One more than the greatest label in a folder of truth; 0 where no NAME.npz has one.
+
+    Raises UserError for a label that no classifier has an output for.
+    """
+    greatest = -1
+    for path in sorted(folder.glob("*.npz")):
+        labels = _load_npz(path)["y"]
+        if labels.size and labels.dtype.kind in "iu":
+            greatest = max(greatest, int(labels.max()))
+        if greatest >= MOST_CLASSES:
+            raise UserError(
+                f"{path} has the label {greatest:,}: labels count classes from 0",
+                hint=f"number the classes 0, 1, 2 and so on, {MOST_CLASSES:,} at most",
+            )
+    return greatest + 1
 
 
 def _map_names(subject: RecordedSubject, nodes: Mapping[str, str]) -> dict[str, int]:

@@ -241,6 +241,8 @@ def whole_rounds(folder: Path) -> Iterator[_Round]:
         names = sorted((before.keys() & after.keys()) - counters)
         if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
             continue
+        if any(payload[n].shape != before[n].shape for payload in (after, *sent_by) for n in names):
+            continue  # of other networks
         start, rows = _join(before, names), [_join(payload, names) for payload in sent_by]
         models = [r if k in TRAINED else r + start for r, k in zip(rows, kinds, strict=True)]
         steps = any(Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own for own in parts)

@@ -393,7 +393,9 @@ WAYS: dict[str, Way] = {
     "evidence and hardware of another machine": Way(other_machine, UNSEEN, TAKEN),
     "only an attack that finds little": Way(other_attacks, (CHECK, VERIFY, REPLAY), "1 of "),
     "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN),
-    "another released model": Way(other_model, (CHECK, VERIFY, REPLAY), "messages, models and accuracies are as recorded"),
+    "another released model": Way(
+        other_model, (CHECK, VERIFY, REPLAY), "messages, models and accuracies are as recorded"
+    ),
     "the last round left out": Way(last_round_gone),
     "a policy of the owner's own": Way(
         no_rules, (CHECK, VERIFY, REPLAY), "the folder's own verdict is by policy"
