@@ -12,6 +12,7 @@ import pytest
 import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 from torch import nn
 from typer.testing import CliRunner
 
@@ -120,7 +121,7 @@ def test_what_should_not_leave_is_named(name: str, tmp_path: Path) -> None:
     assert "examples" not in {a.check for a in of_others}  # it is the image that is found, not the place
 
 
-def hide_in_bits(state: State, grey: np.ndarray, width: int) -> State:  # type: ignore[type-arg]
+def hide_in_bits(state: State, grey: NDArray[Any], width: int) -> State:
     bits = state["hidden.weight"].copy().ravel().view(np.uint32)
     bits[50 : 50 + grey.size] = bits[50 : 50 + grey.size] >> width << width | np.rint(grey).astype("u4").ravel()
     return state | {"hidden.weight": bits.view(np.float32).reshape(state["hidden.weight"].shape)}
