@@ -8,8 +8,9 @@ Three kinds of copies, each up to sign:
     values      more equal values over all messages than chance makes: noise from a table
 
 Values are counted as equal where they fall in one of many narrow cells. Of two independent values in one wide
-cell, made of `CELLS` narrow ones, 1 in `CELLS` pairs shares the narrow one, whatever the smooth law; pairs are
-uncorrelated, so that the count is held against a binomial law. A table of M values adds N^2 / 2 M pairs to N
+cell, made of `CELLS` narrow ones, 1 in `CELLS` pairs shares the narrow one, whatever the smooth law. Pairs are
+uncorrelated and triples of pairs are not, so that the count is held against the gamma law (Pearson's type III) of
+its exact mean, variance and skewness. A table of M values adds N^2 / 2 M pairs to N
 values, which shows from about M / 30 values on. The narrowest cell follows the digits that rounding left.
 
 Noise that does not depend on the master seed can be computed by whoever reads the program, and noise of a
@@ -211,7 +212,7 @@ def count_values(stacks: Sequence[Stack]) -> Measured:
     for (name, values), blurs in zip(views, (1, 1, 20), strict=True):
         width = max(NARROWEST, 2 * BLURS * blurs * grain)
         # density that changes within a wide cell makes pairs too: too few values for that to show
-        pooled = np.concatenate(values)[: min(MOST_VALUES, int(0.027 / width**2.5))]
+        pooled = np.concatenate(values)[: min(MOST_VALUES, int(0.008 / width**2.5))]
         if len(pooled) >= FEWEST_VALUES:
             outcomes.append((*_count_pairs(pooled, width), name))
     if not outcomes:
@@ -226,9 +227,25 @@ def _count_pairs(values: Floats, width: float) -> tuple[float, int, float]:
     from scipy import stats
 
     narrow = np.floor(values / width).astype(np.int64)
-    together = [np.unique(cells, return_counts=True)[1] for cells in (narrow, narrow // CELLS)]
-    found, wide = (int((n * (n - 1) // 2).sum()) for n in together)
-    return float(stats.binom.sf(found - 1, wide, 1 / CELLS)), found, wide / CELLS
+    together, wide = (np.unique(cells, return_counts=True)[1] for cells in (narrow, narrow // CELLS))
+    found = int((together * (together - 1) // 2).sum())
+    expected, variance, third = compute_moments(wide)
+    if not variance:
+        return 1.0, found, expected
+    beyond = (found - 0.5 - expected) / variance**0.5
+    return float(stats.pearson3.sf(beyond, third / variance**1.5)), found, expected
+
+
+def compute_moments(wide: Steps) -> tuple[float, float, float]:
+    """Mean, variance and third central moment of the pairs in narrow cells, of so many values in each wide cell.
+
+    Any two pairs are independent, also those that share a value; of the three pairs of three values two decide
+    the third.
+    """
+    n, p = wide.astype(np.float64), 1 / CELLS
+    pairs, triples = float((n * (n - 1) / 2).sum()), float((n * (n - 1) * (n - 2) / 6).sum())
+    each = p * (1 - p)
+    return pairs * p, pairs * each, pairs * each * (1 - 2 * p) + 6 * triples * p * each
 
 
 def _divide_by_length(units: Floats) -> Floats:

@@ -1,9 +1,11 @@
 """The tests of noise: every class of wrong noise is found, correct noise passes as often as is stated."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from fedaudit.audit.noise_audit.noise_repeats import find_seeds
+from fedaudit.audit.noise_audit.noise_repeats import CELLS, _count_pairs, _log_ratios, compute_moments, find_seeds
 from fedaudit.audit.noise_audit.noise_samples import (
     NoiseSample,
     build_rows,
@@ -225,3 +227,21 @@ def test_chance_does_not_cut_the_tails_of_a_million_numbers() -> None:
         samples.append(NoiseSample(line, "w", rng.laplace(0, 1.5, 50_000)))
     measured = measure_tails(build_stacks(build_rows(samples)))
     assert measured is not None and measured[0] > 0.01  # 1e-5 before
+
+
+def test_moments_of_pairs_are_those_of_all_ways_to_fall_into_cells() -> None:
+    ways = np.array(list(itertools.product(range(CELLS), repeat=4)))
+    pairs = sum((ways[:, i] == ways[:, j]).astype(float) for i, j in itertools.combinations(range(4), 2))
+    about = pairs - pairs.mean()
+    assert compute_moments(np.array([4])) == pytest.approx((pairs.mean(), (about**2).mean(), (about**3).mean()))
+    two = compute_moments(np.array([4, 4]))
+    assert two == pytest.approx([2 * m for m in compute_moments(np.array([4]))])
+
+
+@pytest.mark.nightly
+def test_equal_ratios_of_true_noise_are_as_seldom_too_many_as_stated() -> None:
+    rng = np.random.default_rng(5)
+    chances = [_count_pairs(_log_ratios(rng.standard_normal((2, 650)))[:850], 0.01)[0] for _ in range(10_000)]
+    for level in (0.05, 0.01, 0.001):
+        found = float(np.mean(np.array(chances) <= level))
+        assert found < level + 4 * (level / len(chances)) ** 0.5
