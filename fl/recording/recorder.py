@@ -164,8 +164,9 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
         try:
             _check_form(line)
         except (ValueError, TypeError) as error:
+            sort = "message" if "message" in line else "traffic"
             raise UserError(
-                f"{folder / MANIFEST}: a line of round {line['round']!r:.20} is not valid: {error}",
+                f"{folder / MANIFEST}: {sort} {line[sort]!r:.80} is not valid: {error}",
                 hint="restore the file; docs/artifact-format.md describes each line",
             ) from error
         yield line
@@ -192,8 +193,8 @@ def _check_form(line: Mapping[str, Any]) -> None:
         Party.parse(party)
     for kind in [*line["kinds"], *behind] if is_message else [line["traffic"]]:
         Kind(kind)
-    if is_message and not (isinstance(line["message"], str) and isinstance(line["sha256"], str)):
-        raise ValueError("message and sha256 are texts")
+    if is_message and not isinstance(line["message"], str):
+        raise ValueError("its name must be a text")
     if any(type(k) is not int for k in itertools.chain(*(behind.values() if is_message else [behind]))):
         raise ValueError("behind lists the numbers of clients")
 
