@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +286,7 @@ def _usage(argument: Any) -> str:
     return name if argument.required else f"[{name}]"
 
 
-def _make_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _make_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     def line(cells: tuple[str, ...]) -> str:
         return "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
 
