@@ -197,7 +197,7 @@ class Inverter:
             for moved, rate in (([x], c.lr), (weights, c.clone_lr))
         )
 
-        def move(optimiser: Any, moved: Sequence[Any], loss: Any) -> None:
+        def descend(optimiser: Any, moved: Sequence[Any], loss: Any) -> None:
             for w, g in zip(moved, torch.autograd.grad(loss, moved, allow_unused=True), strict=True):
                 w.grad = g
             optimiser.step()
@@ -205,9 +205,9 @@ class Inverter:
         for _ in range(c.rounds):
             for _ in range(c.image_steps):
                 prior = c.smooth * total_variation(x) + c.dark * x.square().mean()
-                move(of_images, [x], mse_loss(layers(x).flatten(1), z) + prior)
+                descend(of_images, [x], mse_loss(layers(x).flatten(1), z) + prior)
             for _ in range(c.clone_steps if learns else 0):
-                move(of_clone, weights, mse_loss(layers(x.detach()).flatten(1), z))
+                descend(of_clone, weights, mse_loss(layers(x.detach()).flatten(1), z))
         return np.asarray(x.detach().cpu().numpy())
 
     def _draw_layers(self, kind: Kind, seed: int) -> tuple[Callable[[Any], Any], list[Any]]:

@@ -25,6 +25,7 @@ from fedaudit.audit.settings.config import Config, inherit_origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
+from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import processes
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def run_cells(
 
         _run_claimed(left, call, progress, end_own)
         for number, answer in call.answers({i for i, c in enumerate(left) if c.name not in own}):
-            end(left[number], Failure(**json.loads(answer)) if answer else None)
+            end(left[number], Failure(**parse_json(answer)) if answer else None)
         return [failures[c.name] for c in todo if c.name in failures]
     count = _count(left[0].config, workers)
     if 1 < count <= len(left):

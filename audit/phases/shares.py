@@ -13,6 +13,7 @@ from typing import Any
 
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import torchrun
+from fedaudit.fl.runtime.strict_json import parse_json
 
 PATIENCE = 5.0  # seconds until what rank 0 wrote must be seen by all
 Share = Callable[[Config, torchrun.Call, Path, Any], None]
@@ -31,7 +32,7 @@ def share_out(config: Config, duty: str, folder: Path, what: Any) -> torchrun.Ca
 
 def do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> None:
     """What rank 0 asked for, by `share`, where this rank sees the run folder of rank 0."""
-    asked = json.loads(text)
+    asked = parse_json(text)
     until = time.monotonic() + PATIENCE
     while not _sees(Path(asked["folder"]), asked["is"]):
         if time.monotonic() > until:

@@ -29,6 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 from fedaudit.fl.runtime import foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
+from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import Pool, die_with_parent, serve
 
 _OVER = "fedaudit/over"
@@ -87,7 +88,7 @@ def follow(duties: Mapping[str, Callable[[Call, str], None]]) -> None:
     store, number = _store(), 0
     while not store.check([_OVER]):
         if store.check([f"fedaudit/call/{number}"]):
-            duty, what = json.loads(store.get(f"fedaudit/call/{number}"))
+            duty, what = parse_json(store.get(f"fedaudit/call/{number}"))
             duties[duty](Call(number), what)
             number += 1
         else:
