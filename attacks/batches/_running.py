@@ -1,6 +1,6 @@
 """The first layers of a network, as an adversary runs them on images of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -34,8 +34,7 @@ def run_first_layers(
     """[N, D] what the clients' layers with these weights make of images [N, C, H, W] in [0, 1]."""
     import torch
 
-    assert knowledge.architecture is not None, "the threat model grants the architecture"
-    whole = cast(Layered, knowledge.architecture(weights))
+    whole = cast(Layered, knowledge.granted_architecture(weights))
     layers = whole.first_layers(int(knowledge.training["cut"]))
     with torch.no_grad():
         x = torch.from_numpy(np.ascontiguousarray(images)).to(knowledge.device)
@@ -56,3 +55,12 @@ def draw_network(knowledge: Knowledge, seed: int) -> Layered:
                 reset()
     module.to(knowledge.device)
     return whole
+
+
+def descend(optimiser: Any, weights: Sequence[Any], loss: Any) -> None:
+    """One step of these weights alone, whatever else the loss depends on."""
+    import torch
+
+    for w, slope in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
+        w.grad = slope
+    optimiser.step()

@@ -37,7 +37,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion, RowTruth, join_images, label_rows
 from fedaudit.attacks.batches._reading import UNUSED, Batch, list_batches
-from fedaudit.attacks.batches._running import draw_network
+from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.fl.artifact import Artifact
@@ -127,7 +127,7 @@ class Unsplit(ActivationInversion):
 
     def _plant(self, claim: Claim, known: "PlantedRows", rng: np.random.Generator) -> Claim:
         """The claim and, of the same client code's layers drawn anew, what the attack makes of known images."""
-        [inverter], [name], images = claim["inverter"], claim["kind"].tolist(), known.planted
+        [inverter], [name], images = claim["inverter"], claim["kind"].tolist(), known.planted_images
         kind = Kind(name)
         layers, clone = (int(seed) for seed in rng.integers(2**62, size=2))
         z = inverter.send(kind, layers, images)
@@ -156,7 +156,7 @@ class PlantedRows(RowTruth):
         self._images = truth.auxiliary.only(rows)
 
     @property
-    def planted(self) -> Floats:
+    def planted_images(self) -> Floats:
         return self._images.x
 
     def _find(self, artifact: str) -> tuple[NDArray[np.int64], Floats, int, int] | None:
@@ -196,11 +196,6 @@ class Inverter:
             eager(torch.optim.Adam)(moved, lr=rate, amsgrad=True)
             for moved, rate in (([x], c.lr), (weights, c.clone_lr))
         )
-
-        def descend(optimiser: Any, moved: Sequence[Any], loss: Any) -> None:
-            for w, g in zip(moved, torch.autograd.grad(loss, moved, allow_unused=True), strict=True):
-                w.grad = g
-            optimiser.step()
 
         for _ in range(c.rounds):
             for _ in range(c.image_steps):

@@ -33,7 +33,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._reading import find_layers
-from fedaudit.attacks.batches._running import draw_network
+from fedaudit.attacks.batches._running import descend, draw_network
 from fedaudit.attacks.batches.gradient_labels import compute_area
 from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.counting import CountedPeople
@@ -162,9 +162,7 @@ class Heads:
             if lr:
                 y = torch.from_numpy(found[-1].argmin(axis=1)).to(self.knowledge.device)
                 loss = cross_entropy(head(torch.from_numpy(h).to(self.knowledge.device)), y)
-                for w, slope in zip(moved, torch.autograd.grad(loss, moved, allow_unused=True), strict=True):
-                    w.grad = slope
-                optimiser.step()
+                descend(optimiser, moved, loss)
         return found
 
     def send(self, h: Floats, y: Labels, seed: int) -> NDArray[np.float32]:

@@ -85,10 +85,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     call = share_out(config, "attacks", run.path, plain)
     progress("attack", 0, len(specs))
     runner = _Runner(run, case, config, specs, seconds, progress)
-    runner.run(longest if call is None else (longest[i] for i in call.claim(len(longest))))
-    if call is not None:
-        for at, death in call.answers({i for i, n in enumerate(longest) if n not in runner.ended}):
-            runner.count_end(longest[at], death)
+    runner.run(longest if call is None else call.claim(longest))
+    for number, death in call.answers(longest) if call else ():
+        runner.count_end(number, death)
     run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
     _check_claims(run, case, [attack for attack, _ in runner.attacks])
 
@@ -98,11 +97,10 @@ def do_share(config: Config, call: "Call", folder: Path, what: Mapping[str, Any]
     """Attacks that another rank of a torchrun job asked for, as far as this one takes some."""
     run = RunDir(folder)
     workers.tune_allocator()
-    specs, order = [AttackSpec.model_validate(s) for s in what["specs"]], what["order"]
-    places = {number: at for at, number in enumerate(order)}
+    specs = [AttackSpec.model_validate(s) for s in what["specs"]]
     runner = _Runner(run, open_case(run, config), config, specs, what["seconds"], lambda *_: None)
-    runner.after = lambda number, death: call.end(places[number], death)
-    runner.run(order[i] for i in call.claim(len(order)))
+    runner.after = call.end
+    runner.run(call.claim(what["order"]))
 
 
 class _Runner:
@@ -118,7 +116,7 @@ class _Runner:
         progress: Progress,
     ) -> None:
         self.attacks = [(build_plugin("attacks", s, f"attacks[{i}]"), s.label) for i, s in enumerate(specs)]
-        self.ended = set[int]()  # numbers
+        self._ended = 0
         self.after: Callable[[int, str], None] = lambda number, death: None
         self._run, self._specs, self._seconds, self._progress = run, specs, seconds, progress
         count = workers.processes(config.workers, case.device)
@@ -141,16 +139,16 @@ class _Runner:
         if death:
             hint = "the same command makes the phase again; use fewer workers"
             raise UserError(f"attack {self.attacks[number][1]}: {death}", hint=hint)
-        self.ended.add(number)
-        self._progress("attack", len(self.ended), len(self.attacks))
+        self._ended += 1
+        self._progress("attack", self._ended, len(self.attacks))
 
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
         attack, name = self.attacks[number]
-        progress(f"attack ({name}, about {duration(self._seconds[name])})", len(self.ended), len(self.attacks))
+        progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
         return attack_once(attack, name, self._bench)
 
     def _tell(self, said: str, _: int, total: int) -> None:
-        self._progress(said, len(self.ended), total)
+        self._progress(said, self._ended, total)
 
     def _end(self, number: int, found: dict[str, Any] | Death) -> None:
         name, death = self.attacks[number][1], str(found) if isinstance(found, Death) else ""

@@ -108,14 +108,8 @@ def run_cells(
     if not left:
         return []
     if workers is None and (call := _share_out(left)):
-        own = set[str]()
-
-        def end_own(cell: RunCell, found: Failure | Death | None) -> None:
-            own.add(cell.name)
-            end(cell, found)
-
-        _run_claimed(left, call, progress, end_own)
-        for number, answer in call.answers({i for i, c in enumerate(left) if c.name not in own}):
+        _run_claimed(left, call, progress, end)
+        for number, answer in call.answers(range(len(left))):
             end(left[number], Failure(**parse_json(answer)) if answer else None)
         return [failures[c.name] for c in todo if c.name in failures]
     count = _count(left[0].config, workers)
@@ -176,7 +170,7 @@ def _run_claimed(
     end: Callable[[RunCell, Failure | Death | None], None],
 ) -> None:
     """As many as this rank takes, one to a process."""
-    claimed: Iterable[RunCell] = (cells[i] for i in call.claim(len(cells)))
+    claimed: Iterable[RunCell] = (cells[i] for i in call.claim(range(len(cells))))
     side_by_side(claimed, cores_of_rank(), _run_alone, progress, end)
 
 

@@ -15,7 +15,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import AuthenticationError, get_context
@@ -52,24 +52,28 @@ class Call:
 
     def __init__(self, number: int) -> None:
         self._key, self._store = f"fedaudit/call/{number}", _store()
+        self._own = set[int]()
 
-    def claim(self, total: int) -> Iterator[int]:
-        """Numbers of pieces below `total`, each taken by one rank alone, as long as some are left."""
-        while (piece := self._store.add(f"{self._key}/next", 1) - 1) < total:
-            yield piece
+    def claim(self, pieces: Sequence[int]) -> Iterator[int]:
+        """Of these numbers, in the same order on every rank, those that this rank takes; no other takes them."""
+        while (place := self._store.add(f"{self._key}/next", 1) - 1) < len(pieces):
+            self._own.add(pieces[place])
+            yield pieces[place]
 
     def end(self, piece: int, answer: str) -> None:
         """A piece was done here."""
         self._store.set(f"{self._key}/{piece}", answer)
 
-    def answers(self, pieces: set[int]) -> Iterator[tuple[int, str]]:
-        """What other ranks answered of these pieces, as it comes, until there is an answer of each."""
-        while pieces:
-            for piece in sorted(pieces):
+    def answers(self, pieces: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """What other ranks answered of the pieces that they took, until there is an answer of each."""
+        missing = {*pieces} - self._own
+        while missing:
+            for piece in sorted(missing):
                 if self._store.check([f"{self._key}/{piece}"]):
-                    pieces.remove(piece)
+                    missing.remove(piece)
                     yield piece, self._store.get(f"{self._key}/{piece}").decode()
-            time.sleep(_POLL if pieces else 0)
+            if missing:
+                time.sleep(_POLL)
 
 
 _calls: list[Call] = []

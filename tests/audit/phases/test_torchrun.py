@@ -98,13 +98,13 @@ def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
 def test_each_piece_is_taken_by_one_rank_and_its_answer_reaches_rank_0(store: HashStore) -> None:
     first, second = torchrun.call("attacks", "x"), torchrun.Call(0)
     taken = {0: list[int](), 1: list[int]()}
-    claims = first.claim(5), second.claim(5)
+    claims = first.claim(range(5)), second.claim(range(5))
     for turn in (0, 1, 1, 0, 1, 0, 1):
         taken[turn] += [piece for piece in [next(claims[turn], None)] if piece is not None]
     assert taken == {0: [0, 3], 1: [1, 2, 4]}
     for piece in taken[1]:
         second.end(piece, f"answer {piece}")
-    assert dict(first.answers({1, 2, 4})) == {1: "answer 1", 2: "answer 2", 4: "answer 4"}
+    assert dict(first.answers(range(5))) == {1: "answer 1", 2: "answer 2", 4: "answer 4"}
 
 
 def test_other_ranks_do_what_they_are_called_for_one_after_another(store: HashStore) -> None:
