@@ -1,34 +1,20 @@
 """Networks as a config names them: ours, users' own, and either with adapters on a frozen base."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from fedaudit.audit.settings import catalog, index
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.kinds import Task
-from fedaudit.fl.model import Net, State, adapt, count
+from fedaudit.fl.model import Net, State, adapt
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import check_settings
-
-
-def count_parameters(make_net: "partial[Net]", make: Callable[[], State]) -> int:
-    """Numbers in the weights of a model; of one of ours the index keeps them, so that none is built for it."""
-    key = name_model(make_net)
-    if not key:
-        return count(make())
-    kept = index.recall("parameters", key)
-    if isinstance(kept, int):
-        return kept
-    found = count(make())
-    index.keep("parameters", key, found)
-    return found
 
 
 def name_model(make_net: "partial[Net]") -> str:

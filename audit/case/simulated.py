@@ -12,7 +12,7 @@ from torch.random import fork_rng
 from fedaudit.audit.case.base import make_base
 from fedaudit.audit.case.case import About
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, count_parameters, maker
+from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated_data import FromConfig, SimulatedData
@@ -21,7 +21,7 @@ from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
-from fedaudit.fl.model import Net, State, initialise, state_of
+from fedaudit.fl.model import Net, State, count, initialise, state_of
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.threats.adversary import Adversary
@@ -133,7 +133,7 @@ class SimulatedClients(SimulatedData):
 
     @property
     def parameters(self) -> int:
-        return count_parameters(self.make_net, self.initial)
+        return count(self.initial())
 
     @cached_property
     def time_model(self) -> TimeModel | None:

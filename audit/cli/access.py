@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.cli.box import Access
+from fedaudit.audit.settings.index import find_folder
 from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.errors import UserError
 
@@ -30,7 +31,7 @@ def derive_access(
             reads += [path.absolute().parent, *_named_in(path)]
     if given.get("trust"):
         reads += [Path.cwd(), *(path.absolute().parent for path in reads if path.is_file())]  # trusted code
-    reads.append(_data())
+    reads += [_data(), *([folder] if (folder := find_folder()) else [])]
     return Access(reads, [_to_write(given[name]) for name in writes if given.get(name) is not None])
 
 

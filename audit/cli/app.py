@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.confine import choose_limits, confine
 from fedaudit.audit.settings import index
-from fedaudit.fl.runtime import children, light
+from fedaudit.fl.runtime import children
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible
 
@@ -108,8 +108,6 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
                 raise
             _complain(error)
             raise typer.Exit(2) from None
-        except light.TorchNeeded:
-            light.give_up()
 
     return group.command(name=function.__name__.removesuffix("_"))(run_guarded)
 
@@ -124,7 +122,6 @@ def reader(
     when: Callable[[Mapping[str, Any]], bool] = lambda given: True,
     works: bool = False,
     keeps: Callable[[Mapping[str, Any]], bool] = lambda given: False,
-    is_light: Callable[[Mapping[str, Any]], bool] = lambda given: False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that opens what others wrote: where a user starts it, it runs confined.
 
@@ -137,7 +134,6 @@ def reader(
         when: Whether these arguments name something that others may have written.
         works: Whether it may train and attack for hours.
         keeps: Whether what follows from these arguments, a config of the user, is kept in the index.
-        is_light: Whether it only reads with these arguments, and so may go without torch.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -152,8 +148,6 @@ def reader(
                 if keeps(given) and (folder := index.find_folder()):
                     access = access._replace(writes=[*access.writes, folder])
                 confine(access, choose_limits(works))
-            if CONFINED.get() and is_light(given):
-                light.begin()
             function(*args, **kwargs)
 
         name = function.__name__.removesuffix("_")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedaudit.audit.cli.app import say
+from fedaudit.audit.cli.app import CONFINED, say
+from fedaudit.audit.cli.arguments import locate_run
 
 if TYPE_CHECKING:
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.settings.config import Config
+    from fedaudit.reports.result import AuditResult
 
 
 def finish_audit(
@@ -24,10 +27,9 @@ def finish_audit(
 ) -> None:
     """All phases of a config or a run folder, and what `run` says last; raises Exit with the verdict's code."""
     from fedaudit.audit.cli.ending import last_words
-    from fedaudit.audit.phases.result_file import read_result
 
-    folder = run_phases(config, out, workers, None, hours, trust, data)
-    result = read_result(folder)
+    settings = load_settings(config, workers, data, trust=trust)
+    folder, result = _recall_audit(config, out, settings) or _run_audit(config, out, settings, hours)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     for line in last_words(result, folder.path, reports[0] if reports else folder.audit):
         say(line)
@@ -36,31 +38,57 @@ def finish_audit(
     raise typer.Exit(result.verdict.word.exit_code)
 
 
-def run_phases(
-    path: Path,
-    out: Path | None,
-    workers: str | None,
-    names: list[str] | None,
-    hours: float,
-    trust: bool,
-    data: list[str] | None,
-) -> "RunDir":
+def load_settings(path: Path, workers: str | None, data: list[str] | None, *, trust: bool) -> "Config":
+    """A config, or that of a run folder, with the number of workers that the command line says."""
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.phases.load import load_config
+    from fedaudit.audit.settings.config import with_workers
+    from fedaudit.audit.settings.received import parse_data
+
+    if path.is_dir():
+        config = RunDir.open(path).load_config(trust_plugins=trust, data=parse_data(data))
+    else:
+        config = load_config(path, data, trust_plugins=trust)
+    return config if workers is None else with_workers(config, workers)
+
+
+def _recall_audit(path: Path, out: Path | None, config: "Config") -> "tuple[RunDir, AuditResult] | None":
+    """A finished audit that was reviewed here and has not changed since; None where there is none."""
+    from fedaudit.audit.attestation.reviewed import recall_review
+    from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.settings.resolve import resolve
+
+    at = locate_run({"config": path, "out": out})
+    if config.workers == "torchrun" or not (at / "audit.json").is_file():
+        return None
+    folder = RunDir.open(at)
+    own = folder.load_config()
+    made = recall_review(folder, own) if resolve(own) == resolve(config) else None
+    return (folder, made.result) if made else None
+
+
+def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> "tuple[RunDir, AuditResult]":
+    """All phases, and a review of what they left, which the program keeps."""
+    from fedaudit.audit.attestation.reviewed import keep_review
+    from fedaudit.audit.phases.result_file import read_result
+    from fedaudit.audit.phases.review import review
+    from fedaudit.audit.settings.resolve import reads_elsewhere
+
+    folder = run_phases(path, out, config, None, hours)
+    if CONFINED.get() and not reads_elsewhere(config):
+        own = folder.load_config()
+        keep_review(own, review(folder, own))
+    return folder, read_result(folder)
+
+
+def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] | None, hours: float) -> "RunDir":
     """Phases of a config, or of a run folder's own, into the run folder; finished ones are skipped."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.phases.plan import phases
     from fedaudit.audit.phases.variants import execute_all
-    from fedaudit.audit.settings.config import require_simulated, with_workers
-    from fedaudit.audit.settings.received import parse_data
+    from fedaudit.audit.settings.config import require_simulated
 
-    own = RunDir.open(path) if path.is_dir() else None
-    if own:
-        config = own.load_config(trust_plugins=trust, data=parse_data(data))
-    else:
-        config = load_config(path, data, trust_plugins=trust)
-    if workers is not None:
-        config = with_workers(config, workers)
     many = config.workers == "torchrun"
     if many:
         from fedaudit.audit.phases import ranks
@@ -69,12 +97,12 @@ def run_phases(
         if torchrun.rank():
             ranks.follow(require_simulated(config))
             raise typer.Exit
-    at = own.path if own else out or Path("runs") / path.stem
+    at = locate_run({"config": path, "out": out})
     if not many and not (at / "phases.json").exists():  # what was begun was allowed
         from fedaudit.audit.cli.preflight import refuse_endless
 
         refuse_endless(config, hours)
-    folder = own or RunDir.create(at)
+    folder = RunDir.open(at) if path.is_dir() else RunDir.create(at)
     wanted = names or [p.name for p in phases(config)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:
         execute_all(folder, config, wanted, report_progress)

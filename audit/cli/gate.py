@@ -3,22 +3,26 @@
 Every command that speaks of a finished run gets its verdict here. None reads audit.json by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
-from fedaudit.audit.attestation.seal import Statement
+from fedaudit.audit.attestation.chain import policy_digest
+from fedaudit.audit.attestation.reviewed import Review, recall_review
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.phases.review import Review, find_unmet, review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
 from fedaudit.reports.result import AuditResult, Severity
+
+if TYPE_CHECKING:
+    from fedaudit.audit.attestation.seal import Statement
 
 MOST_STRANGERS = 5
 
@@ -66,7 +70,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
-    made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
+    made = _review_folder(folder, config, policy, reviewer)
     before = None
     if reviewer.baseline is not None:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)
@@ -77,7 +81,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
         fail_on=reviewer.fail_on,
         accepted=acceptance.accepted,
         known=find_known(made.result, before),
-        unmet=tuple(find_unmet(folder, config, made.result, needed)),
+        unmet=_find_unmet(folder, config, made.result, needed),
         refused=acceptance.refused,
     )
     required = tuple(f"{name} {settings}" if settings else name for name, settings in needed)
@@ -86,7 +90,28 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     return judged
 
 
-def describe(judged: Judged, statement: Statement | None = None) -> Iterator[str]:
+def _review_folder(folder: RunDir, config: Config, policy: GradingPolicy | None, reviewer: Reviewer) -> Review:
+    """A review made here before, where one decides all that is asked; else a new one."""
+    if not reviewer.digest and not reviewer.render:
+        made = recall_review(folder, config, policy_digest(policy) if policy else "")
+        if made is not None:
+            return made
+    from fedaudit.audit.phases.review import review
+
+    return review(folder, config, policy, reviewer.digest, render=reviewer.render)
+
+
+def _find_unmet(
+    folder: RunDir, config: Config, result: AuditResult, needed: Sequence[tuple[str, dict[str, object]]]
+) -> tuple[str, ...]:
+    if not needed:
+        return ()
+    from fedaudit.audit.phases.review import find_unmet
+
+    return tuple(find_unmet(folder, config, result, needed))
+
+
+def describe(judged: Judged, statement: "Statement | None" = None) -> Iterator[str]:
     """By which policy, what is signed and by whom, and what is the owner's word alone, as lines."""
     policy, made, review = judged.result.policy, judged.result.reproduction, judged.review
     yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}"
@@ -118,7 +143,7 @@ def describe(judged: Judged, statement: Statement | None = None) -> Iterator[str
     yield f"record: SHA-256 {review.record}"
 
 
-def describe_seal(statement: Statement) -> Iterator[str]:
+def describe_seal(statement: "Statement") -> Iterator[str]:
     """What a seal says, once it fits: result, time, version, bar, requirements and digests."""
     record = statement.record
     yield f"seal: {statement.predicate.result}, {record.verdict.replace('_', ' ')}, by {record.tool}"

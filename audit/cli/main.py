@@ -6,16 +6,14 @@ cannot tell. 2 is an error, of any command.
 
 import importlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedaudit.audit.cli.app import CONFINED, dp, phase, reader, say, tools
 from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
-from fedaudit.audit.settings.known import is_known, note
 from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.children import start_safely
 
@@ -39,13 +37,7 @@ def _root(
         os.environ["FEDAUDIT_DEBUG"] = "1"
 
 
-def _is_finished(given: Mapping[str, Any]) -> bool:
-    """Whether there is a report already, so that `run` most likely confirms what is there."""
-    folder = locate_run(given)
-    return any(folder.glob("report.*")) and is_known(folder)
-
-
-@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True, is_light=_is_finished)
+@reader(writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
 def run(
     config: ConfigFile,
     out: Out = None,
@@ -64,25 +56,17 @@ def run(
     finish_audit(config, out, workers, hours, data, trust=trust)
 
 
-@reader(
-    own=["config"],
-    keeps=lambda given: not is_run_folder(given["config"]),
-    is_light=lambda given: is_known(given["config"]),
-)
+@reader(own=["config"], keeps=lambda given: not is_run_folder(given["config"]))
 def plan(config: ConfigFile, data: Data = None) -> None:
     """Say what a run will attack, what not, and how long it takes."""
-    from fedaudit.audit.cli.preflight import preflight
+    from fedaudit.audit.cli.plans import plan_audit
     from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.settings.code import named_code
 
-    settings = load_config(config, data)
-    for line in preflight(settings):
+    for line in plan_audit(load_config(config, data)):
         say(line)
-    if not named_code(settings):
-        note(config)
 
 
-@reader(writes=["out"], target=lambda given: given["out"], works=True)
+@reader(writes=["out"], target=lambda given: given["out"], works=True, keeps=lambda given: True)
 def demo(out: Annotated[Path, typer.Option(help="run folder")] = Path("runs/demo")) -> None:
     """Audit a small federation: a finished report in half a minute."""
     from fedaudit.audit.cli.audit import finish_audit

@@ -35,10 +35,11 @@ def simulate(
     trust: Trust = False,
 ) -> None:
     """Train the federation and record what crosses the wire."""
-    from fedaudit.audit.cli.audit import run_phases
+    from fedaudit.audit.cli.audit import load_settings, run_phases
     from fedaudit.audit.cli.ending import describe_accuracy
 
-    folder = run_phases(config, out, workers, ["simulate"], hours, trust, data)
+    settings = load_settings(config, workers, data, trust=trust)
+    folder = run_phases(config, out, settings, ["simulate"], hours)
     say(describe_accuracy(folder.history()))
     say(f"run folder: {folder.path}")
 

@@ -1,16 +1,14 @@
 """Commands for who reads: explain a finding, show a config or a schema, compare runs."""
 
 import sys
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from fedaudit.audit.cli.app import reader, say
 from fedaudit.audit.cli.arguments import Data, Trust
-from fedaudit.audit.settings.known import is_known
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -20,13 +18,7 @@ class Schema(StrEnum):
     CLAIMS = "claims"
 
 
-def _is_known(given: Mapping[str, Any]) -> bool:
-    """Whether the run that will be explained was accounted for here."""
-    run: Path | None = given.get("run")
-    return run is not None and is_known(run)
-
-
-@reader(reads=["runs"], is_light=_is_known)
+@reader(reads=["runs"])
 def explain(
     finding: Annotated[str, typer.Argument(metavar="FINDING", help="its id, as the report and `run` name it")],
     run: Annotated[Optional[Path], typer.Option(help="a run folder; default: the newest in runs/")] = None,  # noqa: UP045
@@ -46,7 +38,7 @@ def explain(
         say(line)
 
 
-@reader(own=["config"], when=lambda given: given.get("config") is not None, is_light=lambda given: True)
+@reader(own=["config"], when=lambda given: given.get("config") is not None)
 def show(
     config: Annotated[Optional[Path], typer.Argument(metavar="CONFIG")] = None,  # noqa: UP045
     schema: Annotated[

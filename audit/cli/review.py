@@ -9,7 +9,6 @@ import typer
 
 from fedaudit.audit.cli.app import reader, say
 from fedaudit.audit.cli.arguments import Data, RunFolder, Trust
-from fedaudit.audit.settings.known import is_known
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ Baseline = Annotated[Optional[Path], typer.Option(help="a run: only what is new 
 IgnoreReports = Annotated[bool, typer.Option("--ignore-reports", help="do not render the reports once more")]
 
 
-@reader(is_light=lambda given: is_known(given["run"]))
+@reader()
 def check(
     run: RunFolder,
     fail_on: FailOn = None,

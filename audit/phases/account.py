@@ -5,27 +5,22 @@ Leaves evidence/ledger.json, evidence/budgets.json, evidence/replay.json and evi
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.child import keep
 from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
-from fedaudit.audit.case import digests
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
 from fedaudit.audit.noise_audit.report import audit_noise, record_no_test, record_tests
 from fedaudit.audit.noise_audit.status import BoundCheck
-from fedaudit.audit.settings import index, known
 from fedaudit.audit.settings.code import named_code
-from fedaudit.audit.settings.config import Config, SimulatedConfig
-from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.settings.spec import Number, PluginSpec
+from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.recording.recorder import read as read_messages
@@ -89,39 +84,9 @@ def _require_plugin(error: Exception, config: Config) -> None:
 
 
 def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence[Release]) -> dict[str, Any]:
-    """What follows from the ledger alone: file of evidence -> what it holds.
-
-    The index keeps it by the bytes that it follows from, for who reviews a run that was made here: tensors pass
-    the protections once more, and numerical accountants take their time.
-    """
-    key = _name_inputs(run.ledger, run.metrics, run.artifacts, run.trained_on(), config)
-    kept = index.recall("accounts", key) if key else None
-    if isinstance(kept, dict):
-        return kept
-    found = _account(run, config.accountants, config.delta, case, releases)
-    if key:
-        index.keep("accounts", key, found)
-        known.note(run.path)
-    return found
-
-
-def _name_inputs(
-    ledger: Path, metrics: Path, artifacts: Path, trained_on: dict[str, str] | None, config: Config
-) -> str:
-    """A digest of all that `compute_accounts` reads; empty where code of others has a part in it."""
-    if named_code(config) or not isinstance(config, SimulatedConfig):
-        return ""
-    files = (artifacts / MANIFEST, ledger, metrics)
-    read = [sha256(file) if file.is_file() else "" for file in files]
-    libraries = [version(name) for name in ("dp-accounting", "numpy", "scipy", "torch")]
-    return digests.of_value([resolve(config), read, trained_on, digests.packages(), libraries])
-
-
-def _account(
-    run: RunDir, accountants: tuple[PluginSpec, ...], delta: Number, case: Case, releases: Sequence[Release]
-) -> dict[str, Any]:
+    """What follows from the ledger alone: file of evidence -> what it holds."""
     verified = verify_run(run, case, releases)
-    found = budgets(releases, accountants, delta, verified)
+    found = budgets(releases, config.accountants, config.delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
     return {
         "ledger.json": {"issues": [issue._asdict() for issue in verified.issues], **said},

@@ -7,12 +7,12 @@ from evidence/, unless they run again (audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import missing
 from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_record
+from fedaudit.audit.attestation.reviewed import Review
 from fedaudit.audit.attestation.seal import BOM, read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -33,19 +33,6 @@ from fedaudit.reports.result import AuditResult
 
 CELLS = ("variants", "matrix", "absence")  # folders of run folders
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Review:
-    """What the reviewer's own machine makes of a folder."""
-
-    result: AuditResult  # under the reviewer's policy
-    content: str  # digests of the folder (audit/attestation/record.py)
-    record: str
-    scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
-    reports: tuple[str, ...]  # names of the folder's reports
-    is_rendered: bool  # whether they were rendered here once more, to the same bytes
-    strangers: tuple[str, ...]  # files that no phase wrote
 
 
 def review(

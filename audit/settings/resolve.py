@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 from functools import reduce
 from typing import Any, cast
 
@@ -10,9 +11,8 @@ import yaml
 
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.code import named_code
-from fedaudit.audit.settings.config import Config, plugins
+from fedaudit.audit.settings.config import Config, SimulatedConfig, plugins
 from fedaudit.audit.settings.errors import locate_errors
-from fedaudit.fl.runtime.light import is_torch_loaded
 
 
 def resolve(config: Config) -> dict[str, Any]:
@@ -21,13 +21,20 @@ def resolve(config: Config) -> dict[str, Any]:
     Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x. Where torch is not
     loaded yet the index is asked first: importing the plugins takes longer than all the rest of a light command.
     """
-    if is_torch_loaded() or named_code(config):
+    if "torch" in sys.modules or named_code(config):
         return _resolve(config)
     found: dict[str, Any] | None = index.recall("resolved", _key(config))
     if not isinstance(found, dict):
         found = _resolve(config)
         keep(config, found)
     return found
+
+
+def reads_elsewhere(config: Config) -> bool:
+    """Whether an audit reads more than this config and our code: code of a user's own, or data in files."""
+    if not isinstance(config, SimulatedConfig) or named_code(config):
+        return True
+    return "path" in resolve(config)["federation"]["dataset"]
 
 
 def keep(config: Config, resolved: dict[str, Any]) -> None:

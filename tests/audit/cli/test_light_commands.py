@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.cli.gate import Reviewer, judge_folder
+from fedaudit.audit.attestation.reviewed import recall_review
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review, score
-from fedaudit.audit.settings.config import load
-from fedaudit.audit.settings.resolve import keep, resolve
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.resolve import keep, reads_elsewhere, resolve
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.reports import charts
 from tests.audit.tiny import VERDICTS
@@ -30,26 +33,35 @@ workers: 0
 attacks: [count_recovery]
 report: [json, html, pdf]
 """
-# What draws, compiles, accounts for noise or downloads is nothing that these commands do
-HEAVY = {
-    "torch._C",  # torch itself; a light process has stand-ins called torch
-    "scipy.stats",
-    "matplotlib",
-    "typst",
-    "dp_accounting",
-    "torchvision",
-    "opacus",
-    "sklearn",
-}
-SHOW, PLAN, RUN = ("show", "quickstart"), ("plan", "c.yaml"), ("run", "run")
+# What trains, draws, compiles, accounts for noise or downloads is nothing that these commands do
+HEAVY = {"torch", "scipy.stats", "matplotlib", "typst", "dp_accounting", "torchvision", "opacus", "sklearn"}
+SHOW, PLAN, RUN = ("show", "quickstart"), ("plan", "c.yaml"), ("run", "c.yaml", "--out", "run")
 CHECK, EXPLAIN = ("check", "run"), ("explain", "count_recovery", "--run", "run")
 VERIFY = ("verify", "run")
 LIGHT = (SHOW, PLAN, EXPLAIN, CHECK, RUN)
+CODE = """
+import json, sys
+from fedaudit.audit.cli.main import app
+for words in json.loads(sys.argv[1]):
+    try:
+        app(words)
+    except SystemExit as end:
+        assert end.code in (0, 1, 3), words
+    print("imported", *sys.modules, file=sys.stderr)
+"""
+
+
+def execute(folder: Path, *words: str, cache: str = "cache") -> subprocess.CompletedProcess[str]:
+    """Run a Python process as a user of that folder would."""
+    paths = {"XDG_CACHE_HOME": str(folder / cache), "PYTHONPATH": str(Path(__file__).parents[3])}
+    return subprocess.run(
+        [sys.executable, *words], env=os.environ | paths, cwd=folder, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A config, a finished run of it, and a cache that keeps what `show quickstart` prints."""
+    """A config that was planned, a run of it by the program, and a cache that keeps what `show` prints."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "c.yaml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
@@ -58,30 +70,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shown = load(Path(score.__file__).parents[1] / "configs" / "quickstart.yaml")
         keep(shown, resolve(shown))
         assert CliRunner().invoke(app, ["plan", "c.yaml"]).exit_code == 0
-        assert CliRunner().invoke(app, ["run", "c.yaml", "--out", "run"]).exit_code in VERDICTS
+    assert execute(folder, "-m", "fedaudit", *RUN).returncode in VERDICTS
     return folder
 
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> dict[str, set[str]]:
     """Modules that a process has imported after each command, one after the other."""
-    code = (
-        "import json, sys\nfrom fedaudit.fl.runtime import light\nsys.meta_path.insert(0, light.Finder())\n"
-        "from fedaudit.audit.cli.main import app\n"
-        "for words in json.loads(sys.argv[1]):\n"
-        "    try:\n        app(words)\n"
-        "    except SystemExit as end:\n        assert end.code in (0, 1, 3), words\n"
-        "    print('imported', *sys.modules, file=sys.stderr)"
-    )
-    paths = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(LIGHT)],
-        env=os.environ | paths,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = execute(folder, "-c", CODE, json.dumps(LIGHT))
+    assert done.returncode == 0, done.stderr
     lines = [line.split()[1:] for line in done.stderr.splitlines() if line.startswith("imported ")]
     return {words[0]: set(modules) for words, modules in zip(LIGHT, lines, strict=True)}
 
@@ -92,44 +89,43 @@ def test_a_light_command_loads_nothing_that_it_does_not_use(command: str, loaded
     assert HEAVY & loaded[command] == set()
 
 
-def test_a_config_that_was_shown_is_shown_without_torch(loaded: dict[str, set[str]]) -> None:
-    assert {"torch", "scipy", "sklearn"} & loaded["show"] == set()
+def test_a_run_that_was_not_reviewed_here_gets_the_same_words(folder: Path) -> None:
+    known, unknown = (execute(folder, "-m", "fedaudit", *CHECK, cache=c) for c in ("cache", "none"))
+    assert known.returncode in VERDICTS and known.stdout.startswith(("Ready", "Not ready", "Cannot tell"))
+    assert (known.returncode, known.stdout) == (unknown.returncode, unknown.stdout)
+    assert not list((folder / "none").rglob("*-reviewed.json"))  # whoever reads in a box keeps nothing
 
 
-@pytest.mark.nightly
-def test_a_verdict_without_torch_is_the_verdict_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize(
+    "name", ["audit.json", "metrics.jsonl", "config.yaml", "report.html", "artifacts/manifest.jsonl", "new.txt"]
+)
+def test_a_record_that_changed_by_a_byte_is_not_recalled(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom fedaudit.fl.runtime import light\n"
-        "sys.meta_path.insert(0, light.Finder())\nfrom fedaudit.audit.cli.gate import Reviewer, judge_folder\n"
-        "print(judge_folder(Path('run'), Reviewer()).result.model_dump_json())\n"
-        "assert not light.is_torch_loaded()"
-    )
-    paths = {"PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | paths, capture_output=True, text=True, check=True
-    )
-    light = json.loads(done.stdout)
-    whole = json.loads(judge_folder(Path("run"), Reviewer()).result.model_dump_json())
-    assert light.pop("created") and whole.pop("created")
-    assert light == whole
+    copy = shutil.copytree(folder / "run", tmp_path / "copy")
+    run = RunDir(copy)
+    made = recall_review(run, run.load_config())
+    assert made is not None and made.result == read_result(run)
+    with (copy / name).open("a") as file:
+        file.write("\n")
+    assert recall_review(run, run.load_config()) is None
 
 
-@pytest.mark.nightly
-def test_a_folder_that_is_not_known_here_is_read_with_torch_and_says_the_same(folder: Path) -> None:
-    said, paths = [], {"PYTHONPATH": str(Path(__file__).parents[3])}
-    for cache in ("cache", "none"):
-        done = subprocess.run(
-            [sys.executable, "-m", "fedaudit", *CHECK],
-            env=os.environ | paths | {"XDG_CACHE_HOME": str(folder / cache)},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode in VERDICTS, done.stderr
-        said.append(done.stdout)
-    assert said[0] == said[1]
+def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    run = RunDir(folder / "run")
+    config, own = run.load_config(), read_result(run).policy.sha256
+    assert recall_review(run, config, own) is not None
+    assert recall_review(run, config, "0" * 64) is None
+
+
+@pytest.mark.parametrize(
+    "dataset, elsewhere", [("digits", False), ("fashion_mnist", True), ("mydata:Mine", True)]
+)
+def test_an_audit_of_files_or_of_code_of_others_reads_more_than_its_folder(dataset: str, elsewhere: bool) -> None:
+    settings = {"federation": {"dataset": dataset}, "method": {"name": "fedavg"}}
+    assert reads_elsewhere(Config.model_validate(settings)) == elsewhere
 
 
 @pytest.mark.parametrize("words", [EXPLAIN, CHECK, VERIFY], ids=lambda words: words[0])

@@ -1,0 +1,64 @@
+"""Reviews, and which of them this machine has made before.
+
+A review is a function of the bytes of a folder and of our code. `run` reviews what it made, so `check` and
+`explain` need not play the clients once more: the index keeps the digest of the record, and the verdict is read
+from the audit.json that this digest covers. A folder from elsewhere, or one that changed by a byte, is reviewed
+whole.
+"""
+
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+
+from fedaudit.audit.attestation.record import digest_record
+from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings import index
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.resolve import keep, reads_elsewhere, resolve
+from fedaudit.reports.result import AuditResult
+
+LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What the reviewer's own machine makes of a folder."""
+
+    result: AuditResult  # under the reviewer's policy
+    content: str  # digests of the folder (audit/attestation/record.py)
+    record: str
+    scored_by: str  # the policy of the folder's own verdict, in words; empty: the reviewer's
+    reports: tuple[str, ...]  # names of the folder's reports
+    is_rendered: bool  # whether they were rendered here once more, to the same bytes
+    strangers: tuple[str, ...]  # files that no phase wrote
+
+
+def keep_review(config: Config, made: Review) -> None:
+    """Note that a record was reviewed here; nothing where more than the folder and our code decides it."""
+    if not made.scored_by and not reads_elsewhere(config):
+        kept = asdict(made)
+        del kept["result"]
+        keep(config, resolve(config))  # whether anything else is read is asked of it first
+        index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
+
+
+def recall_review(run: RunDir, config: Config, policy: str = "") -> Review | None:
+    """The review of a folder with these very bytes, made here by this code; None where there was none.
+
+    `policy` is the digest of the reviewer's, by default that of the folder's own.
+    """
+    if reads_elsewhere(config):
+        return None
+    record = digest_record(run.path)
+    kept = index.recall("reviewed", _key(record))
+    if not isinstance(kept, dict):
+        return None
+    own = kept.pop("policy")
+    if policy and policy != own:
+        return None
+    return Review(result=read_result(run), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})
+
+
+def _key(record: str) -> str:
+    return of_value([record, [version(name) for name in LIBRARIES]])

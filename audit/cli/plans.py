@@ -1,0 +1,22 @@
+"""What `fedaudit plan` prints, kept: of the same config and our same code nothing is planned twice."""
+
+from collections.abc import Sequence
+
+from fedaudit.audit.case.digests import of_value
+from fedaudit.audit.settings import index
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.resolve import reads_elsewhere, resolve
+
+
+def plan_audit(config: Config) -> Sequence[str]:
+    """The plan, line by line; raises UserError for what `run` would refuse."""
+    key = "" if reads_elsewhere(config) else of_value(resolve(config))
+    kept = index.recall("plans", key) if key else None
+    if isinstance(kept, list):
+        return kept
+    from fedaudit.audit.cli.preflight import preflight
+
+    lines = list(preflight(config))
+    if key:
+        index.keep("plans", key, lines)
+    return lines
