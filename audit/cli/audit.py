@@ -54,24 +54,24 @@ def load_settings(path: Path, workers: str | None, data: list[str] | None, *, tr
 
 def _recall_audit(path: Path, out: Path | None, config: "Config") -> "tuple[RunDir, AuditResult] | None":
     """A finished audit that was reviewed here and has not changed since; None where there is none."""
-    from fedaudit.audit.attestation.reviewed import recall_review
     from fedaudit.audit.case.run_folder import RunDir
-    from fedaudit.audit.settings.resolve import resolve
+    from fedaudit.audit.phases.reviewed import recall_review
+    from fedaudit.audit.settings.resolve import dump, resolve
 
     at = locate_run({"config": path, "out": out})
     if config.workers == "torchrun" or not (at / "audit.json").is_file():
         return None
     folder = RunDir.open(at)
-    own = folder.load_config()
-    made = recall_review(folder, own) if resolve(own) == resolve(config) else None
+    is_same = path.is_dir() or folder.config.read_bytes() == dump(resolve(config)).encode()
+    made = recall_review(folder, config) if is_same else None
     return (folder, made.result) if made else None
 
 
 def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> "tuple[RunDir, AuditResult]":
     """All phases, and a review of what they left, which the program keeps."""
-    from fedaudit.audit.attestation.reviewed import keep_review
     from fedaudit.audit.phases.result_file import read_result
     from fedaudit.audit.phases.review import review
+    from fedaudit.audit.phases.reviewed import keep_review
     from fedaudit.audit.settings.resolve import reads_elsewhere
 
     folder = run_phases(path, out, config, None, hours)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.chain import policy_digest
-from fedaudit.audit.attestation.reviewed import Review, recall_review
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.verdict.decision import decide

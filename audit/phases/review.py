@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import missing
 from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_record
-from fedaudit.audit.attestation.reviewed import Review
 from fedaudit.audit.attestation.seal import BOM, read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -20,6 +19,7 @@ from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
+from fedaudit.audit.phases.reviewed import Review
 from fedaudit.audit.phases.score import confirm, derive
 from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config

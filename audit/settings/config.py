@@ -118,8 +118,14 @@ class Config(Group):
 
     def locate_policy(self) -> str:
         """Name or path of the policy; raises UserError for a path outside of a folder that others wrote."""
-        is_path = "/" in self.policy or self.policy.endswith((".yaml", ".yml"))
-        return self._received.locate("policy", self.policy) if self._received and is_path else self.policy
+        if self._received is None or not self.names_policy_file:
+            return self.policy
+        return self._received.locate("policy", self.policy)
+
+    @property
+    def names_policy_file(self) -> bool:
+        """Whether the policy is a file, and none of ours."""
+        return "/" in self.policy or self.policy.endswith((".yaml", ".yml"))
 
     def locate_claims(self) -> list[Path]:
         """Files of claims; raises UserError as `locate_policy`."""

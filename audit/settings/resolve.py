@@ -31,8 +31,9 @@ def resolve(config: Config) -> dict[str, Any]:
 
 
 def reads_elsewhere(config: Config) -> bool:
-    """Whether an audit reads more than this config and our code: code of a user's own, or data in files."""
-    if not isinstance(config, SimulatedConfig) or named_code(config):
+    """Whether an audit reads more than this config and our code: code of a user's own, data or rules in files."""
+    files = config.claims or config.names_policy_file
+    if not isinstance(config, SimulatedConfig) or files or named_code(config):
         return True
     return "path" in resolve(config)["federation"]["dataset"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.attestation.reviewed import recall_review
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review, score
 from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.phases.reviewed import recall_review
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import keep, reads_elsewhere, resolve
 from fedaudit.fl.datasets.digits import Digits

@@ -6,7 +6,7 @@ from the audit.json that this digest covers. A folder from elsewhere, or one tha
 whole.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from fedaudit.audit.attestation.record import digest_record
@@ -37,8 +37,7 @@ class Review:
 def keep_review(config: Config, made: Review) -> None:
     """Note that a record was reviewed here; nothing where more than the folder and our code decides it."""
     if not made.scored_by and not reads_elsewhere(config):
-        kept = asdict(made)
-        del kept["result"]
+        kept = {name: value for name, value in vars(made).items() if name != "result"}
         keep(config, resolve(config))  # whether anything else is read is asked of it first
         index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
 
