@@ -121,10 +121,19 @@ def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "dataset, elsewhere", [("digits", False), ("fashion_mnist", True), ("mydata:Mine", True)]
+    "dataset, more, elsewhere",
+    [
+        ("digits", {}, False),
+        ("fashion_mnist", {}, True),
+        ("mydata:Mine", {}, True),
+        ("digits", {"policy": "mine.yaml"}, True),
+        ("digits", {"claims": ["mine.yaml"]}, True),
+    ],
 )
-def test_an_audit_of_files_or_of_code_of_others_reads_more_than_its_folder(dataset: str, elsewhere: bool) -> None:
-    settings = {"federation": {"dataset": dataset}, "method": {"name": "fedavg"}}
+def test_an_audit_of_files_or_of_code_of_others_reads_more_than_its_folder(
+    dataset: str, more: dict[str, object], elsewhere: bool
+) -> None:
+    settings = {"federation": {"dataset": dataset}, "method": {"name": "fedavg"}, **more}
     assert reads_elsewhere(Config.model_validate(settings)) == elsewhere
 
 
