@@ -136,16 +136,6 @@ def correct_alpha(alpha: float, looks: int) -> float:
     return alpha / max(1, looks)
 
 
-def holm(p_values: ArrayLike) -> Floats:
-    """Holm (1979) adjusted p-values, in the order given."""
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return adjusted
-
-
 def mean_interval(
     values: ArrayLike,
     rng: np.random.Generator,

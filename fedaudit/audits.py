@@ -11,8 +11,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.cli.show import progress
-from fedaudit.audit.importing.inbox import InboxLimits
-from fedaudit.audit.phases.import_inbox import bring, state_inbox
+from fedaudit.audit.phases.import_inbox import ImportSources, bring, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
@@ -218,25 +217,11 @@ def load_inbox(
     """
     paths = {"truth": truth, "subject": subject, "base": base}
     given = {name: Path(path) if path is not None else None for name, path in paths.items()}
-    config, text = state_inbox(
-        Path(inbox), given["subject"], settings, truth=given["truth"], model=model, base=given["base"]
-    )
+    sources = ImportSources(inbox=Path(inbox), model=model, **given)
+    config, text = state_inbox(sources, settings)
     folder = RunDir.create(Path(out) if out is not None else Path("runs") / Path(inbox).resolve().name)
-    beside = given["subject"].parent if given["subject"] else Path.cwd()
     with progress() as report_progress:
-        imported = bring(
-            folder,
-            config,
-            Path(inbox),
-            given["truth"],
-            None,
-            beside,
-            InboxLimits(),
-            trust_plugins,
-            report_progress,
-            text,
-            given["base"],
-        )
+        imported = bring(folder, config, sources, report_progress, trust=trust_plugins, text=text)
     return RecordedFederation(folder.path, imported, trust_plugins=trust_plugins)
 
 

@@ -7,6 +7,7 @@ numpy arrays, never Python objects, so that reading an artifact can run nobody's
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,10 @@ class Party:
     def parse(cls, text: str) -> "Party":
         """Read "client/3"; raises ValueError on anything else."""
         role, _, index = text.partition("/")
-        return cls(Role(role), int(index) if index else None)
+        try:
+            return cls(Role(role), int(index) if index else None)
+        except ValueError:
+            raise ValueError(f"{text!r:.40} is no party") from None
 
     @property
     def number(self) -> int:
@@ -63,6 +67,16 @@ class Party:
 
 SERVER = Party(Role.SERVER)
 PUBLIC = Party(Role.PUBLIC)
+
+
+class Route(NamedTuple):
+    """The way of one message: who sent it to whom, and who can read it."""
+
+    round: int
+    channel: Channel
+    sender: Party
+    receivers: tuple[str, ...]
+    seen_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,6 @@ Threshold = Literal["fixed", "from_data"]
 EVERYONE = ("server", "client", "public")
 MOST = 10**12  # of anything counted in a line
 RATES = ("sample_rate", "claimed_delta")
-COARSE = 1e-3  # spacing of rounded numbers over their noise, above which tests of the noise see it
 EACH = "each"  # of `count` releases has a draw of its own
 
 
@@ -92,11 +91,6 @@ class Release:
         if single:
             return 1
         return min(self.aggregated, max(1, (self.shares or self.aggregated) - colluders))
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether rounding shows in the shape of the noise; on the grid of the noise that ships it does not."""
-        return self.resolution > COARSE * self.noise_std
 
     @property
     def noise_multiplier(self) -> float:

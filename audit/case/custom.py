@@ -19,7 +19,7 @@ from torch import nn
 
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.kinds import Kind
@@ -119,34 +119,13 @@ def record_messages(folder: Path, net: nn.Module, members: Sequence[int], messag
     """
     recorder, model = Recorder(folder), {Kind.GLOBAL_MODEL: state_of(adapt(net))}
     if messages:
-        recorder.message(
-            round=0,
-            channel=Channel.DOWNLINK,
-            sender=SERVER,
-            receivers=("client",),
-            seen_by=("client", "server"),
-            payloads=model,
-            copies=len(messages),
-        )
+        route = Route(0, Channel.DOWNLINK, SERVER, ("client",), ("client", "server"))
+        recorder.message(route, model, len(messages))
     for client, payloads in messages.items():
-        recorder.message(
-            round=0,
-            channel=Channel.UPLINK,
-            sender=Party.client(client),
-            receivers=("server",),
-            seen_by=("server",),
-            payloads=payloads,
-        )
+        recorder.message(Route(0, Channel.UPLINK, Party.client(client), ("server",), ("server",)), payloads)
     if not messages:
         recorder.provenance.note_pooling(members)
-        recorder.message(
-            round=0,
-            channel=Channel.RELEASE,
-            sender=SERVER,
-            receivers=("public",),
-            seen_by=("server", "public"),
-            payloads=model,
-        )
+        recorder.message(Route(0, Channel.RELEASE, SERVER, ("public",), ("server", "public")), model)
     recorder.end_round(0)
     recorder.manifest.close()
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
+from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Route
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.recording.provenance import Provenance
 from fedaudit.fl.recording.recorder import manifest, read
@@ -100,8 +100,8 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
         if "message" not in line:
             continue
         sender, kinds = Party.parse(line["sender"]), [Kind(k) for k in line["kinds"]]
-        to, seen = line.get("receivers", line["seen_by"]), line["seen_by"]
-        own = followed.behind(line["round"], Channel(line["channel"]), sender, to, seen, kinds)
+        to, seen = tuple(line.get("receivers", line["seen_by"])), tuple(line["seen_by"])
+        own = followed.behind(Route(line["round"], Channel(line["channel"]), sender, to, seen), kinds)
         if "behind" in line:
             own = {Kind(k): frozenset(clients) for k, clients in line["behind"].items()}
         elif sender.index is None and not whole:

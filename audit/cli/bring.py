@@ -89,18 +89,18 @@ def import_(
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.importing.first_subject import list_unseen
     from fedaudit.audit.importing.inbox import InboxLimits
-    from fedaudit.audit.phases.import_inbox import SUBJECT, bring, read_settings, state_inbox
+    from fedaudit.audit.phases.import_inbox import SUBJECT, ImportSources, bring, read_settings, state_inbox
 
     if subject is not None and model:
         raise UserError("--model belongs to an import without --subject", hint="state model in that file")
     if subject is None and not model and sys.stdin.isatty() and sys.stdout.isatty():
         model = typer.prompt("the network, as module:Class or a name of ours (empty: not stated)", default="")
-    settings = read_settings(config)
-    stated, text = state_inbox(inbox, subject, settings, truth=truth, model=model, base=base, where=config)
+    sources = ImportSources(inbox=inbox, subject=subject, model=model, truth=truth, base=base, ledger=ledger)
+    stated, text = state_inbox(sources, read_settings(config), config)
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
-    limits, beside = InboxLimits(bytes=int(most_gib * 2**30)), Path.cwd() if subject is None else subject.parent
+    limits = InboxLimits(bytes=int(most_gib * 2**30))
     with progress() as report_progress:
-        found = bring(folder, stated, inbox, truth, ledger, beside, limits, trust, report_progress, text, base)
+        found = bring(folder, stated, sources, report_progress, limits=limits, trust=trust, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for check in found.checks:
         say(f"{check.status}: {check.title}: {check.text}")

@@ -7,7 +7,7 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
-from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_impossible
+from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
@@ -32,15 +32,12 @@ def preflight(config: Config) -> Iterator[str]:
     with locate_errors(config.file):
         resolve(config)
         refuse_impossible(config, case)
-    choice, traffic, title = (
-        choose(config, case),
-        plan_traffic(config, case.card, case.protections),
-        case.card.title,
-    )
+    choice, title = choose(config, case), case.card.title
+    traffic = choice.scene.traffic
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     unfit = f"it says nothing of {case.data.modality} data"
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
-    asked = plan_questions(config, case, choice, load_policy(config.locate_policy()).demands)
+    asked = plan_questions(config, choice, title, load_policy(config.locate_policy()).demands)
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
     if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"

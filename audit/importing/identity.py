@@ -54,10 +54,14 @@ def check_identities(case: RecordedCase, latest: list[Artifact]) -> CheckedState
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )
+    clients, table = losses(case, latest)
     if told and len(wrong) == 0 and alone == sent:
         text = f"{by_counts}, and no other client has that number."
-        return _with_matrix(case, latest, CheckedStatement(id="who", title=TITLE, status="holds", text=text))
-    found = _with_matrix(case, latest, _by_loss(case, latest))
+        found = CheckedStatement(id="who", title=TITLE, status="holds", text=text)
+    else:
+        found = _judge_losses(clients, table, case.make_net is not None)
+    names = [f"client/{k}" for k in clients]
+    found = found.model_copy(update={"matrix": table.round(4).tolist(), "names": names})
     if wrong:
         k = wrong[0]
         text = (
@@ -92,11 +96,8 @@ def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArr
     clients = sorted(models.keys() & case.examples.parts.keys())[:MOST_CLIENTS]
     if case.make_net is None or len(clients) < 2:
         return [], np.zeros((0, 0))
-    run, rng, train = (
-        KnownArchitecture(case.make_net, case.data, case.device),
-        case.streams.numpy("who"),
-        case.data.train,
-    )
+    run = KnownArchitecture(case.make_net, case.data, case.device)
+    rng, train = case.streams.numpy("who"), case.data.train
     rows = {k: np.sort(rng.permutation(case.examples.parts[k])[:MOST_EXAMPLES]) for k in clients}
     table = np.zeros((len(clients), len(clients)))
     for i, k in enumerate(clients):
@@ -112,10 +113,10 @@ def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArr
     return clients, table
 
 
-def _by_loss(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
-    clients, table = losses(case, latest)
+def _judge_losses(clients: list[int], table: NDArray[np.float64], is_stated: bool) -> CheckedStatement:
+    """What the [upload, data] losses say; `is_stated`: somebody stated the network."""
     if not clients:
-        why = "the network is not stated" if case.make_net is None else "fewer than two clients can be compared"
+        why = "fewer than two clients can be compared" if is_stated else "the network is not stated"
         return CheckedStatement(id="who", title=TITLE, status="open", text=f"Could not be checked: {why}.")
     k = len(clients)
     own = int((table.argmin(axis=0) == np.arange(k)).sum())
@@ -135,11 +136,6 @@ def _by_loss(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     return CheckedStatement(
         id="who", title=TITLE, status="open", text=f"{text} Who is who does not follow from that."
     )
-
-
-def _with_matrix(case: RecordedCase, latest: list[Artifact], check: CheckedStatement) -> CheckedStatement:
-    clients, table = losses(case, latest)
-    return check.model_copy(update={"matrix": table.round(4).tolist(), "names": [f"client/{k}" for k in clients]})
 
 
 def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:

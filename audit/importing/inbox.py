@@ -26,7 +26,7 @@ from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind, explain_misfit
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -241,30 +241,25 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
         raise ValueError("a party is client/NUMBER, with a node of plain characters: at most 200, no slash")
     if "message" not in line and "traffic" not in line:
         return
-    if type(line["round"]) is not int or not 0 <= line["round"] <= limits.rounds:
+    check_form(line)
+    if line["round"] > limits.rounds:
         raise ValueError(f"round must be a whole number up to {limits.rounds:,}")
-    Channel(line["channel"])
-    readers, sender = line["seen_by"], line["sender"]
-    if not isinstance(readers, list) or len(readers) > limits.messages:
-        raise ValueError("seen_by must be a list")
-    for party in [sender, *readers, *line.get("receivers", [])]:
-        if not isinstance(party, str) or (not PARTY.fullmatch(party) and party != "mediator"):
+    for party in [line["sender"], *line["seen_by"], *line.get("receivers", [])]:
+        if not PARTY.fullmatch(party) and party != "mediator":
             raise ValueError(f"{party!r:.40} is no party")
+    behind = line.get("behind", {}) if "message" in line else {}
+    if any(len(clients) > limits.messages for clients in (line["seen_by"], *behind.values())):
+        raise ValueError(f"a line names at most {limits.messages:,} parties")
+    if any(not 0 <= k < 10**7 for clients in behind.values() for k in clients):
+        raise ValueError("behind lists the numbers of clients, from 0")
     if "message" in line:
         name = line["message"]
-        if not isinstance(name, str) or len(name) > 300 or not NAME.fullmatch(name):
+        if len(name) > 300 or not NAME.fullmatch(name):
             raise ValueError(f"{name!r:.60} is no name of a message: letters, digits, . _ + - and / between them")
-        if not isinstance(line["kinds"], list) or not line["kinds"]:
+        if not line["kinds"]:
             raise ValueError("kinds must be a list")
-        for kind in line["kinds"]:
-            _check_kind(kind)
-        _check_behind(line.get("behind", {}), limits)
-        if line["channel"] == Channel.UPLINK and Party.parse(sender).role != Role.CLIENT:
-            raise ValueError(f"{sender} sends no uplink")
-    else:
-        _check_kind(line["traffic"])
-        if any(type(line[k]) is not int or line[k] < 0 for k in ("senders", "messages", "bytes")):
-            raise ValueError("senders, messages and bytes are whole numbers")
+        if line["channel"] == Channel.UPLINK and Party.parse(line["sender"]).role != Role.CLIENT:
+            raise ValueError(f"{line['sender']} sends no uplink")
 
 
 def _is_node(name: object) -> bool:
@@ -276,26 +271,6 @@ def _is_node(name: object) -> bool:
         and name == name.strip()
         and not {"/", "\\"} & {*name}
     )
-
-
-def _check_behind(behind: object, limits: InboxLimits) -> None:
-    if not isinstance(behind, dict):
-        raise ValueError("behind is a list of clients for each kind")
-    for kind, clients in behind.items():
-        _check_kind(kind)
-        if not isinstance(clients, list) or len(clients) > limits.messages:
-            raise ValueError("behind is a list of clients for each kind")
-        if any(type(k) is not int or not 0 <= k < 10**7 for k in clients):
-            raise ValueError("behind lists the numbers of clients, from 0")
-
-
-def _check_kind(name: object) -> None:
-    try:
-        Kind(name)
-    except ValueError as error:
-        raise ValueError(
-            f"{str(name)!r:.60} is no kind: one of your own is WHOSE:ROLE, such as client:optimizer"
-        ) from error
 
 
 def _locate(inbox: Path, name: str) -> Path:

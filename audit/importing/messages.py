@@ -68,9 +68,8 @@ def shapes(case: RecordedCase) -> None:
     _runs(case.network, case.data, case.subject)
 
 
-def _runs(network: Callable[[], Net] | None, data: Data, subject: RecordedSubject) -> None:
+def _runs(network: Callable[[], Net], data: Data, subject: RecordedSubject) -> None:
     """Raises UserError where the stated network does not take examples of the stated shape."""
-    assert network is not None
     shape, classes = tuple(subject.examples.shape), len(data.classes)
     if len(shape) == 1:  # tokens
         return

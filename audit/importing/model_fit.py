@@ -11,6 +11,8 @@ normalisation, a bad fit leaves it open.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
@@ -20,12 +22,11 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, client_models
-from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection, published_noise
@@ -43,12 +44,14 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     if case.make_net is None or not pairs:
         why = "the network is not stated" if case.make_net is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
-    if case.data.predicts == "lm":
-        return _fit_tokens(case.make_net, case.data, case.device, pairs)
+    build, data = partial(KnownArchitecture, case.make_net, device=case.device), case.data
+    net = build(data)
+    if data.predicts == "lm":
+        return _fit_tokens(net, data.train.x, pairs)
     hits, n, guess, losses = 0, 0, 0, []
     for weights, rows in pairs:
-        y = case.data.train.y[rows]
-        logits = _logits(case.make_net, case.device, case.data, weights, rows)
+        y = data.train.y[rows]
+        logits = _logits(net(weights), data.train.x[rows])
         hits, n = hits + int((logits.argmax(1) == y).sum()), n + len(y)
         guess += int(np.bincount(y).max())
         losses.append(_loss(logits, y))
@@ -56,7 +59,7 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     whose = ("Models of clients", "own examples of theirs") if of_clients else ("The latest model", "examples")
     text = f"{whose[0]} named {hits / n:.0%} of {n:,} {whose[1]} right, a constant guess {guess / n:.0%}"
     if float(scipy.stats.binom.sf(hits - 1, n, guess / n)) <= LEVEL:
-        better = _better(case, pairs, losses) if of_clients else ""
+        better = _find_better_scale(build, data, pairs, losses) if of_clients else ""
         more = (
             f"; with {better} they fit better on every client, which may be how they were trained"
             if better
@@ -66,26 +69,23 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
     if (
         of_clients
         and not _has_noise(case.private, case.protections)
-        and (other := _other_labels(case.data, case.make_net, case.device, case.examples, latest))
+        and (other := _other_labels(net, data, case.examples, latest))
     ):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 
-def _fit_tokens(
-    make_net: Callable[[], Net] | None, data: Data, device: str, pairs: list[Pair]
-) -> CheckedStatement:
+def _fit_tokens(net: KnownArchitecture, texts: NDArray[Any], pairs: list[Pair]) -> CheckedStatement:
     """Language models on texts that were given: whether more next tokens are right than by a constant guess.
 
     A text counts as one trial, right where the model knows more of its tokens than the guess does: tokens of one
     text tell of each other.
     """
-    assert make_net is not None
     better, worse, right, guessed, tokens = 0, 0, 0, 0, 0
     for weights, rows in pairs:
-        x = data.train.x[rows]
-        graded = KnownArchitecture(make_net, data, device)(weights).grade(x)
+        x = texts[rows]
+        graded = net(weights).grade(x)
         wanted = x[:, 1:]
         often = int(np.bincount(wanted[wanted > 0]).argmax()) if (wanted > 0).any() else 0
         by_guess = ((wanted == often) & (wanted > 0)).sum(1)
@@ -109,9 +109,7 @@ def _has_noise(private: PrivateTraining | None, protections: Sequence[Protection
     return any(bool(published_noise(protections, k)) for k in UPDATES)
 
 
-def _other_labels(
-    data: Data, make_net: Callable[[], Net] | None, device: str, examples: Examples, latest: list[Artifact]
-) -> str:
+def _other_labels(net: KnownArchitecture, data: Data, examples: Examples, latest: list[Artifact]) -> str:
     """How training moved outputs away from the stated labels and towards others; empty where it did not."""
     served = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     rounds = {a.sender.index: a.round for a in latest if a.kind in UPDATES}
@@ -119,9 +117,10 @@ def _other_labels(
     for k, weights in sorted(client_models(latest).items()):
         if k in examples.parts and len(examples.parts[k]) and rounds.get(k) in served:
             own = examples.parts[k][:MOST_EXAMPLES]
-            before = _logits(make_net, device, data, served[rounds[k]], own)
+            x = data.train.x[own]
+            before = _logits(net(served[rounds[k]]), x)
             rows.append(data.train.y[own])
-            raised.append((_logits(make_net, device, data, weights, own) - before).argmax(1))
+            raised.append((_logits(net(weights), x) - before).argmax(1))
             clients.append(np.full(len(own), k))
     if len(rows) < FEWEST:
         return ""
@@ -175,9 +174,11 @@ def _find_last_model(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]
     return max(found, key=lambda a: a.round).payload if found else None
 
 
-def _better(case: RecordedCase, pairs: list[Pair], losses: list[float]) -> str:
+def _find_better_scale(
+    build: Callable[[Data], KnownArchitecture], data: Data, pairs: list[Pair], losses: list[float]
+) -> str:
     """Another normalisation under which the loss is lower on every client; empty where none is."""
-    x = case.data.train.x
+    x = data.train.x
     if x.dtype.kind != "f" or len(pairs) < FEWEST:
         return ""
     axes = (0, *range(2, x.ndim))
@@ -186,25 +187,15 @@ def _better(case: RecordedCase, pairs: list[Pair], losses: list[float]) -> str:
     others = {"values from 0 to 1": (zeros, ones), "values from -1 to 1": (halves, halves)}
     others["the examples' own mean and deviation"] = own
     for words, (mean, std) in others.items():
-        data = replace(case.data, mean=mean, std=std)
-        found = [
-            _loss(_logits(case.make_net, case.device, data, w, rows), case.data.train.y[rows])
-            for w, rows in pairs
-        ]
+        net = build(replace(data, mean=mean, std=std))
+        found = [_loss(_logits(net(w), x[rows]), data.train.y[rows]) for w, rows in pairs]
         if all(new < BETTER * old for new, old in zip(found, losses, strict=True)):
             return words
     return ""
 
 
-def _logits(
-    make_net: Callable[[], Net] | None,
-    device: str,
-    data: Data,
-    weights: Mapping[str, NDArray[np.generic]],
-    rows: Index,
-) -> NDArray[np.float64]:
-    assert make_net is not None
-    return np.asarray(KnownArchitecture(make_net, data, device)(weights).logits(data.train.x[rows]), np.float64)
+def _logits(model: BoundExtractor, x: NDArray[Any]) -> NDArray[np.float64]:
+    return np.asarray(model.logits(x), np.float64)
 
 
 def _loss(logits: NDArray[np.float64], y: NDArray[np.int64]) -> float:

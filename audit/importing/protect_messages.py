@@ -17,7 +17,7 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, require_recorded
-from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.artifact import Channel, Party, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST, Recorder, lines, read_message
 from fedaudit.fl.runtime import durable
@@ -108,15 +108,7 @@ def _carry(
         if to is not None:
             wire.relay(t, message, sender.index, to, mediator)
             return
-    recorder.message(
-        round=t,
-        channel=channel,
-        sender=sender,
-        receivers=receivers,
-        seen_by=seen,
-        payloads=message,
-        copies=_count_copies(line),
-    )
+    recorder.message(Route(t, channel, sender, receivers, seen), message, _count_copies(line))
 
 
 def _count_copies(line: Mapping[str, Any]) -> int:

@@ -25,6 +25,7 @@ from fedaudit.audit.noise_audit.play import PlayLimits, Scale, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.noise_audit.world import RELATIVE, Event, Listener, World, WorldDifference, iterate_noise
 from fedaudit.fl.artifact import Party
+from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.tap import MessageTap
 from fedaudit.fl.wire.protection import Protection
@@ -62,6 +63,48 @@ class PairOutcome:
         return self.failure is not None and self.failure.ratio is None
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Where one observer listens to plays of the federation; `limits` say how long a play is."""
+
+    case: SimulatedCase
+    observer: str
+    limits: PlayLimits
+
+    def listen(
+        self,
+        side: Side,
+        first: World | None = None,
+        factor: Callable[[Release], float] = lambda _: 1.0,
+        known: World | None = None,
+    ) -> Listener:
+        """One play, compared with `first`; what does not depend on the change is taken from `known`."""
+        listener = Listener(self.observer, side.probe, first, factor, side.absent)
+        play(self.case, listener, side.neighbour, self.limits, known)
+        return listener
+
+    def compare(self, pair: Pair, honest: World) -> Listener:
+        """The second world of a pair, compared with the first."""
+        first, known = honest, None if pair.trained else honest
+        if not pair.first.is_honest:
+            first = self.listen(pair.first, known=known).world
+        return self.listen(pair.second, first, pair.factor, None if pair.trained else first)
+
+    def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
+        pairs = Pairs(self.case, honest)
+        central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
+        return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
+
+    def try_another_seed(self, unit: Unit, outcome: PairOutcome) -> None:
+        """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
+        again = replace(self, case=reseed(self.case))
+        honest = again.listen(Side()).world
+        for pair in again.list_pairs(unit, honest):
+            if pair.another_seed:
+                named = replace(pair, name=f"{pair.name}, under another master seed")
+                outcome.add(named, again.compare(pair, honest))
+
+
 @sharing()
 def audit_bounds(
     case: SimulatedCase, limits: PlayLimits | None = None, progress: Callable[[int, int], None] = lambda *_: None
@@ -73,18 +116,19 @@ def audit_bounds(
     """
     limits = limits or PlayLimits()
     scale = Scale.from_limits(case, limits)
-    honest = {SERVER: _listen(case, SERVER, Side(), limits)}
-    honest[CLIENT] = _listen(case, CLIENT, Side(), limits, known=honest[SERVER].world)
-    lines = honest[SERVER].world.lines
+    stages = {view: Stage(case, view, limits) for view in (SERVER, CLIENT)}
+    honest = {SERVER: stages[SERVER].listen(Side()).world}
+    honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
+    lines = honest[SERVER].lines
     units = sorted({r.unit for r in lines if r.noise_multiplier})
     played: dict[tuple[str, Unit], BoundCheck] = {}
-    follows = honest[CLIENT].world.events.keys() <= honest[SERVER].world.events.keys()
+    follows = honest[CLIENT].events.keys() <= honest[SERVER].events.keys()
     for number, (view, unit) in enumerate((view, unit) for view in honest for unit in units):
         progress(number, len(honest) * len(units))
         if view == CLIENT and follows and played[SERVER, unit].status is Status.VERIFIED:
             played[view, unit] = replace(played[SERVER, unit], observer=view)  # who sees less learns no more
             continue
-        played[view, unit] = _check(case, view, unit, honest[view].world, limits)
+        played[view, unit] = _check(stages[view], unit, honest[view])
     checks = [
         _as_seen(played[SERVER if observer == SERVER else CLIENT, unit], observer, unit, lines)
         for observer in SEES
@@ -140,7 +184,8 @@ def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> Release |
     return next((r for r in seen if not r.noise_multiplier), None)
 
 
-def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits: PlayLimits) -> BoundCheck:
+def _check(stage: Stage, unit: Unit, honest: World) -> BoundCheck:
+    observer = stage.observer
     if clear := find_clear(observer, unit, honest.lines):
         reason = f"{clear.kind} of {clear.sender} is released in clear."
         return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
@@ -151,61 +196,21 @@ def _check(case: SimulatedCase, observer: str, unit: Unit, honest: World, limits
         reason = f"{wrong.key}: it is drawn by another line than the one in the ledger."
         place = f"{wrong.key.place} {wrong.key.name}"
         return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place=place)
-    again = _listen(case, observer, Side(), limits, honest)
+    again = stage.listen(Side(), honest)
     if again.differences or any(again.ratios.values()):
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
         reason = f"The run cannot be played twice to the same numbers ({drift}), so nothing was compared."
         return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
     outcome = PairOutcome()
-    for pair in _list_pairs(case, observer, unit, honest):
+    for pair in stage.list_pairs(unit, honest):
         if pair.spare and outcome.has_moved:
             break
-        outcome.add(pair, _compare(case, observer, pair, honest, limits))
+        outcome.add(pair, stage.compare(pair, honest))
         if outcome.is_settled:
             break
     if outcome.failure is None and outcome.has_moved:
-        _try_another_seed(reseed(case), observer, unit, limits, outcome)
+        stage.try_another_seed(unit, outcome)
     return _conclude(observer, unit, outcome)
-
-
-def _list_pairs(case: SimulatedCase, observer: str, unit: Unit, honest: World) -> Iterator[Pair]:
-    pairs = Pairs(case, honest)
-    central = observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
-    return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
-
-
-def _try_another_seed(
-    case: SimulatedCase, observer: str, unit: Unit, limits: PlayLimits, outcome: PairOutcome
-) -> None:
-    """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
-    honest = _listen(case, observer, Side(), limits).world
-    for pair in _list_pairs(case, observer, unit, honest):
-        if pair.another_seed:
-            named = replace(pair, name=f"{pair.name}, under another master seed")
-            outcome.add(named, _compare(case, observer, pair, honest, limits))
-
-
-def _compare(case: SimulatedCase, observer: str, pair: Pair, honest: World, limits: PlayLimits) -> Listener:
-    """The second world of a pair, compared with the first."""
-    first, known = honest, None if pair.trained else honest
-    if not pair.first.is_honest:
-        first = _listen(case, observer, pair.first, limits, known=known).world
-    known = None if pair.trained else first
-    return _listen(case, observer, pair.second, limits, first, pair.factor, known)
-
-
-def _listen(
-    case: SimulatedCase,
-    observer: str,
-    side: Side,
-    limits: PlayLimits,
-    first: World | None = None,
-    factor: Callable[[Release], float] = lambda _: 1.0,
-    known: World | None = None,
-) -> Listener:
-    listener = Listener(observer, side.probe, first, factor, side.absent)
-    play(case, listener, side.neighbour, limits, known)
-    return listener
 
 
 def _find_others(pair: Pair, listener: Listener) -> list[WorldDifference]:
@@ -267,7 +272,9 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
 
 def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
     """Sentences, one for each thing that was taken on trust."""
-    return [*_find_own_noise(case.protections), *_find_private_statistics(case), *_find_left_out(case, limits)]
+    rounds, played = int(case.method.config.rounds), Scale.from_limits(case, limits).rounds
+    doubts = [*_find_own_noise(case.protections), *_find_private_statistics(case.dataset, case.data)]
+    return doubts if played >= rounds else [*doubts, f"of {rounds:,} rounds the first {played:,} were played"]
 
 
 def _find_own_noise(protections: Sequence[Protection]) -> Iterator[str]:
@@ -276,24 +283,17 @@ def _find_own_noise(protections: Sequence[Protection]) -> Iterator[str]:
             yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
 
 
-def _find_private_statistics(case: SimulatedCase) -> Iterator[str]:
+def _find_private_statistics(dataset: Dataset, data: Data) -> Iterator[str]:
     """Examples that were prepared with numbers which depend on other clients' examples."""
-    name = case.dataset.title
-    if not type(case.dataset).__module__.startswith(SHIPPED):
+    name = dataset.title
+    if not type(dataset).__module__.startswith(SHIPPED):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
-    elif case.dataset.holds == "private" and _is_normalised_by_itself(case):
+    elif dataset.holds == "private" and _is_normalised_by_itself(data):
         yield f"{name!r} is normalised by the mean of all clients' examples, as if that were public"
 
 
-def _is_normalised_by_itself(case: SimulatedCase) -> bool:
-    data = case.data
+def _is_normalised_by_itself(data: Data) -> bool:
     if data.train.x.dtype.kind != "f" or not len(data.train):
         return False
     axes = tuple(i for i in range(data.train.x.ndim) if i != 1)
     return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
-
-
-def _find_left_out(case: SimulatedCase, limits: PlayLimits) -> Iterator[str]:
-    played, rounds = Scale.from_limits(case, limits).rounds, int(case.method.config.rounds)
-    if played < rounds:
-        yield f"of {rounds:,} rounds the first {played:,} were played"

@@ -19,6 +19,7 @@ from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
 from fedaudit.audit.noise_audit.report import audit_noise, record_no_test, record_tests
 from fedaudit.audit.noise_audit.status import BoundCheck
+from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import Release, read
@@ -41,10 +42,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("account", 1, 3)
     is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
     checks = replay_bounds(case, releases) if is_played else []
-    run.write_json(run.evidence / "replay.json", [asdict(check) for check in checks])
+    run.write_json(run.evidence / REPLAY, [asdict(check) for check in checks])
     progress("account", 2, 3)
     records = test_noise(run.artifacts, case, releases, config) if is_played else []
-    run.write_json(run.evidence / "noise_audits.json", [r.model_dump(mode="json") for r in records])
+    run.write_json(run.evidence / NOISE_AUDITS, [r.model_dump(mode="json") for r in records])
     progress("account", 3, 3)
 
 
@@ -89,8 +90,8 @@ def compute_accounts(run: RunDir, config: Config, case: Case, releases: Sequence
     found = budgets(releases, config.accountants, config.delta, verified)
     said = {"declared": verified.declared, "assumed": list(verified.assumed), "law": verified.law}
     return {
-        "ledger.json": {"issues": [issue._asdict() for issue in verified.issues], **said},
-        "budgets.json": [b.model_dump(mode="json") for b in found],
+        LEDGER: {"issues": [issue._asdict() for issue in verified.issues], **said},
+        BUDGETS: [b.model_dump(mode="json") for b in found],
     }
 
 

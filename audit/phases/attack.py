@@ -30,17 +30,18 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.schemas import AttackFile
+from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
-from fedaudit.audit.phases import checks
 from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.phases.evidence import CHECKS, CLAIMED
 from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import AttackSpec
@@ -51,7 +52,6 @@ from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.robustness import CheckedCounts
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
@@ -64,7 +64,6 @@ OF_LATEST = (
     "condensed",
     "activations",
 )  # controls that play every client's latest message, whatever else was read
-CLAIMED = "claimed_counts.json"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -88,7 +87,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
-    run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
+    run.write_json(run.evidence / CHECKS, dataclasses.asdict(run_checks(case)))
     _check_claims(run, case, [attack for attack, _ in runner.attacks])
 
 
@@ -166,6 +165,15 @@ def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:
         durable.remove(run.evidence / CLAIMED)
     else:
         run.write(run.evidence / CLAIMED, check(case, reading).model_dump_json(indent=1).encode())
+
+
+def run_checks(case: Case) -> Checked:
+    """Everything that the checks of audit/checks/ say of a case, in the order of their names."""
+    every = [catalog.load("checks", name)().check(case) for name in catalog.names("checks")]
+    return Checked(
+        results=[r for checked in every for r in checked.results],
+        declared=[d for checked in every for d in checked.declared],
+    )
 
 
 class Bench:
@@ -393,17 +401,3 @@ def card_fields(card: Card) -> dict[str, Any]:
 def _encode(gallery: ImageGallery) -> dict[str, Any]:
     rows = {name: [png(p) for p in images] for name, images in gallery.rows.items()}
     return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
-
-
-def load_evidence(run: RunDir) -> list[dict[str, Any]]:
-    """What the attacks left, in the order they ran."""
-    files = sorted(run.evidence.glob("[0-9]*.json"))
-    for file in files:
-        run.read(file, AttackFile)
-    return [run.read_json(file) for file in files]
-
-
-def load_claims(run: RunDir) -> CheckedCounts | None:
-    """What claims came to; None where no attack read labels off updates."""
-    file = run.evidence / CLAIMED
-    return run.read(file, CheckedCounts) if file.is_file() else None

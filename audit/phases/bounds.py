@@ -1,42 +1,37 @@
 """The bounds of a run with their status, from the evidence that the account phase left."""
 
-from fedaudit.audit.accounting.budget import SpentBudget, budgets
+from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases
 from fedaudit.audit.accounting.verify import Issue, Verified
-from fedaudit.audit.case.case import Case, Examples, counts
+from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import VerifiedFile
-from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, list_results
+from fedaudit.audit.noise_audit.status import combine_status, list_results
+from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.participation import Availability
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
-from fedaudit.reports.result import NoiseAuditRecord
 
 
-def read_bounds(run: RunDir, case: Case) -> list[PrivacyBound]:
+def read_bounds(evidence: Evidence, verified: Verified, population: dict[str, str]) -> list[PrivacyBound]:
     """The bounds of a run that was accounted for, towards each observer, for each unit, by each accountant."""
-    found = run.read(run.evidence / "budgets.json", list[SpentBudget])
-    return combine_status(
-        found,
-        read_verification(run, case.examples, case.data),
-        read_checks(run),
-        read_results(run),
-        describe_population(case),
-    )
+    results = list_results(evidence.noise_audits)
+    return combine_status(evidence.budgets, verified, evidence.bound_checks, results, population)
 
 
-def bind_status(run: RunDir, case: Case, verified: Verified, delta: float) -> BoundReleases:
+def bind_status(
+    evidence: Evidence, verified: Verified, population: dict[str, str], delta: float
+) -> BoundReleases:
     """A function that bounds any part of the run's ledger, with the status that the whole evidence gives it."""
-    checks, results, population = read_checks(run), read_results(run), describe_population(case)
+    checks, results = evidence.bound_checks, list_results(evidence.noise_audits)
     return lambda some: combine_status(
         budgets(some, PLAIN, delta, verified), verified, checks, results, population
     )
 
 
-def read_verification(run: RunDir, examples: Examples, data: Data) -> Verified:
+def read_verified(file: VerifiedFile, examples: Examples, data: Data) -> Verified:
     """What the verifier said of the run's ledger."""
-    file = run.read(run.evidence / "ledger.json", VerifiedFile)
     return Verified(
         issues=tuple(Issue(**i.model_dump()) for i in file.issues),
         declared=file.declared,
@@ -46,22 +41,12 @@ def read_verification(run: RunDir, examples: Examples, data: Data) -> Verified:
     )
 
 
-def read_checks(run: RunDir) -> list[BoundCheck]:
-    """What the replay said of each bound; empty where nothing was played."""
-    path = run.evidence / "replay.json"
-    return run.read(path, list[BoundCheck]) if path.is_file() else []
-
-
-def read_results(run: RunDir) -> list[NoiseResult]:
-    """The tests of the run's noise; empty where none were made."""
-    path = run.evidence / "noise_audits.json"
-    return list_results(run.read(path, list[NoiseAuditRecord])) if path.is_file() else []
-
-
-def describe_population(case: Case) -> dict[str, str]:
+def describe_population(
+    clients: int, examples: Examples, data: Data, availability: Availability | None
+) -> dict[str, str]:
     """Of whom a bound of each unit speaks, and how they come to take part."""
-    held = int(counts(case.clients, case.examples, case.data).sum())
-    clients = plural(case.clients, "client")
-    drawn = f" ({case.availability.describe()})" if case.availability else ""
+    held = int(counts(clients, examples, data).sum())
+    drawn = f" ({availability.describe()})" if availability else ""
     records = plural(held, "record") if held else "the records"
-    return {"client": f"{clients}{drawn}", "record": f"{records} of {clients}{drawn}"}
+    people = plural(clients, "client")
+    return {"client": f"{people}{drawn}", "record": f"{records} of {people}{drawn}"}

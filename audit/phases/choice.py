@@ -40,6 +40,8 @@ LEAST_SECONDS = 0.1  # below which attacks take equally long
 class AttackChoice:
     """The attacks of an audit, and why others that could run are not among them."""
 
+    scene: Scene  # what the federation will send
+    sizes: Sizes  # what estimates are made from
     specs: tuple[AttackSpec, ...]
     cards: Mapping[str, Card]  # of the chosen, by label
     seconds: Mapping[str, float]  # estimates of the chosen, by label
@@ -55,8 +57,8 @@ def choose(config: Config, case: Case) -> AttackChoice:
 
 
 def _choose(config: Config, case: Case) -> AttackChoice:
-    sizes, scene = _sizes(config, case), plan_scene(config, case)
-    traffic = scene.traffic
+    scene = _plan_scene(config, case)
+    sizes, traffic = _measure_sizes(config.replay, case, scene), scene.traffic
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     left: dict[str, str] = {}
     if config.attacks is None:
@@ -80,6 +82,8 @@ def _choose(config: Config, case: Case) -> AttackChoice:
     cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
     listed = {s.name for s in specs}
     return AttackChoice(
+        scene=scene,
+        sizes=sizes,
         specs=specs,
         cards=cards,
         seconds={label: card.effort.estimate_seconds(sizes) for label, card in cards.items()},
@@ -99,16 +103,12 @@ def choose_anew(
     """
     if config.attacks is None and names is None:
         return None
-    title, really, bare = (
-        case.card.title,
-        plan_traffic(config, case.card, case.protections),
-        plan_traffic(config, case.card, case.protections, protected=False),
-    )
-    listed = choose(config, case).specs
-    able = [s for s in listed if not really.missing(catalog.load("attacks", s.name).card, title)]
+    choice, title = choose(config, case), case.card.title
+    really, bare = choice.scene.traffic, plan_traffic(config, case.card, case.protections, protected=False)
+    able = [s for s in choice.specs if not really.missing(catalog.load("attacks", s.name).card, title)]
     if names is not None:
         return tuple(s for s in able if s.label in names)
-    sizes, left = _sizes(config, case), config.budget.minutes * 60
+    sizes, left = choice.sizes, config.budget.minutes * 60
     known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     for name in sorted(known, key=lambda n: (known[n].effort.estimate_seconds(sizes), n)):
         is_new = bool(bare.missing(known[name], title)) and not really.missing(known[name], title)
@@ -130,7 +130,7 @@ def plan_traffic(
     )
 
 
-def plan_scene(config: Config, case: Case) -> Scene:
+def _plan_scene(config: Config, case: Case) -> Scene:
     """What a federation will send, to whom and in which rounds, by what is known before the run."""
     traffic = plan_traffic(config, case.card, case.protections)
     sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
@@ -264,8 +264,7 @@ def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], 
     return [n for n in cheapest if n in chosen]
 
 
-def _sizes(config: Config, case: Case) -> Sizes:
-    replay = config.replay
+def _measure_sizes(replay: Replay, case: Case, scene: Scene) -> Sizes:
     return Sizes(
         pixels=math.prod(case.data.shape),
         parameters=case.parameters,
@@ -273,7 +272,7 @@ def _sizes(config: Config, case: Case) -> Sizes:
         replays=replay.groups * len(replay.sizes),
         updates=_redrawn(replay, case.clients),
         clients=case.clients,
-        rounds=max(1, max((len(r.kept) for r in plan_scene(config, case).rounds.values()), default=1)),
+        rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.cells import cells_of, run_cells
+from fedaudit.audit.phases.evidence import ABSENCE
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.dropout import measure_dropout, plan_dropout
 from fedaudit.audit.settings.config import SimulatedConfig
@@ -16,16 +17,15 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 
 Progress = Callable[[str, int, int], None]
-FILE = "absence.json"
 PHASES = ("simulate",)
 
 
 def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     """Runs what is left, and measures all of it; removes the file where the config has no `absence`."""
     if config.absence is None:
-        durable.remove(run.evidence / FILE)
+        durable.remove(run.evidence / ABSENCE)
     else:
-        run.write(run.evidence / FILE, measure(run, config, progress).model_dump_json(indent=1).encode())
+        run.write(run.evidence / ABSENCE, measure(run, config, progress).model_dump_json(indent=1).encode())
 
 
 def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Absence:
@@ -40,10 +40,3 @@ def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Absence
     folders = {p: RunDir(c.folder) for p, c in zip(wanted, cells, strict=True) if c.name not in failed}
     with sharing():
         return measure_dropout(config, {p: f.history() for p, f in folders.items()}, reasons(failures))
-
-
-def load(run: RunDir) -> Absence | None:
-    """What the phase left; None where the config has no `absence`."""
-    if not (run.evidence / FILE).is_file():
-        return None
-    return run.read(run.evidence / FILE, Absence)

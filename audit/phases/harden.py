@@ -18,7 +18,7 @@ from typing import Any
 from fedaudit.attacks.evidence import Series
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import RunCell, run_cells
+from fedaudit.audit.phases.cells import Failure, RunCell, run_cells
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.options import list_own, list_proposals
 from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
@@ -100,59 +100,116 @@ def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
     if not is_audited_run(run, config):
         config = overridden(config, {"variants": [], "matrix": None, "absence": None}, where="harden")
         execute_all(run, config, [p.name for p in phases(config)], progress)
-    bar = load_policy(config.locate_policy()).bar
-    first = read_result(run)
-    base = summarise("as audited", config.protections, first, bar)
-    if not base.above:
-        return _end(run, config, base, (), (), bar)
-    tried = search(run, config, first, bar, progress)
-    last = max((c.stage for c in tried), default=0)
-    able = [c for c in tried if c.stage == last and not c.above]
-    verified = list[Candidate]()
-    for candidate in sorted(able, key=lambda c: c.rank)[:VERIFIED]:
-        verified.append(_verify(run, config, candidate, bar, progress))
-        if not verified[-1].above:
-            break
-    return _end(run, config, base, tried, verified, bar)
+    return Search(run, config, load_policy(config.locate_policy()).bar, progress).find()
 
 
-def search(
-    run: RunDir, config: Config, first: AuditResult, bar: Severity, progress: Progress
-) -> tuple[Candidate, ...]:
-    """Every candidate, as far as it came; the best half of each stage goes on to the next."""
-    graded = [f.id for f in list_above(first, bar) if f.source == "attack"]
-    seconds = choose(config, open_case(run, config)).seconds
-    attacks = sorted((label for label in graded if label in seconds), key=lambda label: seconds[label])
-    left = [Variant(name=name, protections=specs) for name, specs in list_candidates(run, config)]
-    ended = dict[str, Candidate]()
-    stages = [*list_stages(attacks)]
-    for stage, names in enumerate(stages, start=1):
-        cells = [_make_cell(run, config, v, names) for v in left]
-        reported = _name_stage(f"stage {stage} of {len(stages)}", progress)
-        failures = {f.name for f in (*copy_messages(run, cells, config), *run_cells(cells, reported))}
-        for variant, cell in zip(left, cells, strict=True):
-            if variant.name not in failures:
-                result = read_result(RunDir(cell.folder))
-                ended[variant.name] = summarise(variant.name, variant.protections, result, bar, stage, names)
-        kept = sorted((v for v in left if v.name not in failures), key=lambda v: ended[v.name].rank)
-        left = kept[: max(VERIFIED, math.ceil(len(kept) / 2))]
-    return tuple(ended.values())
+class Search:
+    """The search in one run that was audited."""
 
+    def __init__(self, run: RunDir, config: Config, bar: Severity, progress: Progress) -> None:
+        self._run, self._config, self._bar, self._progress = run, config, bar, progress
 
-def list_candidates(run: RunDir, config: Config) -> list[tuple[str, tuple[PluginSpec, ...]]]:
-    """Sets of protections by name, each at every strength; those first that answer most."""
-    proposals = list_proposals(run, config)
-    sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
-    sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
-    found = list[tuple[int, str, tuple[PluginSpec, ...]]]()
-    for number, chosen in enumerate(sets):
-        for factor in FACTORS:
-            unlike = {s.name: strengthen(s, factor) for p in chosen for s in p.specs}  # two may withhold the same
-            specs = (*unlike.values(), *list_own(config))
-            if all(specs != other for _, _, other in found) and not _clashes(config, run, specs):
-                found.append((factor, name_candidate([p.name for p in chosen], number, factor), specs))
-    found.sort(key=lambda entry: entry[0] > 1)  # first everything as it is proposed
-    return [(name, specs) for _, name, specs in found[:MOST]]
+    def find(self) -> Hardening:
+        """The best candidates, run again whole until one is sufficient."""
+        first = read_result(self._run)
+        base = summarise("as audited", self._config.protections, first, self._bar)
+        tried = self.screen(first) if base.above else ()
+        last = max((c.stage for c in tried), default=0)
+        able = [c for c in tried if c.stage == last and not c.above]
+        verified = list[Candidate]()
+        for candidate in sorted(able, key=lambda c: c.rank)[:VERIFIED]:
+            verified.append(self._verify(candidate))
+            if not verified[-1].above:
+                break
+        sufficient = next((c for c in verified if not c.above), None)
+        return Hardening(
+            base=base,
+            tried=tried,
+            verified=tuple(verified),
+            sufficient=sufficient,
+            unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
+            bar=self._bar,
+            seed=self._config.seed + 1 if isinstance(self._config, SimulatedConfig) else None,
+            config=None if sufficient is None else self._write_config(sufficient),
+        )
+
+    def screen(self, first: AuditResult) -> tuple[Candidate, ...]:
+        """Every candidate, as far as it came; the best half of each stage goes on to the next."""
+        graded = [f.id for f in list_above(first, self._bar) if f.source == "attack"]
+        seconds = choose(self._config, open_case(self._run, self._config)).seconds
+        attacks = sorted((label for label in graded if label in seconds), key=lambda label: seconds[label])
+        left = [Variant(name=name, protections=specs) for name, specs in self._list_candidates()]
+        ended = dict[str, Candidate]()
+        stages = [*list_stages(attacks)]
+        for stage, names in enumerate(stages, start=1):
+            cells = [self._make_cell(v, names) for v in left]
+            failures = {f.name for f in self._run_cells(cells, f"stage {stage} of {len(stages)}")}
+            for variant, cell in zip(left, cells, strict=True):
+                if variant.name not in failures:
+                    result = read_result(RunDir(cell.folder))
+                    ended[variant.name] = summarise(
+                        variant.name, variant.protections, result, self._bar, stage, names
+                    )
+            kept = sorted((v for v in left if v.name not in failures), key=lambda v: ended[v.name].rank)
+            left = kept[: max(VERIFIED, math.ceil(len(kept) / 2))]
+        return tuple(ended.values())
+
+    def _list_candidates(self) -> list[tuple[str, tuple[PluginSpec, ...]]]:
+        """Sets of protections by name, each at every strength; those first that answer most."""
+        proposals = list_proposals(self._run, self._config)
+        sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
+        sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
+        found = list[tuple[int, str, tuple[PluginSpec, ...]]]()
+        for number, chosen in enumerate(sets):
+            for factor in FACTORS:  # two of a set may withhold the same
+                unlike = {s.name: strengthen(s, factor) for p in chosen for s in p.specs}
+                specs = (*unlike.values(), *list_own(self._config))
+                if all(specs != other for _, _, other in found) and not self._clashes(specs):
+                    found.append((factor, name_candidate([p.name for p in chosen], number, factor), specs))
+        found.sort(key=lambda entry: entry[0] > 1)  # first everything as it is proposed
+        return [(name, specs) for _, name, specs in found[:MOST]]
+
+    def _clashes(self, specs: Sequence[PluginSpec]) -> bool:
+        """Whether the federation refuses to run with these protections together."""
+        try:
+            case = open_case(self._run, self._configure(Variant(name="x", protections=tuple(specs))))
+            return any(p.refuses(case.card.uplink) for p in case.protections) and case.simulated
+        except UserError:
+            return True
+
+    def _configure(self, variant: Variant) -> Config:
+        return config_of(self._run, self._config, variant)
+
+    def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
+        """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
+        screened = self._configure(variant.model_copy(update={"attacks": tuple(attacks)}))
+        changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
+        changed = overridden(screened, changes, where=f"candidate {variant.name}")
+        wanted = tuple(p.name for p in phases(changed) if p.name in SCREENED)
+        folder = self._run.inside(f"tried/{variant.name}")
+        return RunCell(name=variant.name, folder=folder, config=changed, phases=wanted)
+
+    def _verify(self, candidate: Candidate) -> Candidate:
+        """The whole audit of a candidate, with another seed where there can be one."""
+        changed = self._configure(Variant(name=candidate.name, protections=candidate.protections))
+        if isinstance(changed, SimulatedConfig):
+            changed = overridden(changed, {"seed": changed.seed + 1}, where="harden")
+        folder = RunDir.create(self._run.inside(f"verified/{candidate.name}"))
+        wanted = tuple(p.name for p in phases(changed))
+        cell = RunCell(name=candidate.name, folder=folder.path, config=changed, phases=wanted)
+        if failures := self._run_cells([cell], "run whole"):
+            raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
+        return summarise(candidate.name, candidate.protections, read_result(folder), self._bar)
+
+    def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
+        reported = _name_stage(name, self._progress)
+        return [*copy_messages(self._run, cells, self._config), *run_cells(cells, reported)]
+
+    def _write_config(self, candidate: Candidate) -> Path:
+        specs = [p.model_dump() for p in candidate.protections]
+        changed = overridden(self._config, {"protections": specs}, where="harden")
+        self._run.write(self._run.path / HARDENED, dump(resolve(changed)).encode())
+        return self._run.path / HARDENED
 
 
 def name_candidate(protections: Sequence[str], number: int, factor: int) -> str:
@@ -263,65 +320,6 @@ def draw_candidates(hardening: Hardening) -> list[Figure]:
     return figures
 
 
-def _name_stage(name: str, progress: Progress) -> Progress:
-    """Progress of one stage: of later ones the same candidates and phases are told once more."""
-
-    def report(said: str, done: int, total: int) -> None:
-        progress(name if said == "cells" else f"{name}: {said}", done, total)
-
-    return report
-
-
-def _make_cell(run: RunDir, config: Config, variant: Variant, attacks: Collection[str]) -> RunCell:
-    """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
-    screened = config_of(run, config, variant.model_copy(update={"attacks": tuple(attacks)}))
-    changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
-    changed = overridden(screened, changes, where=f"candidate {variant.name}")
-    wanted = tuple(p.name for p in phases(changed) if p.name in SCREENED)
-    return RunCell(name=variant.name, folder=run.inside(f"tried/{variant.name}"), config=changed, phases=wanted)
-
-
-def _verify(run: RunDir, config: Config, candidate: Candidate, bar: Severity, progress: Progress) -> Candidate:
-    """The whole audit of a candidate, with another seed where there can be one."""
-    changed = config_of(run, config, Variant(name=candidate.name, protections=candidate.protections))
-    if isinstance(config, SimulatedConfig):
-        changed = overridden(changed, {"seed": config.seed + 1}, where="harden")
-    folder = RunDir.create(run.inside(f"verified/{candidate.name}"))
-    cell = RunCell(
-        name=candidate.name, folder=folder.path, config=changed, phases=tuple(p.name for p in phases(changed))
-    )
-    reported = _name_stage("run whole", progress)
-    if failures := [*copy_messages(run, [cell], config), *run_cells([cell], reported)]:
-        raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
-    return summarise(candidate.name, candidate.protections, read_result(folder), bar)
-
-
-def _end(
-    run: RunDir,
-    config: Config,
-    base: Candidate,
-    tried: Sequence[Candidate],
-    verified: Sequence[Candidate],
-    bar: Severity,
-) -> Hardening:
-    sufficient = next((c for c in verified if not c.above), None)
-    written = None
-    if sufficient is not None:
-        specs = [p.model_dump() for p in sufficient.protections]
-        written = run.path / HARDENED
-        run.write(written, dump(resolve(overridden(config, {"protections": specs}, where="harden"))).encode())
-    return Hardening(
-        base=base,
-        tried=tuple(tried),
-        verified=tuple(verified),
-        sufficient=sufficient,
-        unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
-        bar=bar,
-        seed=config.seed + 1 if isinstance(config, SimulatedConfig) else None,
-        config=written,
-    )
-
-
 def _is_left_by_all(finding: str, tried: Sequence[Candidate]) -> bool:
     """Whether every candidate that was asked about a finding leaves it; no attack asks about a disclosure."""
     by_attack = {id for c in tried for id in c.screened}
@@ -329,11 +327,10 @@ def _is_left_by_all(finding: str, tried: Sequence[Candidate]) -> bool:
     return bool(asked) and all(finding in c.above for c in asked)
 
 
-def _clashes(config: Config, run: RunDir, specs: Sequence[PluginSpec]) -> bool:
-    """Whether the federation refuses to run with these protections together."""
-    try:
-        changed = config_of(run, config, Variant(name="x", protections=tuple(specs)))
-        case = open_case(run, changed)
-        return any(p.refuses(case.card.uplink) for p in case.protections) and case.simulated
-    except UserError:
-        return True
+def _name_stage(name: str, progress: Progress) -> Progress:
+    """Progress of one stage: of later ones the same candidates and phases are told once more."""
+
+    def report(said: str, done: int, total: int) -> None:
+        progress(name if said == "cells" else f"{name}: {said}", done, total)
+
+    return report

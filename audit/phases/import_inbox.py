@@ -7,6 +7,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,59 +37,59 @@ MOST_LEDGER = 2**30
 SUBJECT = "subject.yaml"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportSources:
+    """What is handed to the auditor, as files and folders."""
+
+    inbox: Path  # what a recorder wrote
+    subject: Path | None = None  # what the operator states; None: it is written of the inbox, seen or guessed
+    model: str = ""  # the network, where the subject is written
+    truth: Path | None = None  # clients' examples
+    base: Path | None = None  # weights that nobody sends
+    ledger: Path | None = None  # the operator's own
+
+    @property
+    def beside(self) -> Path:
+        """Where code lies that the subject names."""
+        return Path.cwd() if self.subject is None else self.subject.parent
+
+
 def bring(
     run: RunDir,
     config: Config,
-    inbox: Path,
-    truth: Path | None,
-    own_ledger: Path | None,
-    beside: Path,
-    limits: InboxLimits,
-    trust: bool,
+    sources: ImportSources,
     progress: Callable[[str, int, int], None],
-    subject: str = "",
-    base: Path | None = None,
+    *,
+    limits: InboxLimits | None = None,
+    trust: bool = False,
+    text: str = "",
 ) -> ImportRecord:
     """Everything into the folder, and its import phase.
 
-    Code that the subject names lies in `beside`; the text of a subject that was written of the inbox is kept.
+    `text` is kept: that of a subject which was written of the inbox. Code runs with `trust` alone.
     """
     with _stage(run.path) as staged:
-        _copy_code(staged.path, config, beside, trust)
-        reported = partial(progress, "inbox")
-        _take_in(staged, require_recorded(config), inbox, truth, own_ledger, limits, base, reported)
+        _copy_code(staged.path, config, sources.beside, trust)
+        _take_in(staged, require_recorded(config), sources, limits or InboxLimits(), partial(progress, "inbox"))
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = ImportRecord.model_validate(staged.read_json(staged.imported))
-        if subject:
-            durable.write(staged.path / SUBJECT, subject.encode())
+        if text:
+            durable.write(staged.path / SUBJECT, text.encode())
     return found
 
 
 def state_inbox(
-    inbox: Path,
-    subject: Path | None,
-    settings: Mapping[str, Any],
-    *,
-    truth: Path | None = None,
-    model: str = "",
-    base: Path | None = None,
-    where: Path | None = None,
+    sources: ImportSources, settings: Mapping[str, Any], where: Path | None = None
 ) -> tuple[Config, str]:
     """The config of a recorded case, and the text of its subject where that was written of the inbox.
 
-    Args:
-        inbox: The folder that a recorder wrote.
-        subject: What its operator states; None: written of the inbox, every line seen or guessed.
-        settings: The auditor's, as a config has them.
-        truth: Clients' examples.
-        model: The network, where the subject is written.
-        base: Weights that nobody sends.
-        where: What errors of the settings name.
-
-    Raises:
-        UserError: With the key.
+    `settings` are the auditor's, as a config has them; errors of theirs name `where`. Raises UserError with the
+    key.
     """
-    text = "" if subject else write_first_subject(inbox, truth, model, base.stem if base else "")
+    subject, base = sources.subject, sources.base
+    text = ""
+    if subject is None:
+        text = write_first_subject(sources.inbox, sources.truth, sources.model, base.stem if base else "")
     with tempfile.TemporaryDirectory() as scratch:  # what is written of an inbox is read as strictly as any file
         written = Path(scratch) / SUBJECT
         durable.write(written, text.encode())
@@ -154,25 +155,22 @@ def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
 def _take_in(
     run: RunDir,
     config: RecordedConfig,
-    inbox: Path,
-    truth: Path | None,
-    own_ledger: Path | None,
+    sources: ImportSources,
     limits: InboxLimits,
-    base: Path | None,
     progress: Callable[[int, int], None],
 ) -> None:
     """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
     case = RecordedCase(config, run.artifacts)
     network, whole = _read_shapes(case.network), _read_shapes(case.whole)
-    if base is not None:
+    if sources.base is not None:
         if not config.subject.base:
             raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
-        durable.write(run.base, read_base(base, whole))
+        durable.write(run.base, read_base(sources.base, whole))
     stated = config.subject.sees, network, config.subject.prototypes
-    taken = take_in(inbox, run.artifacts, limits, *stated, progress)
-    if truth is not None:
-        durable.write(run.truth, load_truth(truth, config.subject, taken.nodes).to_bytes())
-    if own_ledger is not None:
+    taken = take_in(sources.inbox, run.artifacts, limits, *stated, progress)
+    if sources.truth is not None:
+        durable.write(run.truth, load_truth(sources.truth, config.subject, taken.nodes).to_bytes())
+    if (own_ledger := sources.ledger) is not None:
         if not own_ledger.is_file() or own_ledger.stat().st_size > MOST_LEDGER:
             raise UserError(f"{own_ledger} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
         ledger.read(own_ledger)
@@ -185,6 +183,6 @@ def _take_in(
         "errors": taken.errors[:100],
         "left_out": taken.left_out[:100],
         "changes": taken.changes,
-        "sha256": sha256(inbox / MANIFEST),
+        "sha256": sha256(sources.inbox / MANIFEST),
     }
     run.write_json(run.path / TAKEN, found)

@@ -13,6 +13,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
 from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
+from fedaudit.audit.phases.evidence import MATRIX
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
@@ -25,7 +26,6 @@ from fedaudit.fl.runtime import durable, workers
 from fedaudit.reports.robustness import Robustness
 
 Progress = Callable[[str, int, int], None]
-FILE = "matrix.json"
 PHASES = ("simulate",)
 
 
@@ -33,10 +33,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Runs what is left of the matrix, and measures all of it; removes the file where the config has none."""
     progress("matrix", 0, 1)
     if config.matrix is None:
-        durable.remove(run.evidence / FILE)
+        durable.remove(run.evidence / MATRIX)
     else:
         made = _measure(run, config, config.matrix, progress)
-        run.write(run.evidence / FILE, made.model_dump_json(indent=1).encode())
+        run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):
         dropout.run(run, config, progress)
     progress("matrix", 1, 1)
@@ -73,10 +73,3 @@ def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Robustn
             todo = plan_bisection(config, made.cells, ran)
         if not todo:
             return made
-
-
-def load(run: RunDir) -> Robustness | None:
-    """What the phase left; None where the config has no matrix."""
-    if not (run.evidence / FILE).is_file():
-        return None
-    return run.read(run.evidence / FILE, Robustness)

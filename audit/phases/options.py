@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import choose, choose_anew
+from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -29,7 +28,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
@@ -74,7 +73,9 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
     Recorded messages pass through any in moments, so every one is tried that can act on them.
     """
     case = open_case(run, config)
-    leaks = _list_leaks(run, config, case)
+    policy = load_policy(config.locate_policy())
+    attacked = [Attacked(file, config.prior) for file in Evidence(run).attacks]
+    leaks = _list_leaks(attacked, policy, case.card.uplink)
     norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
     ranked = list[Proposal]()
     for name in catalog.names("protections"):
@@ -106,15 +107,15 @@ def list_own(config: Config) -> tuple[PluginSpec, ...]:
     return config.protections if isinstance(config, SimulatedConfig) else ()
 
 
-def _list_leaks(run: RunDir, config: Config, case: KnownFederation) -> list[Leak]:
+def _list_leaks(attacked: Sequence[Attacked], policy: GradingPolicy, uplink: Sequence[Kind]) -> list[Leak]:
     """What attacks demonstrated, under the run's own policy."""
-    policy, uplink, leaks = load_policy(config.locate_policy()), case.card.uplink, []
-    for file in load_evidence(run):
-        finding = judge_subject(Attacked(file, config.prior), policy)
+    leaks = []
+    for attack in attacked:
+        finding = judge_subject(attack, policy)
         if finding.outcome is not Outcome.DEMONSTRATED:
             continue
-        card = file["card"]
-        read = [Kind(k) for k in file["read"] if k not in card["aids"]]
+        card = attack.file["card"]
+        read = [Kind(k) for k in attack.file["read"] if k not in card["aids"]]
         # what others read, such as a broadcast, was made of everything that clients sent
         kinds = tuple(k for k in read if k in uplink) or tuple(k for k in uplink if not k.control_plane)
         leaks.append(Leak(Aim(card["aim"]), kinds, finding.severity.rank))

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from fedaudit.attacks.people import SMALL, People
 from fedaudit.audit.case.case import Case, Examples, counts
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
-from fedaudit.audit.phases.attack import load_evidence
-from fedaudit.audit.phases.choice import AttackChoice, plan_scene
+from fedaudit.audit.phases.choice import AttackChoice
+from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -25,17 +24,14 @@ from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection
-from fedaudit.reports.absence import Absence
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Finding
-from fedaudit.reports.robustness import Robustness
 
 
-def plan_questions(config: Config, case: Case, choice: AttackChoice, demands: Demands) -> list[Question]:
-    """Before a run: every question, and which attacks will ask it."""
-    scene = plan_scene(config, case)
-    title = case.card.title
+def plan_questions(config: Config, choice: AttackChoice, title: str, demands: Demands) -> list[Question]:
+    """Before a run of a method of this title: every question, and which attacks will ask it."""
+    scene = choice.scene
     attempts = [
         Attempt(id=label, card=card, rounds=_plan_rounds(scene, card.rounds), seconds=choice.seconds[label])
         for label, card in choice.cards.items()
@@ -55,7 +51,8 @@ def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
 
 
 def ask_questions(
-    run: RunDir,
+    evidence: Evidence,
+    artifacts: Path,
     config: Config,
     case: Case,
     choice: AttackChoice,
@@ -63,12 +60,10 @@ def ask_questions(
     *,
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
-    matrix: Robustness | None,
-    absence: Absence | None,
 ) -> list[Question]:
     """After a run: every question as it stands."""
-    files = load_evidence(run)
-    scene = observe_scene(run.artifacts, config.system, case.heard, case.data, case.clients, case.examples)
+    files = evidence.attacks
+    scene = observe_scene(artifacts, config.system, case.heard, case.data, case.clients, case.examples)
     labels = {label.replace(":", "."): label for label in choice.cards}
     attempts = gather_attempts(
         files,
@@ -88,7 +83,9 @@ def ask_questions(
     )
     asked = answer_questions(list_questions(scene, demands), scene, answers)
     of_rules = _list_of_rules(config, demands)
-    return asked + answer_rule_questions(of_rules, matrix, absence, findings, _find_aims(config))
+    return asked + answer_rule_questions(
+        of_rules, evidence.matrix, evidence.absence, findings, _find_aims(config)
+    )
 
 
 def observe_scene(

@@ -20,12 +20,9 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.status import withhold_numbers
-from fedaudit.audit.phases import dropout as dropout_phase
-from fedaudit.audit.phases import matrix as matrix_phase
-from fedaudit.audit.phases.attack import load_claims, load_evidence
-from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verification
-from fedaudit.audit.phases.checks import load_checks
+from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
 from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import ask_questions
 from fedaudit.audit.phases.result_file import read_result
@@ -80,15 +77,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.result import (
-    AuditResult,
-    Figure,
-    History,
-    NoiseAuditRecord,
-    Outcome,
-    ReproductionRecord,
-    worst_first,
-)
+from fedaudit.reports.result import AuditResult, Figure, History, Outcome, ReproductionRecord, worst_first
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.system import System
 
@@ -157,28 +146,29 @@ def find_names(run: RunDir, config: Config) -> dict[str, str]:
 
 def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case) -> AuditResult:
     """The audit with every picture and name."""
-    attacked = [Attacked(file, config.prior) for file in load_evidence(run)]
-    history = run.history()
-    verified, limits = read_verification(run, case.examples, case.data), read_bounds(run, case)
-    audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAuditRecord]), limits)
+    evidence, history = Evidence(run), run.history()
+    attacked = [Attacked(file, config.prior) for file in evidence.attacks]
+    verified = read_verified(evidence.ledger, case.examples, case.data)
+    population = describe_population(case.clients, case.examples, case.data, case.availability)
+    limits = read_bounds(evidence, verified, population)
+    audits = withhold_numbers(evidence.noise_audits, limits)
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, limits, history)
-    checked = load_checks(run)
     subjects = [
         *attacked,
-        *map(CheckSubject, checked.results),
+        *map(CheckSubject, evidence.checks.results),
         *bounds(limits),
         *contradictions(limits),
         *misstatements(verified.issues),
         *flaws(record),
         *map(NoiseSubject, audits),
     ]
-    if matrix := matrix_phase.load(run):
+    if matrix := evidence.matrix:
         grade(matrix, policy)
         subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
-    if claimed := load_claims(run):
-        subjects.append(Contradicted(claimed))
-    if absence := dropout_phase.load(run):
+    if evidence.claimed_counts:
+        subjects.append(Contradicted(evidence.claimed_counts))
+    if absence := evidence.absence:
         subjects += make_dropout_subjects(absence)
     imported = _read_import(run) if isinstance(config, RecordedConfig) else None
     subjects += doubts(imported) if imported else []
@@ -196,19 +186,11 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), Aim(file["card"]["aim"])))
     images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
     figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
-    figures += over_rounds(releases, limits, bind_status(run, case, verified, config.delta))
+    figures += over_rounds(releases, limits, bind_status(evidence, verified, population, config.delta))
     figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)] if matrix else []
     figures += plot_dropout(absence) if absence else []
     questions = ask_questions(
-        run,
-        config,
-        case,
-        chosen,
-        policy.demands,
-        findings=findings,
-        limits=limits,
-        matrix=matrix,
-        absence=absence,
+        evidence, run.artifacts, config, case, chosen, policy.demands, findings=findings, limits=limits
     )
     join_leaks(of_attacks)
     people = count_exposed_people(of_attacks)
@@ -236,7 +218,11 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         absence=absence,
         history=[_history(r) for r in history],
         summary_metrics=summary(history),
-        limits=[*list_limits(questions, simulated=case.simulated), *checked.declared, *limits_of_noise(record)],
+        limits=[
+            *list_limits(questions, simulated=case.simulated),
+            *evidence.checks.declared,
+            *limits_of_noise(record),
+        ],
         policy=_policy(run, policy),
         reproduction=_reproduction(run, config.seed),
     )

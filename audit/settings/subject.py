@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
 
-Readers = Annotated[tuple[Text, ...], Field(max_length=100)]
 Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
 

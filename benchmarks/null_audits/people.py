@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.datasets._arrays import moments
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.partitions._shares import collect, pools
@@ -76,17 +76,10 @@ class EqualCells(Partition):
             default=(), description="clients that hold one person of each class but the first"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        held = self._deal_classes(classes, clients)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        held = self._deal_classes(labels.classes, clients)
         cells = held * np.where(np.isin(np.arange(clients), self.config.heavy), self.config.times, 1)[:, None]
-        stock = pools(labels, classes, rng)
+        stock = pools(labels.y, labels.classes, rng)
         size = min(len(s) // max(1, int(cells[:, c].sum())) for c, s in enumerate(stock))
         if not size:
             raise UserError("equal_cells: more cells than examples of a class", hint="use fewer clients")

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -97,7 +96,7 @@ def main() -> None:
     if not inbox.exists():
         step("make", lambda: make(inbox, wanted.clients, wanted.rounds, hidden))
     truth = own(wanted.folder / "truth")
-    step("import", lambda: bring(run, config, inbox, truth, None, inbox, InboxLimits(), False, _silent))
+    step("import", lambda: bring(run, config, ImportSources(inbox=inbox, truth=truth), _silent))
     for phase in ("attack", "account", "score", "report"):
         step(phase, partial(execute, run, config, [phase], _silent, skip_finished=False))
 

@@ -4,7 +4,7 @@ Xie, Chen, Chen, Li. CRFL: Certifiably Robust Federated Learning against Backdoo
 arXiv:2106.08283, Algorithm 1: the weighted mean of the models is scaled to a norm of at most rho, and Gaussian
 noise of standard deviation sigma is added to every weight. The paper's rho may grow with the round (.025 t + 2
 on MNIST: `growth`). Changed: the last model is noised as well; the paper leaves that to the smoothing at test
-time. What the noise certifies is computed in audit/robustness/crfl.py.
+time. Left out: the certified radius (Theorem 3), which needs the Lipschitz constant of the model.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,15 @@ from numpy.typing import NDArray
 from fedaudit.fl.runtime.plugin import Plugin
 
 Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OwnedLabels:
+    """What examples are dealt out by: [n] the class of each, how many classes there are, whose each is."""
+
+    y: NDArray[np.int64]
+    classes: int
+    owner: NDArray[np.int64] | None = None  # None: the data do not say
 
 
 class Partition(Plugin):
@@ -22,15 +32,8 @@ class Partition(Plugin):
     source: str
 
     @abstractmethod
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        """Indices into `labels`, one array a client; an array may be empty."""
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        """Indices of examples, one array a client; an array may be empty."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.partition import Index, Partition, histogram
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition, histogram
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 
@@ -73,13 +73,8 @@ def populate(
         pools[-1] = np.union1d(pools[-1], owner[planted])
         pools = [unique[np.isin(owner[unique], g)] for g in pools]
     aux, ref, spare, rest = pools
-    split = partition.split(
-        data.train.y[rest],
-        len(data.classes),
-        clients,
-        streams.numpy("partition"),
-        None if owner is None else owner[rest],
-    )
+    labels = OwnedLabels(data.train.y[rest], len(data.classes), None if owner is None else owner[rest])
+    split = partition.split(labels, clients, streams.numpy("partition"))
     parts, kept = [rest[i] for i in split], [rest[:0] for _ in split]
     if own:
         halves = [_hold_out(part, data.train.y, own, streams.numpy("own", k)) for k, part in enumerate(parts)]

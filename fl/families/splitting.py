@@ -77,12 +77,10 @@ class Visit:
         return {k: v for k, v in self.server.items() if not k.startswith(MOMENTS)}
 
 
-class Splitting(RoundMethod):
-    """A subclass says in `run_visits` in which order clients visit, with which parts, and what follows."""
+class SplittingWork(RoundMethod):
+    """What runs in workers: a client's steps with its part of the network, and the server's with the other."""
 
-    collects = False
     keeps_head = False
-    copies_server = False  # whether clients train a copy of the server's part each
     trained_kind = Kind.LOCAL_MODEL  # as which a client's part leaves it after a visit
 
     @settings
@@ -106,135 +104,6 @@ class Splitting(RoundMethod):
             description="share of batches that clients send with false labels and do not learn from, to see "
             "whether the server heeds labels; 0 is none",
         )
-
-    def open(self, federation: Federation) -> None:
-        super().open(federation)
-        adversary = federation.compromise.adversary
-        if adversary is not None and type(adversary).loss is not Adversary.loss:
-            raise UserError(
-                f"{adversary.card.title} changes the loss that a client trains on, and in {self.card.title} the "
-                "server computes it",
-                hint="choose an adversary that changes its data or what it sends, such as label_flip",
-                key="adversary",
-            )
-        if federation.compromise.server is not None and self.copies_server:
-            raise UserError(
-                f"{federation.compromise.server.card.title} needs one server's part for all clients, and in "
-                f"{self.card.title} each trains a copy of it",
-                hint="choose method split_learning, split_u_shape or splitfed_v2",
-                key="adversary",
-            )
-        if self.config.false_batches and self.keeps_head:
-            raise UserError(
-                f"method.false_batches: clients of {self.card.title} send no labels",
-                hint="leave it out, or choose split_learning",
-                key="method.false_batches",
-            )
-        for protection in federation.wire.chain.protections:
-            protection.check_passes(self.config.local_epochs)
-        # The server knows the architecture, and with it whose each weight is
-        [self.client_names] = federation.workers.map("inspect", ["list_client_names"])
-
-    # Server ------------------------------------------------------------------------------
-
-    def pick_client_part(self, model: State) -> State:
-        return {k: v for k, v in model.items() if k in self.client_names}
-
-    def pick_server_part(self, state: Tree) -> State:
-        """The server's part of the model, with what a malicious server keeps."""
-        own: State = {k: v for k, v in state["model"].items() if k not in self.client_names}
-        kept: State = state.get("kept", {})
-        return own | kept
-
-    def join_parts(self, state: Tree, part: State) -> Tree:
-        """The server's state with new weights of the model, and what a malicious server keeps among them."""
-        kept = {k: v for k, v in part.items() if k.startswith(KEPT)}
-        model = {k: part.get(k, v) for k, v in state["model"].items()}
-        return state | {"model": model} | ({"kept": kept} if kept else {})
-
-    def carry(self, t: int, visits: Sequence[Visit], federation: Federation, tally: Tally) -> list[Visit]:
-        """Carry visits out side by side, batch by batch; returns those that came to their end, in their order."""
-        working = list(visits)
-        while working:
-            jobs = [("exchange", (v.client, v.memory, v.given | v.arriving)) for v in working]
-            for visit, reply in zip(working, federation.workers.map("work", jobs), strict=True):
-                self._take_up(t, visit, reply, federation)
-            working = [v for v in working if v.reply is None and not v.is_rejected]
-            self._answer(t, working, federation)
-        tally.rejected += sum(v.is_rejected for v in visits)
-        return [v for v in visits if not v.is_rejected]
-
-    def _take_up(self, t: int, visit: Visit, reply: Reply, federation: Federation) -> None:
-        """Send what a client answered with; what it ended with is kept until the visits are over."""
-        visit.memory = reply.memory or {}
-        if "loss" in reply.stats:
-            visit.losses.append(reply.stats["loss"])
-        if not BATCHES & reply.message.keys():
-            visit.reply = reply
-            return
-        sent = federation.wire.uplink(t, reply.message, visit.client, {})
-        visit.is_rejected, visit.arriving = sent is None, sent or {}
-        if federation.clock.model is not None:
-            _measure(visit.up, visit.arriving)
-
-    def _answer(self, t: int, visits: Sequence[Visit], federation: Federation) -> None:
-        """Have the server work on what arrived of each client, and send what comes of it."""
-        jobs = []
-        for v in visits:
-            sent = v.arriving.get(Kind.SMASHED)
-            if sent is None:  # the gradient of what it has passed on
-                assert v.held is not None
-                jobs.append(("serve_back", t, v.server, v.held, v.arriving[Kind.SMASHED_GRADIENT]["gradient"]))
-            elif "labels" in sent:
-                jobs.append(("serve", t, v.server, sent["activations"], sent["labels"]))
-            else:
-                v.held = sent["activations"]
-                jobs.append(("pass_on", t, v.server, v.held, v.held[:0]))
-        for visit, reply in zip(visits, federation.workers.map("work_on_examples", jobs), strict=True):
-            message = dict(reply.message)
-            visit.server = message.pop(Kind.GLOBAL_MODEL, visit.server)
-            if "loss" in reply.stats:
-                visit.losses.append(reply.stats["loss"])
-            visit.arriving = federation.wire.downlink(t, message, visit.client)
-            if federation.clock.model is not None:
-                _measure(visit.down, visit.arriving)
-
-    def close(self, t: int, visit: Visit, received: Message, federation: Federation, tally: Tally) -> None:
-        """Note a visit that came to its end: what it measured, and how long it took."""
-        assert visit.reply is not None
-        k, n = visit.client, visit.reply.examples
-        stats = {"train_loss": sum(visit.losses) / max(1, len(visit.losses)), **visit.reply.stats}
-        tally.heard.add(k)
-        tally.add(received, n, stats)
-        down, up = visit.given | visit.down, received | visit.up
-
-        def cost(workload: Workload) -> float:
-            return self.estimate_cost(k, received, n, workload)
-
-        tally.times[k] = federation.clock.measure(t, k, down, up, n, cost)
-        if federation.clock.model is not None:
-            federation.wire.records.observe(t, k, tally.times[k], down, up)
-
-    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
-        selected, answering = federation.participate(t, self.choose_candidates(state, t, federation))
-        federation.tally = tally = Tally(selected=len(selected))
-        tally.waited, notes = federation.attendance.ask_all(t, answering)
-        tally.notes |= notes
-        heard = [k for k in answering if federation.attendance.is_heard(t, k)]
-        tally.lost = len(answering) - len(heard)
-        return self.run_visits(t, heard, selected, state, federation, tally)
-
-    @abstractmethod
-    def run_visits(
-        self,
-        t: int,
-        clients: Sequence[int],
-        selected: Sequence[int],
-        state: Tree,
-        federation: Federation,
-        tally: Tally,
-    ) -> Tree:
-        """One round over the clients that will be heard: the new server state."""
 
     def loss(self, net: Handle, x: Tensor, y: Tensor, const: Constants) -> Tensor:
         """Cross-entropy of the classes: a part of a network has no loss of its own."""
@@ -382,11 +251,13 @@ class Splitting(RoundMethod):
         visit["part"] = self._pick_own(client, snapshot(client.net))
 
     def _end(self, client: Client, visit: Tree) -> Reply:
-        n = len(client.y)
-        message: Message = {self.trained_kind: visit["part"]}
+        return Reply(message=self._send_part(client, visit["part"]), examples=len(client.y), memory=visit)
+
+    def _send_part(self, client: Client, part: State) -> Message:
+        message: Message = {self.trained_kind: part}
         if self.config.weighting == "samples" and Kind.NUM_EXAMPLES in self.card.uplink:
-            message[Kind.NUM_EXAMPLES] = count_of(n)
-        return Reply(message=message, examples=n, memory=visit)
+            message[Kind.NUM_EXAMPLES] = count_of(len(client.y))
+        return message
 
     def train(self, client: Client) -> Reply:
         """A visit whose server is here too: what an auditor plays a client with.
@@ -404,10 +275,139 @@ class Splitting(RoundMethod):
         if not self.keeps_head:
             payload["labels"] = client.y.cpu()
         trained = client.train(self, {}, start=whole)
-        message: Message = {Kind.SMASHED: payload, self.trained_kind: self._pick_own(client, trained.state)}
-        if self.config.weighting == "samples" and Kind.NUM_EXAMPLES in self.card.uplink:
-            message[Kind.NUM_EXAMPLES] = count_of(len(client.y))
+        message: Message = {
+            Kind.SMASHED: payload,
+            **self._send_part(client, self._pick_own(client, trained.state)),
+        }
         return Reply(message=message, examples=len(client.y), stats={"train_loss": trained.loss})
+
+
+class Splitting(SplittingWork):
+    """The loop: a subclass says in `run_visits` in which order clients visit, with which parts, what follows."""
+
+    collects = False
+    copies_server = False  # whether clients train a copy of the server's part each
+
+    def open(self, federation: Federation) -> None:
+        super().open(federation)
+        adversary = federation.compromise.adversary
+        if adversary is not None and type(adversary).loss is not Adversary.loss:
+            raise UserError(
+                f"{adversary.card.title} changes the loss that a client trains on, and in {self.card.title} the "
+                "server computes it",
+                hint="choose an adversary that changes its data or what it sends, such as label_flip",
+                key="adversary",
+            )
+        if federation.compromise.server is not None and self.copies_server:
+            raise UserError(
+                f"{federation.compromise.server.card.title} needs one server's part for all clients, and in "
+                f"{self.card.title} each trains a copy of it",
+                hint="choose method split_learning, split_u_shape or splitfed_v2",
+                key="adversary",
+            )
+        if self.config.false_batches and self.keeps_head:
+            raise UserError(
+                f"method.false_batches: clients of {self.card.title} send no labels",
+                hint="leave it out, or choose split_learning",
+                key="method.false_batches",
+            )
+        for protection in federation.wire.chain.protections:
+            protection.check_passes(self.config.local_epochs)
+        # The server knows the architecture, and with it whose each weight is
+        [self.client_names] = federation.workers.map("inspect", ["list_client_names"])
+
+    def pick_client_part(self, model: State) -> State:
+        return {k: v for k, v in model.items() if k in self.client_names}
+
+    def pick_server_part(self, state: Tree) -> State:
+        """The server's part of the model, with what a malicious server keeps."""
+        own: State = {k: v for k, v in state["model"].items() if k not in self.client_names}
+        kept: State = state.get("kept", {})
+        return own | kept
+
+    def join_parts(self, state: Tree, part: State) -> Tree:
+        """The server's state with new weights of the model, and what a malicious server keeps among them."""
+        kept = {k: v for k, v in part.items() if k.startswith(KEPT)}
+        model = {k: part.get(k, v) for k, v in state["model"].items()}
+        return state | {"model": model} | ({"kept": kept} if kept else {})
+
+    def carry(self, t: int, visits: Sequence[Visit], federation: Federation) -> list[Visit]:
+        """Carry visits out side by side, batch by batch; returns those that came to their end, in their order."""
+        working = list(visits)
+        while working:
+            jobs = [("exchange", (v.client, v.memory, v.given | v.arriving)) for v in working]
+            for visit, reply in zip(working, federation.workers.map("work", jobs), strict=True):
+                self._take_up(t, visit, reply, federation)
+            working = [v for v in working if v.reply is None and not v.is_rejected]
+            self._answer(t, working, federation)
+        federation.tally.rejected += sum(v.is_rejected for v in visits)
+        return [v for v in visits if not v.is_rejected]
+
+    def _take_up(self, t: int, visit: Visit, reply: Reply, federation: Federation) -> None:
+        """Send what a client answered with; what it ended with is kept until the visits are over."""
+        visit.memory = reply.memory or {}
+        if "loss" in reply.stats:
+            visit.losses.append(reply.stats["loss"])
+        if not BATCHES & reply.message.keys():
+            visit.reply = reply
+            return
+        sent = federation.wire.uplink(t, reply.message, visit.client, {})
+        visit.is_rejected, visit.arriving = sent is None, sent or {}
+        if federation.clock.model is not None:
+            _measure(visit.up, visit.arriving)
+
+    def _answer(self, t: int, visits: Sequence[Visit], federation: Federation) -> None:
+        """Have the server work on what arrived of each client, and send what comes of it."""
+        jobs = []
+        for v in visits:
+            sent = v.arriving.get(Kind.SMASHED)
+            if sent is None:  # the gradient of what it has passed on
+                assert v.held is not None
+                jobs.append(("serve_back", t, v.server, v.held, v.arriving[Kind.SMASHED_GRADIENT]["gradient"]))
+            elif "labels" in sent:
+                jobs.append(("serve", t, v.server, sent["activations"], sent["labels"]))
+            else:
+                v.held = sent["activations"]
+                jobs.append(("pass_on", t, v.server, v.held, v.held[:0]))
+        for visit, reply in zip(visits, federation.workers.map("work_on_examples", jobs), strict=True):
+            message = dict(reply.message)
+            visit.server = message.pop(Kind.GLOBAL_MODEL, visit.server)
+            if "loss" in reply.stats:
+                visit.losses.append(reply.stats["loss"])
+            visit.arriving = federation.wire.downlink(t, message, visit.client)
+            if federation.clock.model is not None:
+                _measure(visit.down, visit.arriving)
+
+    def close(self, t: int, visit: Visit, received: Message, federation: Federation) -> None:
+        """Note a visit that came to its end: what it measured, and how long it took."""
+        assert visit.reply is not None
+        k, n, tally = visit.client, visit.reply.examples, federation.tally
+        stats = {"train_loss": sum(visit.losses) / max(1, len(visit.losses)), **visit.reply.stats}
+        tally.heard.add(k)
+        tally.add(received, n, stats)
+        down, up = visit.given | visit.down, received | visit.up
+
+        def cost(workload: Workload) -> float:
+            return self.estimate_cost(k, received, n, workload)
+
+        tally.times[k] = federation.clock.measure(t, k, down, up, n, cost)
+        if federation.clock.model is not None:
+            federation.wire.records.observe(t, k, tally.times[k], down, up)
+
+    def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
+        selected, answering = federation.participate(t, self.choose_candidates(state, t, federation))
+        federation.tally = tally = Tally(selected=len(selected))
+        tally.waited, notes = federation.attendance.ask_all(t, answering)
+        tally.notes |= notes
+        heard = [k for k in answering if federation.attendance.is_heard(t, k)]
+        tally.lost = len(answering) - len(heard)
+        return self.run_visits(t, heard, selected, state, federation)
+
+    @abstractmethod
+    def run_visits(
+        self, t: int, clients: Sequence[int], selected: Sequence[int], state: Tree, federation: Federation
+    ) -> Tree:
+        """One round over the clients that will be heard: the new server state."""
 
 
 @contextmanager

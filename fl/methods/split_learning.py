@@ -24,7 +24,7 @@ from pydantic import Field
 
 from fedaudit.fl.clients.delivery import Deliveries, Delivery
 from fedaudit.fl.families.splitting import Splitting, Visit
-from fedaudit.fl.federation import Federation, Tally
+from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, read_sample_count
 from fedaudit.fl.model import State
@@ -59,13 +59,7 @@ class SplitLearning(Splitting):
         return {"model": self.initialise(federation), "holder": -1}
 
     def run_visits(
-        self,
-        t: int,
-        clients: Sequence[int],
-        selected: Sequence[int],
-        state: Tree,
-        federation: Federation,
-        tally: Tally,
+        self, t: int, clients: Sequence[int], selected: Sequence[int], state: Tree, federation: Federation
     ) -> Tree:
         federation.workers.everywhere("begin", t, {})
         a, b = self.pick_client_part(state["model"]), self.pick_server_part(state)
@@ -74,11 +68,11 @@ class SplitLearning(Splitting):
             given: Message = {Kind.RELAY_MODEL: a}
             if holder not in (-1, k):  # it still has what it made, and everybody has the first
                 given = federation.wire.relay(t, given, holder, k) or given
-            for visit in self.carry(t, [Visit(k, given, b)], federation, tally):
+            for visit in self.carry(t, [Visit(k, given, b)], federation):
                 assert visit.reply is not None
                 a, b, holder = visit.reply.message[Kind.RELAY_MODEL], visit.weights, k
                 federation.wire.records.note_pooling([k])  # its batches have moved the server's part
-                self.close(t, visit, {}, federation, tally)
+                self.close(t, visit, {}, federation)
         return self.join_parts(state, a | b) | {"holder": holder}
 
 
@@ -111,19 +105,13 @@ class SplitfedV1(Splitting):
     )
 
     def run_visits(
-        self,
-        t: int,
-        clients: Sequence[int],
-        selected: Sequence[int],
-        state: Tree,
-        federation: Federation,
-        tally: Tally,
+        self, t: int, clients: Sequence[int], selected: Sequence[int], state: Tree, federation: Federation
     ) -> Tree:
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
         b = self.pick_server_part(state)
-        visits = self.carry(t, [Visit(k, given, b) for k in clients], federation, tally)
-        return self._average(t, visits, model, {v.client: v.weights for v in visits}, state, federation, tally)
+        visits = self.carry(t, [Visit(k, given, b) for k in clients], federation)
+        return self._average(t, visits, model, {v.client: v.weights for v in visits}, state, federation)
 
     def _hand_out(self, t: int, model: State, selected: Sequence[int], federation: Federation) -> Message:
         message = federation.wire.broadcast(t, {Kind.GLOBAL_MODEL: self.pick_client_part(model)}, selected)
@@ -138,7 +126,6 @@ class SplitfedV1(Splitting):
         beside: dict[int, State],
         state: Tree,
         federation: Federation,
-        tally: Tally,
     ) -> Tree:
         """The state after clients' parts, each with what the server has `beside` it, became one by the rule."""
         averages = federation.averages(t, state, self.parameters, self.head)
@@ -148,18 +135,18 @@ class SplitfedV1(Splitting):
             assert visit.reply is not None
             sent = federation.wire.uplink(t, visit.reply.message, visit.client, received)
             if sent is None:
-                tally.rejected += 1
+                federation.tally.rejected += 1
                 continue
             n = read_sample_count(sent, visit.reply)
             part = sent[Kind.LOCAL_MODEL] | beside[visit.client]
             whole = {k: part[k] for k in start if k in part}
             arrived.append(Delivery(client=visit.client, message={Kind.LOCAL_MODEL: whole}, examples=n))
-            self.close(t, visit, sent, federation, tally)
+            self.close(t, visit, sent, federation)
         if not arrived:
             return state
         averaged = {k: start[k] for k in arrived[0].message[Kind.LOCAL_MODEL]}
         mean = self.average_models(Deliveries(arrived, averages), averaged)
-        tally.note(averages)
+        federation.tally.note(averages)
         return {"model": start | mean, **averages.entries()}
 
 
@@ -183,25 +170,19 @@ class SplitfedV2(SplitfedV1):
         )
 
     def run_visits(
-        self,
-        t: int,
-        clients: Sequence[int],
-        selected: Sequence[int],
-        state: Tree,
-        federation: Federation,
-        tally: Tally,
+        self, t: int, clients: Sequence[int], selected: Sequence[int], state: Tree, federation: Federation
     ) -> Tree:
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
         b, visits = self.pick_server_part(state), list[Visit]()
         for k in order_turns(self.config.order, t, clients, federation):
-            for visit in self.carry(t, [Visit(k, given, b)], federation, tally):
+            for visit in self.carry(t, [Visit(k, given, b)], federation):
                 b = visit.weights
                 federation.wire.records.note_pooling([k])
                 visits.append(visit)
         trained = self.join_parts(state, b)
         return trained | self._average(
-            t, visits, trained["model"], {v.client: {} for v in visits}, trained, federation, tally
+            t, visits, trained["model"], {v.client: {} for v in visits}, trained, federation
         )
 
 

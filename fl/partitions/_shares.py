@@ -4,9 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
+
+Cycled = AtLeastOne | tuple[AtLeastOne, ...] | None
+CYCLED = Field(
+    default=None,
+    description="examples of each client; a list is repeated over the clients, null splits all equally",
+)  # the setting examples_per_client, which `sizes` reads
 
 
 def largest_remainder(total: int, shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -7,11 +7,10 @@ answer more or less often.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
-from fedaudit.fl.partitions._shares import sizes
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
+from fedaudit.fl.partitions._shares import CYCLED, Cycled, sizes
 from fedaudit.fl.partitions.n_class import draw_classes
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -28,23 +27,13 @@ class Clustered(Partition):
             min_length=1,
             description="classes that a client of each cluster holds; the default is the paper's",
         )
-        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
-            default=None,
-            description="examples of each client; a list is repeated over the clients, null splits all equally",
-        )
+        examples_per_client: Cycled = CYCLED
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         cycle = self.config.classes_per_cluster
         each = [cycle[k % len(cycle)] for k in range(clients)]
-        wanted = sizes(self.config.examples_per_client, len(labels), clients)
-        return draw_classes(labels, classes, each, wanted, rng)
+        wanted = sizes(self.config.examples_per_client, len(labels.y), clients)
+        return draw_classes(labels.y, labels.classes, each, wanted, rng)
 
     def describe(self) -> str:
         cycle = self.config.classes_per_cluster

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
-from fedaudit.fl.partitions._shares import by_shares, collect, largest_remainder, pools, sizes
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
+from fedaudit.fl.partitions._shares import CYCLED, Cycled, by_shares, collect, largest_remainder, pools, sizes
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Positive
+from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Positive
 from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("dirichlet", "dirichlet_client", "dirichlet_column", "dirichlet_hsu")
@@ -52,15 +52,8 @@ class Dirichlet(Partition):
             default=0, description="draw everything again until each client has this many examples"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        stock = pools(labels, classes, rng)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        stock = pools(labels.y, labels.classes, rng)
         counts = self._draw_counts([len(p) for p in stock], clients, rng)
         pieces = [np.split(pool, np.cumsum(column)[:-1]) for pool, column in zip(stock, counts.T, strict=True)]
         return collect(list(zip(*pieces, strict=True)))
@@ -129,29 +122,19 @@ class DirichletClient(Partition):
             description="concentration of each class; small is more skewed, 0 gives each client one class; "
             "a list is repeated over the clients",
         )
-        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
-            default=None,
-            description="examples of each client; a list is repeated over the clients, null splits all equally",
-        )
+        examples_per_client: Cycled = CYCLED
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        wanted = sizes(self.config.examples_per_client, len(labels), clients)
-        if sum(wanted) > len(labels):
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        wanted = sizes(self.config.examples_per_client, len(labels.y), clients)
+        if sum(wanted) > len(labels.y):
             raise UserError(
                 f"partition.examples_per_client: {clients} clients want {sum(wanted)} examples, the "
-                f"data have {len(labels)}",
-                hint=f"use at most {len(labels) // clients}",
+                f"data have {len(labels.y)}",
+                hint=f"use at most {len(labels.y) // clients}",
             )
-        stock = pools(labels, classes, rng)
+        stock = pools(labels.y, labels.classes, rng)
         concentrations = self.concentrations(np.array([len(p) for p in stock]))
-        start = np.zeros(classes, dtype=np.int64)
+        start = np.zeros(labels.classes, dtype=np.int64)
         given: list[list[Index]] = [[] for _ in range(clients)]
         for k in rng.permutation(clients):
             left = np.array([len(p) for p in stock]) - start
@@ -209,18 +192,11 @@ class DirichletColumn(Partition):
     class Config:
         alpha: Positive = Field(default=0.5, description="concentration of each class; small is more skewed")
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        shares = rng.dirichlet(np.full(classes, self.config.alpha), size=clients)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        shares = rng.dirichlet(np.full(labels.classes, self.config.alpha), size=clients)
         for c in np.flatnonzero(shares.sum(axis=0) == 0):  # alpha near 0: nobody drew this class
             shares[rng.integers(clients), c] = 1
-        return by_shares(labels, shares, rng)
+        return by_shares(labels.y, shares, rng)
 
     def describe(self) -> str:
         return (
@@ -250,10 +226,7 @@ class DirichletHsu(DirichletClient):
             description="sum of the concentrations of all classes; small is more skewed, 0 gives each "
             "client one class",
         )
-        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
-            default=None,
-            description="examples of each client; a list is repeated over the clients, null splits all equally",
-        )
+        examples_per_client: Cycled = CYCLED
 
     def concentrations(self, stock: NDArray[np.int64]) -> NDArray[np.float64]:
         """[1, classes] alpha times the share of each class."""

@@ -8,10 +8,9 @@ here nobody shares any.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastZero, Share
 from fedaudit.fl.runtime.settings import settings
@@ -26,15 +25,8 @@ class GammaSimilarity(Partition):
         gamma: Share = Field(default=0.0, description="share of the examples that is dealt out at random")
         mixed: AtLeastZero = Field(default=0, description="the last clients, so many, hold random examples alone")
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        mixed, n = self.config.mixed, len(labels)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        mixed, n = self.config.mixed, len(labels.y)
         if mixed >= clients:
             raise UserError(
                 f"partition.mixed must be below {clients}, the number of clients, got {mixed}",
@@ -44,7 +36,7 @@ class GammaSimilarity(Partition):
         order = rng.permutation(n)
         own, order = np.split(order, [n * mixed // clients])
         alike, rest = np.split(order, [round(len(order) * self.config.gamma)])
-        rest = rest[np.argsort(labels[rest], kind="stable")]
+        rest = rest[np.argsort(labels.y[rest], kind="stable")]
         others = clients - mixed
         sorted_by_label = zip(np.array_split(alike, others), np.array_split(rest, others), strict=True)
         return [

@@ -5,24 +5,16 @@ some clients hold nothing.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 
 
 class IID(Partition):
     title = "IID"
     source = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), clients)]
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        return [np.sort(p) for p in np.array_split(rng.permutation(len(labels.y)), clients)]
 
     def describe(self) -> str:
         return "a random equal split: every client's data come from the same distribution"

@@ -12,10 +12,9 @@ On CINIC-10 (kappa = 8) the additive mode gives 0.11 and 0.01, that is 11 times,
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.partitions._shares import by_shares
 from fedaudit.fl.partitions.n_class import windows
 from fedaudit.fl.runtime.errors import UserError
@@ -45,26 +44,19 @@ class Majors(Partition):
             default=0.01, description="m: share of a minor class that each client gets, with mode: additive"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         config = self.config
-        major = windows(classes, clients, config.majors)
+        major = windows(labels.classes, clients, config.majors)
         if config.mode == "ratio":
             # by_shares divides each column by its sum, K + (rho - 1) kappa_c
-            return by_shares(labels, np.where(major, config.ratio, 1.0), rng)
+            return by_shares(labels.y, np.where(major, config.ratio, 1.0), rng)
         if config.minor * clients > 1:
             raise UserError(
                 f"partition.minor: {clients} clients x {config.minor:g} is more than the whole class",
                 hint=f"use at most {1 / clients:g}, or mode: ratio",
             )
         extra = (1 - config.minor * clients) / major.sum(axis=0)  # kappa, [classes]
-        return by_shares(labels, config.minor + np.where(major, extra, 0.0), rng)
+        return by_shares(labels.y, config.minor + np.where(major, extra, 0.0), rng)
 
     def describe(self) -> str:
         config = self.config

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
-from fedaudit.fl.partitions._shares import by_shares, collect, pools, sizes
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
+from fedaudit.fl.partitions._shares import CYCLED, Cycled, by_shares, collect, pools, sizes
 from fedaudit.fl.partitions.shards import assign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -33,22 +33,12 @@ class NClass(Partition):
     @settings
     class Config:
         classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
-        examples_per_client: AtLeastOne | tuple[AtLeastOne, ...] | None = Field(
-            default=None,
-            description="examples of each client; a list is repeated over the clients, null splits all equally",
-        )
+        examples_per_client: Cycled = CYCLED
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         each = [self.config.classes_per_client] * clients
-        wanted = sizes(self.config.examples_per_client, len(labels), clients)
-        return draw_classes(labels, classes, each, wanted, rng)
+        wanted = sizes(self.config.examples_per_client, len(labels.y), clients)
+        return draw_classes(labels.y, labels.classes, each, wanted, rng)
 
     def describe(self) -> str:
         n = self.config.classes_per_client
@@ -108,22 +98,15 @@ class NClassExhaustive(Partition):
     class Config:
         classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         each = self.config.classes_per_client
-        if clients * each % classes:
+        if clients * each % labels.classes:
             raise UserError(
                 f"partition.classes_per_client: {clients} clients x {each} classes is not a multiple "
-                f"of {classes}, so the set cannot be split evenly",
+                f"of {labels.classes}, so the set cannot be split evenly",
                 hint="change the number of clients, or use balanced_shards",
             )
-        return by_shares(labels, assign(classes, clients, each, rng).astype(np.float64), rng)
+        return by_shares(labels.y, assign(labels.classes, clients, each, rng).astype(np.float64), rng)
 
     def describe(self) -> str:
         return (
@@ -148,15 +131,10 @@ class NClassExtreme(Partition):
             default=2, description="n: consecutive classes that every client holds"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        return by_shares(labels, windows(classes, clients, self.config.classes_per_client).astype(float), rng)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        return by_shares(
+            labels.y, windows(labels.classes, clients, self.config.classes_per_client).astype(float), rng
+        )
 
     def describe(self) -> str:
         n = self.config.classes_per_client

@@ -7,10 +7,9 @@ Classification. 2019. arXiv:1909.06335; there over the classes of single example
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, Positive
 from fedaudit.fl.runtime.settings import settings
@@ -29,27 +28,23 @@ class People(Partition):
             default=None, description="examples of a client, the first of its people's; null: all of them"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        if owner is None:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        if labels.owner is None:
             raise UserError(
                 "partition people: this data set does not say whose the examples are",
                 hint="notes, femnist and shakespeare do; so does an npz with owner_train",
             )
-        people = rng.permutation(np.unique(owner))
+        people = rng.permutation(np.unique(labels.owner))
         if self.config.alpha is None:
             place = {person: i % clients for i, person in enumerate(people.tolist())}
         else:
-            shares = rng.dirichlet(np.full(clients, self.config.alpha), size=classes)
-            main = {p: int(np.bincount(labels[owner == p], minlength=classes).argmax()) for p in people.tolist()}
+            shares = rng.dirichlet(np.full(clients, self.config.alpha), size=labels.classes)
+            main = {
+                p: int(np.bincount(labels.y[labels.owner == p], minlength=labels.classes).argmax())
+                for p in people.tolist()
+            }
             place = {person: int(rng.choice(clients, p=shares[main[person]])) for person in people.tolist()}
-        of = np.array([place[person] for person in owner.tolist()], np.int64)
+        of = np.array([place[person] for person in labels.owner.tolist()], np.int64)
         return [np.flatnonzero(of == k)[: self.config.each].astype(np.int64) for k in range(clients)]
 
     def describe(self) -> str:

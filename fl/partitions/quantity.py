@@ -7,10 +7,9 @@ Sizes are proportional to draws from a log-normal distribution, as in FedDyn's c
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.partitions._shares import largest_remainder
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
@@ -36,20 +35,13 @@ class Quantity(Partition):
             default=0.5, description="concentration of the sizes, with law: dirichlet; small is more unequal"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         if self.config.law == "lognormal":
             shares = rng.lognormal(sigma=self.config.sigma, size=clients)
         else:
             shares = rng.dirichlet(np.full(clients, self.config.alpha))
-        counts = largest_remainder(len(labels), shares, rng)
-        return [np.sort(p) for p in np.split(rng.permutation(len(labels)), np.cumsum(counts)[:-1])]
+        counts = largest_remainder(len(labels.y), shares, rng)
+        return [np.sort(p) for p in np.split(rng.permutation(len(labels.y)), np.cumsum(counts)[:-1])]
 
     def describe(self) -> str:
         spread = (

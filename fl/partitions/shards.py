@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.partitions._shares import by_shares, collect, pools
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -30,24 +30,17 @@ class Shards(Partition):
             default=2, description="N: pieces of one class that every client draws"
         )
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
         each = self.config.shards_per_client
-        cuts, rest = divmod(clients * each, classes)
+        cuts, rest = divmod(clients * each, labels.classes)
         if rest:
             raise UserError(
                 f"partition.shards_per_client: {clients} clients x {each} shards is not a multiple "
-                f"of {classes} classes, so no class can be cut into equal shards",
-                hint=f"{classes} shards a client always fit; so does any number with a multiple of "
-                f"{classes // np.gcd(classes, each)} clients",
+                f"of {labels.classes} classes, so no class can be cut into equal shards",
+                hint=f"{labels.classes} shards a client always fit; so does any number with a multiple of "
+                f"{labels.classes // np.gcd(labels.classes, each)} clients",
             )
-        shards = [s for pool in pools(labels, classes, rng) for s in np.array_split(pool, cuts)]
+        shards = [s for pool in pools(labels.y, labels.classes, rng) for s in np.array_split(pool, cuts)]
         order = rng.permutation(len(shards)).reshape(clients, each)
         return collect([[shards[i] for i in mine] for mine in order])
 
@@ -72,16 +65,9 @@ class BalancedShards(Partition):
     class Config:
         classes_per_client: AtLeastOne = Field(default=2, description="N: classes that every client holds")
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        held = assign(classes, clients, self.config.classes_per_client, rng)
-        return by_shares(labels, held.astype(np.float64), rng)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        held = assign(labels.classes, clients, self.config.classes_per_client, rng)
+        return by_shares(labels.y, held.astype(np.float64), rng)
 
     def describe(self) -> str:
         return (

@@ -4,9 +4,8 @@ FedRS's visualisation: classes 0 to 4 against 5 to 9.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -14,20 +13,14 @@ class TwoHalves(Partition):
     title = "Two halves"
     source = "FedRS, KDD 2021"
 
-    def split(
-        self,
-        labels: NDArray[np.int64],
-        classes: int,
-        clients: int,
-        rng: np.random.Generator,
-        owner: NDArray[np.int64] | None = None,
-    ) -> list[Index]:
-        if clients != 2 or classes < 2:
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        if clients != 2 or labels.classes < 2:
             raise UserError(
-                f"partition two_halves is for 2 clients and at least 2 classes, got {clients} and {classes}",
+                f"partition two_halves is for 2 clients and at least 2 classes, "
+                f"got {clients} and {labels.classes}",
                 hint="set federation.clients: 2",
             )
-        first = labels < classes // 2
+        first = labels.y < labels.classes // 2
         return [np.flatnonzero(first), np.flatnonzero(~first)]
 
     def describe(self) -> str:

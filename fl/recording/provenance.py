@@ -19,9 +19,9 @@ Only the auditor's truth reads this (audit/observer/truth.py); no party of the f
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from fedaudit.fl.artifact import Channel, Party, Role
+from fedaudit.fl.artifact import Channel, Party, Role, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.tree import Tree
 
@@ -52,16 +52,9 @@ class Provenance:
         # a round, and who is behind its uploads that are only summed
         self._summed: tuple[int, Clients] = (-1, _NOBODY)
 
-    def behind(
-        self,
-        round: int,
-        channel: Channel,
-        sender: Party,
-        receivers: Iterable[str],
-        seen_by: Collection[str],
-        kinds: Iterable[Kind],
-    ) -> dict[Kind, Clients]:
+    def behind(self, route: Route, kinds: Iterable[Kind]) -> dict[Kind, Clients]:
         """The clients behind each kind of content of one message."""
+        round, channel, sender, receivers, seen_by = route
         found = {kind: self._trace_senders(round, sender, _name_family(kind)) for kind in kinds}
         if sender.role != Role.CLIENT:
             own = [p.index for p in map(Party.parse, receivers) if p.index is not None]

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save as save_bytes
 
-from fedaudit.fl.artifact import Artifact, Channel, Party, Role
+from fedaudit.fl.artifact import Artifact, Channel, Party, Role, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.provenance import Provenance
 from fedaudit.fl.recording.sizes import sizes
@@ -75,19 +75,10 @@ class Recorder:
         self.provenance = Provenance()  # who was heard so far
         self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
 
-    def message(
-        self,
-        *,
-        round: int,
-        channel: Channel,
-        sender: Party,
-        receivers: tuple[str, ...],
-        seen_by: tuple[str, ...],
-        payloads: Mapping[Kind, Mapping[str, torch.Tensor]],
-        copies: int = 1,
-    ) -> None:
+    def message(self, route: Route, payloads: Mapping[Kind, Mapping[str, torch.Tensor]], copies: int = 1) -> None:
         """Keep (or only count) one message; `copies` is the number of receivers of a broadcast."""
-        behind = self.provenance.behind(round, channel, sender, receivers, seen_by, payloads)
+        round, channel, sender, receivers, seen_by = route
+        behind = self.provenance.behind(route, payloads)
         keep = self.choice.keeps(round, sender, receivers, round in self.milestones)
         kinds = [k for k in payloads if self.choice.kinds is None or k in self.choice.kinds]
         arrays, counted = {}, sizes(payloads)
@@ -162,7 +153,7 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
         if "message" not in line and "traffic" not in line:
             continue
         try:
-            _check_form(line)
+            check_form(line)
         except (ValueError, TypeError) as error:
             sort = "message" if "message" in line else "traffic"
             raise UserError(
@@ -172,18 +163,18 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def _check_form(line: Mapping[str, Any]) -> None:
+def check_form(line: Mapping[str, Any]) -> None:
     """Raises ValueError and TypeError for a value that is not what such a line holds."""
     is_message = "message" in line
-    whole = ["round", *(() if is_message else ("senders", "messages", "bytes"))]
-    whole += [k for k in ("bytes",) if k in line and is_message]
-    for name in whole:
+    for name in ("round", *({"bytes"} & line.keys() if is_message else ("senders", "messages", "bytes"))):
         if type(line[name]) is not int or line[name] < 0:
             raise ValueError(f"{name} must be a whole number, not {line[name]!r:.40}")
     Channel(line["channel"])
     behind = line.get("behind", {} if is_message else [])
+    if is_message and not isinstance(behind, dict):
+        raise ValueError("behind is a list of clients for each kind")
     lists = {k: line[k] for k in ("seen_by", "receivers", "kinds") if k in line}
-    lists |= dict(behind) if is_message else {"behind": behind}
+    lists |= behind if is_message else {"behind": behind}
     for name, value in lists.items():
         if not isinstance(value, list):
             raise ValueError(f"{name} must be a list")
@@ -192,11 +183,20 @@ def _check_form(line: Mapping[str, Any]) -> None:
             raise ValueError(f"{party!r:.40} is no party")
         Party.parse(party)
     for kind in [*line["kinds"], *behind] if is_message else [line["traffic"]]:
-        Kind(kind)
+        _check_kind(kind)
     if is_message and not isinstance(line["message"], str):
-        raise ValueError("its name must be a text")
+        raise ValueError(f"{line['message']!r:.60} is no name of a message")
     if any(type(k) is not int for k in itertools.chain(*(behind.values() if is_message else [behind]))):
         raise ValueError("behind lists the numbers of clients")
+
+
+def _check_kind(name: object) -> None:
+    try:
+        Kind(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{str(name)!r:.60} is no kind: one of your own is WHOSE:ROLE, such as client:optimizer"
+        ) from error
 
 
 def lines(folder: Path) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedaudit.fl.artifact import SERVER, Channel, Party, Role
+from fedaudit.fl.artifact import SERVER, Channel, Party, Role, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.recorder import Recorder
@@ -20,19 +20,10 @@ class Records:
         self._sums = Sums()  # uploads of the round that the server reads summed
         self._first: tuple[Party, Message] | None = None  # the first of them
 
-    def keep(
-        self,
-        round: int,
-        channel: Channel,
-        sender: Party,
-        receivers: tuple[str, ...],
-        seen_by: tuple[str, ...],
-        message: Message,
-        copies: int = 1,
-    ) -> None:
+    def keep(self, route: Route, message: Message, copies: int = 1) -> None:
         """Record a message; `copies` is the number of receivers of a broadcast."""
-        self._bytes[channel] += copies * message_bytes(message)
-        self._write(round, channel, sender, receivers, seen_by, message, copies)
+        self._bytes[route.channel] += copies * message_bytes(message)
+        self._write(route, message, copies)
 
     def add_to_sum(self, sender: Party, message: Message) -> None:
         """Add an upload to the sum of its round, which is all that the server reads."""
@@ -46,7 +37,7 @@ class Records:
         """
         server, payload = (SERVER.role.value,), observation(time, down, up)
         message: Message = {Kind.TASK_TIME: payload}
-        self._write(round, Channel.OBSERVED, Party.client(sender), server, server, message)
+        self._write(Route(round, Channel.OBSERVED, Party.client(sender), server, server), message)
 
     def note_pooling(self, clients: Iterable[int]) -> None:
         """Note that these clients' examples were brought to one place and trained on there, with nothing sent."""
@@ -81,26 +72,9 @@ class Records:
             party, message = Party(Role.CLIENT), {Kind.AGGREGATE: self._sums.value()}
         server = (SERVER.role.value,)
         message = tap.current().carry(round, Channel.UPLINK, party, server, message)
-        self._write(round, Channel.UPLINK, party, server, server, message)
+        self._write(Route(round, Channel.UPLINK, party, server, server), message)
         self._sums, self._first = Sums(), None
 
-    def _write(
-        self,
-        round: int,
-        channel: Channel,
-        sender: Party,
-        receivers: tuple[str, ...],
-        seen_by: tuple[str, ...],
-        message: Message,
-        copies: int = 1,
-    ) -> None:
+    def _write(self, route: Route, message: Message, copies: int = 1) -> None:
         if self._recorder is not None:
-            self._recorder.message(
-                round=round,
-                channel=channel,
-                sender=sender,
-                receivers=receivers,
-                seen_by=seen_by,
-                payloads=message,
-                copies=copies,
-            )
+            self._recorder.message(route, message, copies)

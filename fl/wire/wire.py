@@ -7,7 +7,7 @@ A message passes four steps: it is checked against the method's card (check.py),
 
 from collections.abc import Callable, Collection, Sequence
 
-from fedaudit.fl.artifact import PUBLIC, SERVER, Channel, Party, Role
+from fedaudit.fl.artifact import PUBLIC, SERVER, Channel, Party, Role, Route
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording import tap
@@ -52,7 +52,8 @@ class Wire:
         if receivers:
             names = tuple(str(Party.client(k)) for k in receivers)
             message = tap.current().carry(round, Channel.DOWNLINK, SERVER, ("client",), message)
-            self.records.keep(round, Channel.DOWNLINK, SERVER, names, ("client",), message, len(receivers))
+            route = Route(round, Channel.DOWNLINK, SERVER, names, ("client",))
+            self.records.keep(route, message, len(receivers))
         return message
 
     def downlink(self, round: int, message: Message, receiver: int) -> Message:
@@ -75,7 +76,7 @@ class Wire:
         message = self._protect(round, party, seen_by, message, reference, settled)
         message = tap.current().carry(round, Channel.UPLINK, party, seen_by, message)
         self._checks.note_upload()
-        self.records.keep(round, Channel.UPLINK, party, server, seen_by, message)
+        self.records.keep(Route(round, Channel.UPLINK, party, server, seen_by), message)
         if hidden:
             self.records.add_to_sum(party, message)
         return message
@@ -98,7 +99,7 @@ class Wire:
         seen_by = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))
         message = self._protect(round, party, seen_by, message, {}, settled)
         message = tap.current().carry(round, Channel.RELAY, party, seen_by, message)
-        self.records.keep(round, Channel.RELAY, party, (to,), seen_by, message)
+        self.records.keep(Route(round, Channel.RELAY, party, (to,), seen_by), message)
         return message
 
     def release(self, round: int, message: Message) -> None:
@@ -127,7 +128,7 @@ class Wire:
         """What the server sends, to these alone."""
         self._checks.check(message, channel, SERVER)
         message = tap.current().carry(round, channel, SERVER, receivers, message)
-        self.records.keep(round, channel, SERVER, receivers, receivers, message)
+        self.records.keep(Route(round, channel, SERVER, receivers, receivers), message)
         return message
 
     def _protect(

@@ -39,11 +39,6 @@ def test_no_trials_say_nothing() -> None:
     assert stats.wilson(0, 0) == stats.clopper_pearson(0, 0) == (0.0, 1.0)
 
 
-def test_holm_gives_the_worked_example() -> None:
-    # p = .01, .04, .03, .005: 4 x .005, 3 x .01, 2 x .03, then the running maximum
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
 def test_twenty_corrected_intervals_hold_together() -> None:
     wrong = 0
     for seed in range(RUNS):

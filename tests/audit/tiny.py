@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.data.participation import Availability, Participation
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.settings import settings
 
@@ -41,8 +41,8 @@ class TinyImages(Dataset):
 class Thirds(Partition):
     title, source = "By remainder", ""
 
-    def split(self, labels: Index, classes: int, clients: int, rng: object, owner: object = None) -> list[Index]:
-        return [np.arange(len(labels), dtype=np.int64)[k::clients] for k in range(clients)]
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        return [np.arange(len(labels.y), dtype=np.int64)[k::clients] for k in range(clients)]
 
     def describe(self) -> str:
         return "every client holds every n-th example"

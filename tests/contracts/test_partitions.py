@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.settings import catalog
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from tests.contracts.words import odd
@@ -17,7 +17,7 @@ OWNERS = np.arange(6000, dtype=np.int64) // 300
 def split(name: str, seed: int = 7, clients: int = 20) -> list[Index]:
     made: Partition = catalog.load("partitions", name)()
     clients = 2 if name == "two_halves" else clients
-    return made.split(LABELS, 10, clients, Streams(seed).numpy("partition"), OWNERS)
+    return made.split(OwnedLabels(LABELS, 10, OWNERS), clients, Streams(seed).numpy("partition"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -161,7 +161,7 @@ def test_all_noise_that_ships_is_of_the_cipher_and_rounded(name: str) -> None:
     assert {r.generator for r in lines} <= {CIPHER} and not flaws(*lines)
     for r in lines:
         whole = r.mechanism == "discrete_laplace"
-        assert r.resolution == (0.0 if whole else grid_spacing(r.noise_std)) and not r.is_coarse
+        assert r.resolution == (0.0 if whole else grid_spacing(r.noise_std))
 
 
 def test_a_relay_s_noise_is_of_the_cipher() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.provenance import Provenance
 
@@ -23,9 +23,8 @@ class Followed:
     def _sent(
         self, channel: Channel, sender: Party, to: str, kind: Kind, *seen: str, only: bool = False, round: int = 0
     ) -> set[int]:
-        return set(
-            self.provenance.behind(round, channel, sender, [to], seen if only else [to, *seen], [kind])[kind]
-        )
+        route = Route(round, channel, sender, (to,), seen if only else (to, *seen))
+        return set(self.provenance.behind(route, [kind])[kind])
 
 
 def test_a_model_carries_all_who_handed_it_on_and_nobody_whose_work_was_rolled_back() -> None:
@@ -88,9 +87,8 @@ def test_an_interrupted_run_goes_on_with_all_that_was_known() -> None:
         return f
 
     def ended(f: Followed) -> tuple[object, ...]:
-        summed = f.provenance.behind(
-            0, Channel.UPLINK, Party.parse("client"), ["server"], ["server"], [Kind.LOCAL_MODEL]
-        )
+        route = Route(0, Channel.UPLINK, Party.parse("client"), ("server",), ("server",))
+        summed = f.provenance.behind(route, [Kind.LOCAL_MODEL])
         return f.relay(3, 4), f.server(), f.server(Kind.LABEL_COUNTS), summed
 
     continued = Followed()

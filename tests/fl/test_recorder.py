@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import save as to_bytes
 
-from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST, Choice, Recorder, manifest, read
 from fedaudit.fl.runtime.durable import Log
@@ -30,26 +30,12 @@ MODEL = {
 
 def send(recorder: Recorder, round: int, client: int, **kinds: dict[str, torch.Tensor]) -> None:
     payloads = {Kind(k): v for k, v in (kinds or {"local_model": MODEL}).items()}
-    recorder.message(
-        round=round,
-        channel=Channel.UPLINK,
-        sender=Party.client(client),
-        receivers=("server",),
-        seen_by=("server",),
-        payloads=payloads,
-    )
+    recorder.message(Route(round, Channel.UPLINK, Party.client(client), ("server",), ("server",)), payloads)
 
 
 def broadcast(recorder: Recorder, round: int, *clients: int) -> None:
-    recorder.message(
-        round=round,
-        channel=Channel.DOWNLINK,
-        sender=SERVER,
-        receivers=tuple(f"client/{k}" for k in clients),
-        seen_by=("client",),
-        payloads={Kind.GLOBAL_MODEL: MODEL},
-        copies=len(clients),
-    )
+    route = Route(round, Channel.DOWNLINK, SERVER, tuple(f"client/{k}" for k in clients), ("client",))
+    recorder.message(route, {Kind.GLOBAL_MODEL: MODEL}, len(clients))
 
 
 @pytest.fixture
@@ -276,11 +262,11 @@ def test_an_array_that_the_manifest_does_not_list_is_refused(folder: Path, key: 
 @pytest.mark.parametrize(
     "fields, says",
     [
-        ({"kinds": ["local_model", "love_letter"]}, "'love_letter' is not a valid Kind"),
+        ({"kinds": ["local_model", "love_letter"]}, "'love_letter' is no kind: one of your own is WHOSE:ROLE"),
         ({"channel": "post"}, "'post' is not a valid Channel"),
-        ({"sender": "spy/1"}, "'spy' is not a valid Role"),
+        ({"sender": "spy/1"}, "'spy/1' is no party"),
         ({"sender": 3}, "3 is no party"),
-        ({"sender": "client/three"}, "invalid literal"),
+        ({"sender": "client/three"}, "is no party"),
         ({"round": "first"}, "must be a whole number"),
         ({"round": float("inf")}, "must be a whole number"),
         ({"seen_by": "server"}, "seen_by must be a list"),  # nobody called "s" or "e"

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedaudit.fl.data.participation import Availability, Participation
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.model import Net
 
 
@@ -16,8 +16,8 @@ class FewImages(Partition):
 
     title, source = "Clients of one image", ""
 
-    def split(self, labels: Index, classes: int, clients: int, rng: Any, owner: object = None) -> list[Index]:
-        order = np.asarray(rng.permutation(len(labels)), np.int64)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        order = np.asarray(rng.permutation(len(labels.y)), np.int64)
         lone = clients // 2
         rest = np.array_split(order[lone:], clients - lone)
         return [rest[k // 2] if k % 2 else order[k // 2 : k // 2 + 1] for k in range(clients)]

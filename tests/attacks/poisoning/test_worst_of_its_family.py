@@ -15,6 +15,7 @@ import pytest
 from fedaudit.attacks.poisoning.adaptive import FAMILY, write_whole
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.partition import OwnedLabels
 from fedaudit.fl.models.mlp import MLP
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.streams import Streams
@@ -73,7 +74,7 @@ def accuracy(pair: tuple[dict[str, Any], dict[str, Any]], seed: int, attack: dic
     """Of the last model, with the last clients malicious; a name of "" is nobody."""
     data, bad = digits(), tuple(range(CLIENTS - MALICIOUS, CLIENTS))
     rng = Streams(seed).numpy("partition")
-    index = configured("partitions", pair[1]).split(data.train.y, 10, CLIENTS, rng)
+    index = configured("partitions", pair[1]).split(OwnedLabels(data.train.y, 10), CLIENTS, rng)
     settings = {k: v for k, v in attack.items() if k != "name"}
     world = run(
         method("fedavg", rounds=ROUNDS, local_epochs=2, batch_size=16, lr=0.1, weighting="uniform"),

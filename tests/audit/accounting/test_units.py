@@ -21,7 +21,7 @@ from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.ledger import EACH, Release, read
 from tests.audit.accounting.test_exact import release
 from tests.audit.tiny import HERE, Thirds
@@ -90,8 +90,8 @@ def run_with(partition: str) -> list[dict[str, Any]]:
 
 
 class Everything(Thirds):
-    def split(self, labels: Index, classes: int, clients: int, rng: object, owner: object = None) -> list[Index]:
-        return [np.arange(len(labels), dtype=np.int64) for _ in range(clients)]
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        return [np.arange(len(labels.y), dtype=np.int64) for _ in range(clients)]
 
 
 def test_a_run_whose_clients_hold_the_same_records_states_what_they_lose_together() -> None:

@@ -11,9 +11,8 @@ import torch
 
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.replay import tails
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
@@ -108,8 +107,8 @@ def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> N
         )
     )
     run, stated = RunDir.create(tmp_path / "run"), config(model="tanh_net:Net", method=METHOD)
-    args = (None, tmp_path, InboxLimits(), True, lambda *_: None)
-    found = bring(run, stated, FLOWER / "inbox", TRUTH, *args)
+    sources = ImportSources(inbox=FLOWER / "inbox", subject=tmp_path / "x", truth=TRUTH)
+    found = bring(run, stated, sources, lambda *_: None, trust=True)
     assert check(found, "training").status == "contradicted"
 
 
@@ -225,7 +224,8 @@ def test_noise_that_an_operators_ledger_states_and_that_is_not_there_is_named(tm
     path = tmp_path / "ledger.jsonl"
     path.write_text("".join(f"{to_line(r)}\n" for r in lines))
     run, stated = RunDir.create(tmp_path / "run"), config()
-    found = bring(run, stated, FLOWER / "inbox", None, path, EXAMPLE, InboxLimits(), True, lambda *_: None)
+    sources = ImportSources(inbox=FLOWER / "inbox", subject=EXAMPLE / "subject.yaml", ledger=path)
+    found = bring(run, stated, sources, lambda *_: None, trust=True)
     assert check(found, "ledger").status == "contradicted" and "it is not there" in check(found, "ledger").text
 
 

@@ -17,12 +17,12 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits, header
+from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.reach import Reach, read_traffic
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
@@ -58,7 +58,8 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     settings = {"attacks": ["label_counts_from_update"], "report": ["json"], "workers": 0}
     config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
-    found = bring(run, config, folder / "inbox", truth, None, HERE, InboxLimits(), True, lambda *_: None)
+    sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=truth)
+    found = bring(run, config, sources, lambda *_: None, trust=True)
     return run, config, found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import import_
-from fedaudit.audit.phases.import_inbox import state_inbox
+from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
 from fedaudit.audit.phases.options import MOST_COPIES, list_proposals
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.review import review
@@ -177,5 +177,5 @@ def test_the_config_of_a_copy_can_be_loaded(optioned: tuple[RunDir, Config]) -> 
 
 def test_an_import_measures_options_unless_its_config_says_otherwise() -> None:
     inbox, subject = EXAMPLE / "inbox", EXAMPLE / "subject.yaml"
-    assert state_inbox(inbox, subject, {})[0].variants is None
-    assert state_inbox(inbox, subject, {"variants": []})[0].variants == ()
+    assert state_inbox(ImportSources(inbox=inbox, subject=subject), {})[0].variants is None
+    assert state_inbox(ImportSources(inbox=inbox, subject=subject), {"variants": []})[0].variants == ()

@@ -12,12 +12,11 @@ from torch.func import functional_call
 from fedaudit.attacks.summaries.hidden_images import HiddenImages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.survey import Survey
 from fedaudit.audit.observer.models import Runner
 from fedaudit.audit.observer.reach import ObservedTraffic
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
@@ -49,8 +48,8 @@ def take(
     if base:
         write_base(folder / "base.safetensors")
     given = folder / "base.safetensors" if base else None
-    args = (folder / "inbox", folder / "truth", None, HERE, InboxLimits(), True, lambda *_: None)
-    return run, config, bring(run, config, *args, base=given)
+    sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=folder / "truth", base=given)
+    return run, config, bring(run, config, sources, lambda *_: None, trust=True)
 
 
 def attack(run: RunDir, config: Config) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
@@ -87,8 +86,9 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
     subject |= {"examples": {"classes": ["a", "b"], "shape": [40]}} | changed
     settings = {"case": "recorded", "subject": subject, "attacks": [], "report": ["json"], "workers": 0}
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
-    args = (inbox, truth, None, folder, InboxLimits(), True, lambda *_: None)
-    found = bring(run, config, *args, base=folder / "base.safetensors" if base else None)
+    given = folder / "base.safetensors" if base else None
+    sources = ImportSources(inbox=inbox, subject=folder / "x", truth=truth, base=given)
+    found = bring(run, config, sources, lambda *_: None, trust=True)
     known = run.truth if truth else None
     return RecordedCase(config, run.artifacts, known, run.base if base else None), found
 

@@ -14,9 +14,8 @@ import yaml
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits
 from fedaudit.audit.importing.survey import Survey
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Channel
@@ -41,8 +40,8 @@ def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     """Import what was recorded with the subject that `init` writes of it."""
     subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
     config = validate(Config, {"case": "recorded", "subject": subject}, "test")
-    inbox, truth, run = work / "inbox", work / "truth", RunDir.create(work / "run")
-    return bring(run, config, inbox, truth, None, beside, InboxLimits(), True, lambda *_: None)
+    sources = ImportSources(inbox=work / "inbox", subject=beside / "x", truth=work / "truth")
+    return bring(RunDir.create(work / "run"), config, sources, lambda *_: None, trust=True)
 
 
 def statuses(found: ImportRecord) -> dict[str, str]:

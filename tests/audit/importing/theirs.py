@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.inbox import InboxLimits
-from fedaudit.audit.phases.import_inbox import bring
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
@@ -76,7 +76,8 @@ def brought(
     **changes: Any,
 ) -> tuple[RunDir, Config, ImportRecord]:
     run, stated = RunDir.create(folder / "run"), config(**changes)
-    found = bring(run, stated, inbox, truth, None, EXAMPLE, limits or InboxLimits(), True, lambda *_: None)
+    sources = ImportSources(inbox=inbox, subject=EXAMPLE / "subject.yaml", truth=truth)
+    found = bring(run, stated, sources, lambda *_: None, limits=limits, trust=True)
     return run, stated, found
 
 

@@ -21,7 +21,7 @@ from fedaudit.fl.aggregation.aggregator import Context
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.data.dataset import Data, Dataset
-from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
@@ -33,7 +33,6 @@ from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
 from tests.audit.noise_audit.read_from_docs import (
     EverybodyHasTen,
-    Labels,
     Rounds,
     SaidToSum,
     Uploads,
@@ -349,10 +348,8 @@ class NextHasMine(EverybodyHasTen):
 
     title = "The neighbour's examples too"
 
-    def split(
-        self, labels: Labels, classes: int, clients: int, rng: np.random.Generator, owner: Labels | None = None
-    ) -> list[Index]:
-        parts = np.array_split(rng.permutation(len(labels)), clients)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        parts = np.array_split(rng.permutation(len(labels.y)), clients)
         return [np.sort(np.concatenate([parts[k - 1], parts[k]])) for k in range(clients)]
 
 

@@ -22,7 +22,7 @@ from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.data.participation import Availability, Drawn, Participation
-from fedaudit.fl.data.partition import Index, Partition
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
@@ -1100,10 +1100,8 @@ class EverybodyHasTen(Partition):
     title = "Ten for everybody"
     source = "read from the documentation"
 
-    def split(
-        self, labels: Labels, classes: int, clients: int, rng: np.random.Generator, owner: Labels | None = None
-    ) -> list[Index]:
-        rest = np.array_split(rng.permutation(np.arange(10, len(labels))), clients)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        rest = np.array_split(rng.permutation(np.arange(10, len(labels.y))), clients)
         return [np.sort(np.concatenate([np.arange(10), part])) for part in rest]
 
     def describe(self) -> str:
@@ -1116,11 +1114,9 @@ class RepeatsTheRare(EverybodyHasTen):
 
     title = "Rare classes repeated"
 
-    def split(
-        self, labels: Labels, classes: int, clients: int, rng: np.random.Generator, owner: Labels | None = None
-    ) -> list[Index]:
-        parts = [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), clients)]
-        return [np.sort(np.concatenate([p, np.repeat(self.find_rare(p, labels), 7)])) for p in parts]
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        parts = [np.sort(p) for p in np.array_split(rng.permutation(len(labels.y)), clients)]
+        return [np.sort(np.concatenate([p, np.repeat(self.find_rare(p, labels.y), 7)])) for p in parts]
 
     def find_rare(self, part: Index, labels: Labels) -> Index:
         """Find the examples of the class that a client holds fewest of."""
@@ -1138,10 +1134,8 @@ class LendsTheFirst(EverybodyHasTen):
 
     title = "The first client's examples for everybody"
 
-    def split(
-        self, labels: Labels, classes: int, clients: int, rng: np.random.Generator, owner: Labels | None = None
-    ) -> list[Index]:
-        parts = np.array_split(rng.permutation(len(labels)), clients)
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        parts = np.array_split(rng.permutation(len(labels.y)), clients)
         return [np.sort(parts[0]), *(np.sort(np.concatenate([parts[0], p])) for p in parts[1:])]
 
 
@@ -1429,10 +1423,8 @@ class EveryOther(EverybodyHasTen):
 
     title = "Dealt out in turn"
 
-    def split(
-        self, labels: Labels, classes: int, clients: int, rng: np.random.Generator, owner: Labels | None = None
-    ) -> list[Index]:
-        return [np.arange(k, len(labels), clients) for k in range(clients)]
+    def split(self, labels: OwnedLabels, clients: int, rng: np.random.Generator) -> list[Index]:
+        return [np.arange(k, len(labels.y), clients) for k in range(clients)]
 
     def describe(self) -> str:
         return "examples are dealt out in turn"

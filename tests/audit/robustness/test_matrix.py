@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases import matrix as phase
+from fedaudit.audit.phases.evidence import MATRIX
 from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.table import choose_next_number
@@ -171,14 +171,14 @@ def test_a_tiny_matrix_from_config_to_report_and_again_to_the_same_bytes(tmp_pat
     assert len(ours) == 5 and all(f.outcome is not Outcome.FAILED for f in ours)
     assert any(f.id == "lint-R3" for f in result.findings)
     assert "robust " not in " ".join(f.title + f.summary + f.reason for f in ours).lower()
-    before = (out / "evidence" / phase.FILE).read_bytes()
-    (out / "evidence" / phase.FILE).unlink()
+    before = (out / "evidence" / MATRIX).read_bytes()
+    (out / "evidence" / MATRIX).unlink()
     phases = json.loads((out / "phases.json").read_text())
     phases["matrix"]["seconds"] = None  # killed in the middle
     (out / "phases.json").write_text(json.dumps(phases))
     found = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--out", str(out)])
     assert found.exit_code in VERDICTS, found.output
-    assert (out / "evidence" / phase.FILE).read_bytes() == before
+    assert (out / "evidence" / MATRIX).read_bytes() == before
 
 
 @pytest.mark.parametrize(("least", "tried"), [(3, [4, 2, 3]), (1, [4, 2, 1]), (7, [4, 9, 6, 7]), (99, [4, 9])])

@@ -11,7 +11,7 @@ import torch
 from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.import_inbox import state_inbox
+from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
@@ -137,9 +137,10 @@ def test_an_import_replays_where_its_config_asks_for_it() -> None:
     from tests.audit.importing.theirs import EXAMPLE
 
     inbox, subject = EXAMPLE / "inbox", EXAMPLE / "subject.yaml"
-    assert state_inbox(inbox, subject, {})[0].matrix is None
+    sources = ImportSources(inbox=inbox, subject=subject)
+    assert state_inbox(sources, {})[0].matrix is None
     asked = {"adversaries": [FLIP], "malicious": [1]}
-    assert state_inbox(inbox, subject, {"matrix": asked})[0].matrix == Matrix.model_validate(asked)
+    assert state_inbox(sources, {"matrix": asked})[0].matrix == Matrix.model_validate(asked)
 
 
 @pytest.fixture(scope="module")

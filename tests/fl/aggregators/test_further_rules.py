@@ -1,14 +1,12 @@
 """Rules that the field compares, against ByzFL's numbers or second programs written from their papers."""
 
 import json
-from math import exp, inf, log, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedaudit.audit.robustness.crfl import Attacker, bound_votes, certify_radius, lipschitz_of_regression
 from fedaudit.fl.aggregation.aggregator import Combined
 from fedaudit.fl.aggregators.deep_sight import energy_shares, suspect
 from fedaudit.fl.aggregators.fl_detector import is_split, predict_turn, split
@@ -212,32 +210,6 @@ def test_crfl_clips_the_model_and_not_the_change_and_adds_its_noise() -> None:
     assert float(noise.std()) == pytest.approx(0.7, rel=0.03)
     with pytest.raises(UserError, match="clients of this method send changes"):
         combine("crfl", rows)
-
-
-def test_the_radius_of_crfl_is_the_theorems() -> None:
-    one = Attacker(weight=0.1, scale=2.0, steps=3, rate=0.01, poisoned=0.5)
-    reach = (0.1 * 2 * 3 * 0.01 * 0.5) ** 2
-    apart = (sqrt(0.9) - sqrt(0.1)) ** 2  # .4
-    expected = sqrt(-log(1 - apart) * 0.04 / (2 * 1 * 5.0 * reach))
-    found = certify_radius(first=0.9, second=0.1, noise=0.2, lipschitz=sqrt(5), attackers=[one])
-    assert apart == pytest.approx(0.4) and found == pytest.approx(expected)
-    twice = certify_radius(first=0.9, second=0.1, noise=0.2, lipschitz=sqrt(5), attackers=[one, one])
-    assert twice == pytest.approx(found / 2)  # R and the sum both double
-    later = certify_radius(
-        first=0.9, second=0.1, noise=0.2, lipschitz=sqrt(5), attackers=[one], later=[(0.2, 0.2)] * 3
-    )
-    assert later == pytest.approx(found / 0.6826894921370859**1.5)  # every later round forgets
-    assert certify_radius(first=0.4, second=0.5, noise=0.2, lipschitz=1.0, attackers=[one]) == 0.0
-    assert certify_radius(first=1.0, second=0.0, noise=0.2, lipschitz=1.0, attackers=[one]) == inf
-    assert lipschitz_of_regression(1.0) == sqrt(5)
-    assert bound_votes(1000, 1000) == (
-        pytest.approx(exp(log(0.001) / 1000)),
-        pytest.approx(1 - exp(log(0.001) / 1000)),
-    )
-    with pytest.raises(UserError, match="needs noise in every round"):
-        certify_radius(first=0.9, second=0.1, noise=0.0, lipschitz=1.0, attackers=[one])
-    with pytest.raises(UserError, match="between 0 and 1"):
-        certify_radius(first=1.9, second=0.1, noise=1.0, lipschitz=1.0, attackers=[one])
 
 
 # In a federation --------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.fl.data.partition import histogram, overlaps
+from fedaudit.fl.data.partition import OwnedLabels, histogram, overlaps
 from fedaudit.fl.partitions.gamma_similarity import GammaSimilarity
 from fedaudit.fl.runtime.errors import UserError
 
@@ -12,7 +12,7 @@ LABELS = np.arange(1000) % 10
 
 def split(clients: int = 10, **settings: object) -> list[np.ndarray]:
     rule = GammaSimilarity(GammaSimilarity.Config(**settings))  # type: ignore[arg-type]
-    return rule.split(LABELS, 10, clients, np.random.default_rng(1))
+    return rule.split(OwnedLabels(LABELS, 10), clients, np.random.default_rng(1))
 
 
 def test_without_similarity_each_of_ten_clients_holds_one_class() -> None:

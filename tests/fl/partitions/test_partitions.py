@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.fl.data.partition import Index, Partition, histogram, overlaps
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition, histogram, overlaps
 from fedaudit.fl.partitions._shares import largest_remainder
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure, load, names
@@ -23,9 +23,8 @@ def part(name: str, **settings: Any) -> Partition:
 
 def split(name: str, clients: int, labels: Any = LABELS, seed: int = 7, **settings: Any) -> list[Index]:
     labels = np.asarray(labels)
-    return part(name, **settings).split(
-        labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), OWNER
-    )
+    told = OwnedLabels(labels, int(labels.max()) + 1, OWNER)
+    return part(name, **settings).split(told, clients, np.random.default_rng(seed))
 
 
 def classes_held(parts: list[Index]) -> list[int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.fl.data.partition import Index, Partition, histogram, overlaps
+from fedaudit.fl.data.partition import Index, OwnedLabels, Partition, histogram, overlaps
 from fedaudit.fl.partitions.shards import assign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure, load
@@ -19,9 +19,8 @@ def split(
     name: str, clients: int, labels: Any = LABELS, owner: Any = None, seed: int = 7, **settings: Any
 ) -> list[Index]:
     labels = np.asarray(labels)
-    made = configure(load("fedaudit.fl.partitions", name, Partition), settings, "federation.partition")
-    parts: list[Index] = made.split(labels, int(labels.max()) + 1, clients, np.random.default_rng(seed), owner)
-    return parts
+    made: Partition = configure(load("fedaudit.fl.partitions", name, Partition), settings, "federation.partition")
+    return made.split(OwnedLabels(labels, int(labels.max()) + 1, owner), clients, np.random.default_rng(seed))
 
 
 def whole(parts: list[Index], size: int) -> bool:

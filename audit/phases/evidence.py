@@ -1,0 +1,77 @@
+"""Evidence: what phases left under evidence/, each file read and checked once, when it is asked for."""
+
+from functools import cached_property
+from typing import Any, TypeVar
+
+from fedaudit.audit.accounting.budget import SpentBudget
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
+from fedaudit.audit.checks._check import Checked
+from fedaudit.audit.noise_audit.status import BoundCheck
+from fedaudit.reports.absence import Absence
+from fedaudit.reports.result import NoiseAuditRecord
+from fedaudit.reports.robustness import CheckedCounts, Robustness
+
+T = TypeVar("T")
+# names of the files; each attack leaves one of its own beside them
+CHECKS, CLAIMED = "checks.json", "claimed_counts.json"
+LEDGER, BUDGETS = "ledger.json", "budgets.json"
+REPLAY, NOISE_AUDITS = "replay.json", "noise_audits.json"
+MATRIX, ABSENCE = "matrix.json", "absence.json"
+
+
+class Evidence:
+    """Of one run. Raises UserError for a file that is damaged, or missing where its phase always writes one."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    @cached_property
+    def attacks(self) -> list[dict[str, Any]]:
+        """What the attacks left, in the order they ran."""
+        files = sorted(self._run.evidence.glob("[0-9]*.json"))
+        for file in files:
+            self._run.read(file, AttackFile)
+        return [self._run.read_json(file) for file in files]
+
+    @cached_property
+    def checks(self) -> Checked:
+        return self._run.read(self._run.evidence / CHECKS, Checked)
+
+    @cached_property
+    def claimed_counts(self) -> CheckedCounts | None:
+        """Whom labels that were read off updates contradict; None where no attack read any."""
+        return self._read_if_there(CLAIMED, CheckedCounts)
+
+    @cached_property
+    def ledger(self) -> VerifiedFile:
+        """What the verifier said of the run's ledger."""
+        return self._run.read(self._run.evidence / LEDGER, VerifiedFile)
+
+    @cached_property
+    def budgets(self) -> list[SpentBudget]:
+        return self._run.read(self._run.evidence / BUDGETS, list[SpentBudget])
+
+    @cached_property
+    def bound_checks(self) -> list[BoundCheck]:
+        """What the replay said of each bound; empty where nothing was played."""
+        return self._read_if_there(REPLAY, list[BoundCheck]) or []
+
+    @cached_property
+    def noise_audits(self) -> list[NoiseAuditRecord]:
+        """The tests of the run's noise; empty where none were made."""
+        return self._read_if_there(NOISE_AUDITS, list[NoiseAuditRecord]) or []
+
+    @cached_property
+    def matrix(self) -> Robustness | None:
+        """None where the config has no matrix."""
+        return self._read_if_there(MATRIX, Robustness)
+
+    @cached_property
+    def absence(self) -> Absence | None:
+        """None where the config has no `absence`."""
+        return self._read_if_there(ABSENCE, Absence)
+
+    def _read_if_there(self, name: str, form: type[T]) -> T | None:
+        path = self._run.evidence / name
+        return self._run.read(path, form) if path.is_file() else None
