@@ -26,7 +26,7 @@ from tests.attacks.world import digits
 
 SHAPE = (1, 8, 8)
 STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly
-SOME = 150  # enough for what holds of every pair that learnt
+SOME = 250  # enough for what five pairs of five showed
 KNOWN = KnownGenerators(SHAPE, GanConfig(width=16, latent=16, batch_size=20))
 
 
