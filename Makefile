@@ -18,7 +18,7 @@ audit: $(INSTALLED)  ## a whole audit on images that ship with the package: runs
 # process, so that what they share is made once. Tests start hundreds of processes: modules are compiled for the first
 # of them alone, whatever the environment says, and kept outside of the tree.
 COMPILED = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/compiled
-TESTS = $(COMPILED) OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile
+TESTS = $(COMPILED) OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(DONE)  ## the tests: ten minutes on two cores
 	$(TESTS) -m "not nightly"

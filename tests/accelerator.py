@@ -50,17 +50,20 @@ def accelerator() -> Iterator[None]:
         yield
 
 
+FILES = ("tests/fl/test_accelerator.py", "tests/contracts/test_attacks_on_accelerator.py")
 OWN = os.environ.get("FEDAUDIT_ACCELERATOR") == "1"
 # torch's engine counts devices once and starts threads for them, beside which nobody may fork
 if OWN and not REAL:  # before anything computes on the processor: the engine counts when it first runs
     _setup_privateuseone_for_python_backend("gpu")
-apart = pytest.mark.skipif(not OWN, reason="runs in a process of its own, which the last test of the file starts")
+apart = pytest.mark.skipif(
+    not OWN, reason="runs in a process of its own, which tests/fl/test_accelerator.py starts"
+)
 
 
-def run_apart(file: str, nightly: bool) -> None:
-    """The tests of a file that are marked `apart`, in a new process."""
-    chosen = "nightly" if nightly else "not nightly"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", chosen, file]
+def run_apart(nightly: bool) -> None:
+    """The tests that are marked `gpu` and `apart`, in one new process."""
+    chosen = "gpu and nightly" if nightly else "gpu and not nightly"
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", "-m", chosen, *FILES]
     subprocess.run(command, env=os.environ | {"FEDAUDIT_ACCELERATOR": "1"}, check=True, timeout=3600)
 
 

@@ -28,7 +28,7 @@ from fedaudit.attacks.condensed._images import (
     match_brightness,
     none_here,
 )
-from fedaudit.attacks.evaluation.audit_net import AuditNet
+from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import median_size, size_range
 from fedaudit.attacks.evidence import Baseline, Evidence
@@ -38,7 +38,7 @@ from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 Floats = NDArray[np.floating[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _OwnImages:
     """The attacker's own images in the place of the auditor's."""
 
@@ -66,7 +66,7 @@ class CondensedClass(Attack):
         found, aux = collect_condensed_images(view), knowledge.granted_auxiliary
         order = rng.permutation(len(aux))
         test, rest = order[: len(aux) // 10], order[len(aux) // 10 :]
-        net = AuditNet(_OwnImages(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
+        net = audit_net(_OwnImages(Images(x=aux.x[rest], y=aux.y[rest]), Images(x=aux.x[test], y=aux.y[test])))  # type: ignore[arg-type]
         judge = np.empty(1, dtype=object)
         judge[0] = net
         noise = rng.standard_normal(found["images"].shape)

@@ -5,6 +5,8 @@ whose features an attack may have matched by construction. It has another archit
 seed, and learns from the attacker's auxiliary images, so that a blind adversary could own it too.
 """
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +24,10 @@ Floats = NDArray[np.floating[Any]]
 
 MOST = 10_000  # auxiliary images to learn from
 FEATURES = 96
+KEPT = 8  # nets of some hundred kilobytes, by digests of their images
 TRAINING = DecoderTraining(epochs=5, least_steps=400, batch=64, lr=2e-3)
+
+_trained: OrderedDict[bytes, "AuditNet"] = OrderedDict()
 
 
 class AuditNet:
@@ -78,13 +83,23 @@ class AuditNet:
 
 
 def audit_net(truth: Truth) -> AuditNet:
-    """The audit net of these auxiliary images; trained once, so every attack has the same judge."""
-    return _train(cast(Hashable, truth))
+    """The audit net of these auxiliary images; trained once, so every attack and variant has the same judge."""
+    return _recall(cast(Hashable, truth))
 
 
 @lru_cache(maxsize=1)
-def _train(truth: Hashable) -> AuditNet:
-    return AuditNet(cast(Truth, truth))
+def _recall(truth: Hashable) -> AuditNet:
+    """The net that was trained on equal images, whoever asked for it."""
+    key = hashlib.sha256()
+    for images in (cast(Truth, truth).auxiliary, cast(Truth, truth).reference):
+        for values in (images.x, images.y):
+            key.update(repr((values.shape, values.dtype)).encode())
+            key.update(np.ascontiguousarray(values))
+    if key.digest() not in _trained:
+        _trained[key.digest()] = AuditNet(cast(Truth, truth))
+        while len(_trained) > KEPT:
+            _trained.popitem(last=False)
+    return _trained[key.digest()]
 
 
 def _layers(shape: Any, classes: int, generator: Any) -> "tuple[nn.Module, nn.Module]":

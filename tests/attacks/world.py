@@ -5,7 +5,7 @@ untrained extractors leak as much as trained ones.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,13 @@ from fedaudit.fl.kinds import Kind
 
 Arrays = Mapping[str, NDArray[Any]]
 CLASSES, FEATURES, SHAPE = 10, 64, (1, 8, 8)
+
+
+@cache
+def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The 1,797 digits that scikit-learn ships, in its order: images [N, 1, 8, 8] in [0, 1], and their labels."""
+    found = load_digits()
+    return (found.images[:, None] / 16).astype(np.float32), found.target.astype(np.int64)
 
 
 class Net(nn.Module):
@@ -71,9 +78,7 @@ class World:
         self, sizes: tuple[int, ...] = (1, 20), clients: int = 6, groups: int = 40, seed: int = 0
     ) -> None:
         rng = np.random.default_rng(seed)
-        digits = load_digits()
-        x = (digits.images[:, None] / 16).astype(np.float32)
-        y = digits.target.astype(np.int64)
+        x, y = digits()
         order = rng.permutation(len(x))
         aux, ref, own = np.split(order, [600, 1100])
         self.auxiliary, self.reference = Images(x=x[aux], y=y[aux]), Images(x=x[ref], y=y[ref])

@@ -89,7 +89,7 @@ SEEN = {
 @pytest.mark.parametrize("name", SEEN)
 def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
     plain = SMALL.replace("METHOD", name).replace("[ridge, prototype_membership, count_recovery]", "[]")
-    rows = audit(plain.replace("rounds: 3", "rounds: 4"), tmp_path).exposures
+    rows = audit(plain.replace("rounds: 3", "rounds: 4") + "report: [json]\n", tmp_path).exposures
     for party, kinds in SEEN[name].items():
         assert {e.kind for e in rows if e.party == party} == kinds
     assert all(e.single_client == (e.party == "server") for e in rows)
@@ -107,7 +107,7 @@ def test_an_attack_that_a_protection_blinds_says_why(tmp_path: Path) -> None:
 
 def test_noise_and_clipping_give_a_bound_only_without_releases_in_clear(tmp_path: Path) -> None:
     noised = SMALL.replace("METHOD", "fedavg").replace("[ridge, prototype_membership, count_recovery]", "[]") + (
-        "protections:\n  - {name: dp_gaussian, clip_norm: 1, noise_multiplier: 2}\n"
+        "protections:\n  - {name: dp_gaussian, clip_norm: 1, noise_multiplier: 2}\nreport: [json]\n"
     )
     result = audit(noised, tmp_path)
     assert {b.clear_kinds[0] for b in result.bounds} == {"num_examples"}

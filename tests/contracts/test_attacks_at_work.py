@@ -1,4 +1,4 @@
-"""Every attack at work: it finds its planted leak, reads what it may, and gives the same bytes on any machine."""
+"""Every attack at work: it finds its planted leak, reads what it may, says what it lacks, gives equal bytes."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from fedaudit.fl.runtime.workers import one_thread
 from fedaudit.fl.threats.threat import Position
 from tests.contracts.attack_worlds import SLOW, WORLDS, made, stage
 from tests.contracts.played import claim, claimed, digest, evidence, reordered, same, told
+from tests.contracts.strange import STRANGE
 
 NAMES = [n for n in catalog.names("attacks") if n in WORLDS]
 QUICK = [n for n in NAMES if n not in SLOW]
@@ -57,7 +58,7 @@ def clear(e: Evidence) -> bool:
 
 
 @pytest.mark.sample(11)
-@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score", "relayed_generator")
 @pytest.mark.parametrize("name", EVERY)
 def test_the_planted_leak_is_found(name: str) -> None:
     leak = stage(name).leak
@@ -70,7 +71,7 @@ def test_the_planted_leak_is_found(name: str) -> None:
 
 
 @pytest.mark.sample(11)
-@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score", "relayed_generator")
 @pytest.mark.parametrize("name", EVERY)
 def test_the_silent_control_covers_the_baseline(name: str) -> None:
     silent = [e for e in evidence(name) if e.control == "negative"]
@@ -85,9 +86,10 @@ def test_the_silent_control_covers_the_baseline(name: str) -> None:
 COUNTING = [n for n in QUICK if catalog.load("attacks", n).count_people is not Attack.count_people]
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(9)
 @pytest.mark.dear(
-    "activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction", "played_update"
+    *("activation_decoder", "condensed_refinement", "lira", "critic_score", "generator_extraction"),
+    *("played_update", "relayed_generator", "uploaded_critic", "frozen_layers", "unsplit"),
 )
 @pytest.mark.parametrize("name", COUNTING)
 def test_everybody_behind_a_recorded_message_is_tested_once_and_beside_people_of_nobodys(name: str) -> None:
@@ -147,7 +149,7 @@ def others(name: str) -> list[Artifact]:
 
 
 @pytest.mark.sample(11)
-@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score")
+@pytest.mark.dear("activation_decoder", "condensed_refinement", "lira", "critic_score", "relayed_generator")
 @pytest.mark.parametrize("name", EVERY)
 def test_it_reads_what_its_card_names_and_neither_order_nor_other_kinds_change_a_byte(name: str) -> None:
     card, asked, here = made(name).card, set[tuple[Kind, str]](), map(reordered, stage(name).view)
@@ -174,6 +176,36 @@ def test_what_others_sent_to_each_other_is_not_in_its_view(name: str) -> None:
     who = READERS[card.threat.position]
     own = select_visible(here, who, card)
     assert own and select_visible([*elsewhere, *others(name), *here], who, card) == own
+
+
+# Where there is nothing to read it says so, and strange data end no audit
+
+
+def sentence(reason: str) -> bool:
+    return len(reason.split()) >= 4 and reason.strip() == reason
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_view_is_a_sentence(name: str) -> None:
+    assert sentence(made(name).not_applicable([], stage(name).knowledge))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_that_lacks_a_kind_is_judged_and_a_required_one_is_a_sentence(name: str) -> None:
+    attack, here = made(name), stage(name)
+    for kind in attack.card.reads:
+        reason = attack.not_applicable([a for a in here.view if a.kind != kind], here.knowledge)
+        assert sentence(reason) or (reason == "" and kind not in attack.card.requires)
+
+
+@pytest.mark.sample(16)
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("name", NAMES)
+def test_strange_data_raise_nothing(name: str, strange: str) -> None:
+    attack: Attack = catalog.load("attacks", name)()
+    view = STRANGE[strange].view(attack.card.reads)
+    reason = attack.not_applicable(view, STRANGE[strange].knowledge)
+    assert reason == "" or sentence(reason)
 
 
 # The same bytes

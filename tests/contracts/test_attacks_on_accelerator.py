@@ -19,7 +19,7 @@ from fedaudit.audit.phases import attack as phase
 from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
-from tests.accelerator import DEVICE, OWN, REAL, accelerator, apart, run_apart
+from tests.accelerator import DEVICE, REAL, accelerator, apart
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
@@ -117,9 +117,3 @@ def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[
             there = run(DEVICE)
     apart = {a: difference(json.loads(json.dumps(here[a])), json.loads(json.dumps(there[a]))) for a in attacks}
     assert {a: (d, here[a]["reason"], there[a]["reason"]) for a, d in apart.items() if d > TOLERANCE} == {}
-
-
-@pytest.mark.skipif(OWN, reason="this is the process of its own")
-@pytest.mark.parametrize("nightly", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_on_an_accelerator(nightly: bool) -> None:
-    run_apart(__file__, nightly)

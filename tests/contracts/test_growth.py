@@ -106,7 +106,7 @@ def check_growth(name: str, world: Stage) -> None:
     assert many <= MOST * few, f"{few:,} looks at {small:,} artifacts, {many:,} at {large:,}"
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(14)
 @pytest.mark.dear("condensed_class", "adapter_span", "span_check")
 @pytest.mark.parametrize("name", catalog.names("attacks"))
 def test_looks_of_an_attack_grow_as_messages_do(name: str) -> None:

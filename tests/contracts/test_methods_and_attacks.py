@@ -43,6 +43,8 @@ LIGHT = {
     "fine_tune_epochs": 1,
     "latent_steps": 5,
     "simulated": 40,
+    "members": 20,
+    "others": 60,
 }
 
 

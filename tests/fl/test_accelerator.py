@@ -87,6 +87,7 @@ def test_a_stack_is_as_wide_as_free_memory_allows() -> None:
     assert plan_width(11_000_000, 250_000_000, 2**20) == 1
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(REAL, reason="CUDA refuses by itself")
 @apart
 def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
@@ -104,4 +105,4 @@ def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
 @pytest.mark.skipif(OWN, reason="this is the process of its own")
 @pytest.mark.parametrize("nightly", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_on_an_accelerator(nightly: bool) -> None:
-    run_apart(__file__, nightly)
+    run_apart(nightly)

@@ -9,6 +9,7 @@ import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
@@ -28,7 +29,7 @@ PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 @cache
 def _check(text: str) -> Mapping[str, CheckResult]:
     settings = Config.model_validate_json(text)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, sharing():
         run = RunDir.create(Path(folder) / "run")
         execute(run, settings, ("simulate",), lambda *_: None, skip_finished=True)
         case = open_case(run, settings)

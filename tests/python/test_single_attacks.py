@@ -5,19 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import fedaudit as fa
+from tests.attacks import world
 
 Pair = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def digits() -> Pair:
-    data, order = load_digits(), np.random.default_rng(0).permutation(1797)
-    return (data.images / 16).astype(np.float32)[order, None], data.target[order]
+    order = np.random.default_rng(0).permutation(1797)
+    x, y = world.digits()
+    return x[order], y[order]
 
 
 def take(digits: Pair, first: int, last: int) -> Pair:

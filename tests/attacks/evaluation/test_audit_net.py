@@ -30,4 +30,6 @@ def test_a_copy_is_nearer_than_a_image_of_the_class_and_that_nearer_than_any(wor
 def test_it_is_the_same_for_the_same_images_and_trained_once(world: World) -> None:
     again = AuditNet(world)
     assert np.array_equal(again.features(world.reference.x), audit_net(world).features(world.reference.x))
-    assert audit_net(world) is audit_net(world)
+    assert audit_net(World(sizes=(1,), clients=3, groups=2)) is audit_net(world)
+    other = World(sizes=(1,), clients=2, groups=2, seed=1)
+    assert audit_net(other) is not audit_net(world)

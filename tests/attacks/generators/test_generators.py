@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.datasets import load_digits
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Unseen
@@ -23,9 +22,11 @@ from fedaudit.fl.families.gan import GanConfig
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
+from tests.attacks.world import digits
 
 SHAPE = (1, 8, 8)
 STEPS, PLANTED = (400, {Kind.GAN_D: 100, Kind.GAN_G: 250})  # of the generator, to convergence or nearly
+SOME = 250  # enough for what five pairs of five showed
 KNOWN = KnownGenerators(SHAPE, GanConfig(width=16, latent=16, batch_size=20))
 
 
@@ -34,8 +35,7 @@ class World:
 
     def __init__(self, steps: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        digits = load_digits()
-        x, y = (digits.images[:, None] / 16).astype(np.float32), digits.target.astype(np.int64)
+        x, y = digits()
         order = rng.permutation(len(x))
         a, r, own, other = np.split(order, [500, 1400, 1420])
         self.auxiliary, self.reference = Images(x=x[a], y=y[a]), Images(x=x[r], y=y[r])
@@ -147,24 +147,24 @@ def test_untrained_networks_tell_nothing(kind: Kind) -> None:
 @pytest.mark.dear("gan_D")
 @pytest.mark.parametrize("kind", [Kind.GAN_D, Kind.GAN_G])
 def test_the_planted_leak_is_found_and_the_control_is_silent(kind: Kind) -> None:
-    planted = one(judged(kind, STEPS), "auc", "positive")
+    planted = one(judged(kind, SOME), "auc", "positive")
     assert planted.interval is not None and planted.interval[0] > 0.6
-    for steps in (0, STEPS):
+    for steps in (0, SOME):
         found = judged(kind, steps)
         silent = one(found, "auc", "negative")
         assert silent.interval is not None and silent.interval[0] < 0.5 < silent.interval[1]
 
 
 def test_copies_are_counted_against_equally_many_held_out_images() -> None:
-    copied = one(judged(Kind.GAN_G, STEPS), "copied_share")
+    copied = one(judged(Kind.GAN_G, SOME), "copied_share")
     assert copied.interval is not None and copied.interval[0] > 0.5
-    control = one(judged(Kind.GAN_G, STEPS), "copied_share", "negative")
+    control = one(judged(Kind.GAN_G, SOME), "copied_share", "negative")
     assert control.interval is not None and control.interval[0] < 0.5 < control.interval[1]
-    ratio = one(judged(Kind.GAN_G, STEPS), "closest_ratio")
+    ratio = one(judged(Kind.GAN_G, SOME), "closest_ratio")
     # How much nearer is chaotic as well. That copies are nearer is sure at the level of the interval, 95 %, at
     # which those of nobody below are no nearer: the nightly test counts how often either is wrong.
     assert ratio.interval is not None and ratio.interval[1] < 1
-    for found in (judged(Kind.GAN_G, 0), judged(Kind.GAN_G, STEPS)):
+    for found in (judged(Kind.GAN_G, 0), judged(Kind.GAN_G, SOME)):
         silent = one(found, "closest_ratio", "negative")
         assert silent.interval is not None and silent.interval[0] < 1 < silent.interval[1]
 
@@ -187,7 +187,7 @@ def test_shares_of_copies_fire_as_seldom_as_they_say() -> None:
 
 
 def test_the_gallery_shows_copies_beside_their_images() -> None:
-    w, a, claim = world(STEPS), attack(Kind.GAN_G), claimed(Kind.GAN_G, STEPS)
+    w, a, claim = world(SOME), attack(Kind.GAN_G), claimed(Kind.GAN_G, SOME)
     [gallery] = a.galleries(claim, w)  # type: ignore[arg-type]
     made, seen, non_members = gallery.rows.values()
     assert made.shape == seen.shape == non_members.shape == (8, *SHAPE)
@@ -196,7 +196,7 @@ def test_the_gallery_shows_copies_beside_their_images() -> None:
 
 
 def test_without_unseen_images_of_the_classes_there_is_nothing_to_show() -> None:
-    w, a, claim = copy(world(STEPS)), attack(Kind.GAN_G), claimed(Kind.GAN_G, STEPS)
+    w, a, claim = copy(world(SOME)), attack(Kind.GAN_G), claimed(Kind.GAN_G, SOME)
     w.reference = Images(x=w.reference.x[:0], y=w.reference.y[:0])
     found = a.measure(claim, w, np.random.default_rng(0))  # type: ignore[arg-type]
     assert {e.control for e in found} == {"positive"}

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from fedaudit.attacks.attack import Images, Knowledge, Unseen, Visit
 from fedaudit.audit.observer.models import KnownArchitecture
@@ -21,6 +20,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import train
+from tests.attacks.world import digits
 
 SHAPE, CLASSES = (1, 8, 8), 10
 CONFIG = LocalConfig(local_epochs=40, batch_size=20, lr=0.2, momentum=0.5)
@@ -48,13 +48,12 @@ class Overfit:
         self, size: int = 60, clients: int = 3, heart: bool = True, shift: int = 0, config: LocalConfig = CONFIG
     ) -> None:
         rng = np.random.default_rng(0)
-        digits = load_digits()
-        x = (digits.images[:, None] / 16).astype(np.float32)
+        x, y = digits()
         x = np.clip(x + rng.normal(0, 0.5, x.shape), 0, 1).astype(np.float32)
         order = rng.permutation(len(x))
         self.data = Data(
-            train=Arrays(x=x, y=digits.target.astype(np.int64)),
-            test=Arrays(x=x[:1], y=digits.target[:1].astype(np.int64)),
+            train=Arrays(x=x, y=y),
+            test=Arrays(x=x[:1], y=y[:1]),
             classes=tuple(map(str, range(CLASSES))),
             mean=(0.5,),
             std=(0.3,),

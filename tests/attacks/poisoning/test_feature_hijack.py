@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
@@ -26,6 +25,7 @@ from fedaudit.fl.methods.split_learning import SplitfedV1, SplitfedV2, SplitLear
 from fedaudit.fl.models.cnns import SmallCNN
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from tests.attacks.world import digits as load_digits
 from tests.fl.methods.worlds_of_methods import SETTINGS, continues
 from tests.fl.worlds import EVERYONE, World, parts, run, same
 from tests.fl.worlds import data as squares
@@ -42,8 +42,7 @@ def hijack(**settings: Any) -> FeatureHijack:
 @cache
 def digits() -> Data:
     """1000 digits, of which 600 are one client's and 400 the server's."""
-    found = load_digits()
-    x, y = (found.images[:, None] / 16).astype(np.float32), found.target.astype(np.int64)
+    x, y = load_digits()
     train, test = Arrays(x=x[:1000], y=y[:1000]), Arrays(x=x[1000:1100], y=y[1000:1100])
     return Data(train=train, test=test, classes=tuple("0123456789"), mean=(0.3,), std=(0.4,))
 

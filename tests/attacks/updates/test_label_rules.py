@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy, softmax
 
 from fedaudit.attacks.counts._counts import spread
 from fedaudit.attacks.updates._label_rules import llg, present, proportions, select_far_rows
-from tests.attacks.world import Net
+from tests.attacks.world import Net, digits
 
-DIGITS = load_digits()
-X = torch.from_numpy((DIGITS.images[:, None] / 16).astype(np.float32))
-Y = torch.from_numpy(DIGITS.target.astype(np.int64))
+X, Y = map(torch.from_numpy, digits())
 
 
 def fresh(seed: int) -> Net:

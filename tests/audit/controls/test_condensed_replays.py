@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
         "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.35, "reference": 0.25},
     },
-    "method": {"name": "feddc_condense", "rounds": 2, "iterations": 50, "lr": 0.05},
+    "method": {"name": "feddc_condense", "rounds": 2, "iterations": 8, "lr": 0.05},
     "workers": 0,
     "record": {"rounds": "all"},
     "replay": {"sizes": [1, 5], "clients": 3, "groups": 12},

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save
-from sklearn.datasets import load_digits
 from torch import nn
 
+from tests.attacks.world import digits as images_of_digits
 from tests.audit.importing import nets
 
 State = dict[str, np.ndarray]
@@ -104,8 +104,7 @@ def write_truth(folder: Path, parts: Mapping[str, Examples]) -> None:
 @cache
 def digits(clients: int = CLIENTS) -> tuple[tuple[Examples, ...], Examples]:
     """Two classes a client, and 300 examples that nobody holds; sizes differ from client to client."""
-    x, y = load_digits(return_X_y=True)
-    x = (x / 16).reshape(-1, 1, 8, 8).astype(np.float32)
+    x, y = images_of_digits()
     own, rest = (x[:300], y[:300]), (x[300:], y[300:])
     parts = []
     for k in range(clients):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from sklearn.datasets import load_digits
 
 from fedaudit.audit.importing.first_subject import write_first_subject
+from tests.attacks.world import digits
 from tests.audit.importing import nets
 from tests.audit.importing.inboxes import (
     Examples,
@@ -30,8 +30,8 @@ FEDERATIONS = 200
 def deal(seed: int) -> tuple[list[Examples], Examples]:
     """Digits to 3 to 8 clients: alike, two classes each, or one each; and 200 of nobody's."""
     rng = np.random.default_rng(seed)
-    x, y = load_digits(return_X_y=True)
-    x, order = (x / 16).reshape(-1, 1, 8, 8).astype(np.float32), rng.permutation(len(y))
+    x, y = digits()
+    order = rng.permutation(len(y))
     own, rest = order[:200], order[200:]
     parts = []
     for k in range(int(rng.integers(3, 9))):

@@ -63,7 +63,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     return run, config, found
 
 
-@pytest.mark.sample(22)
+@pytest.mark.sample(14)
 @pytest.mark.dear("ten thousand arrays", *unseen_inboxes.PLAIN)
 @pytest.mark.parametrize("name", IMPORTED)
 def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(name: str, tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def test_evidence_that_is_near_passes_by_the_verdict_of_the_replay_and_is_not_ca
     assert "is not equal to it in " in near.stdout and "byte for byte" not in near.stdout
 
 
-def test_a_replay_writes_nothing_into_the_folder(original: Path, tmp_path: Path) -> None:
-    again = Again(RunDir.open(original), tmp_path)
+def test_a_replay_writes_nothing_into_the_folder(tmp_path: Path) -> None:
+    again = Again(RunDir.create(tmp_path / "run"), tmp_path / "again")
     again.write_json(again.evidence / "00-x.json", {})
-    assert (tmp_path / "00-x.json").is_file() and again.read_json(again.evidence / "00-x.json") == {}
+    assert (tmp_path / "again/00-x.json").is_file() and again.read_json(again.evidence / "00-x.json") == {}
     with pytest.raises(RuntimeError, match="must not write"):
         again.write(again.audit, b"")
