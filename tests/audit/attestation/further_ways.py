@@ -10,6 +10,7 @@ all of it.
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import load as load_config
 from fedaudit.audit.settings.resolve import dump
+from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import (
     COUNTS,
     MEMBERSHIP,
@@ -33,7 +35,6 @@ from tests.audit.attestation.forger import (
     conclude,
     each,
     edit,
-    evidence,
     refit,
 )
 from tests.audit.importing.theirs import brought
@@ -66,16 +67,39 @@ def run_again(folder: Path, *names: str) -> None:
     seal = (folder / "seal.json").read_bytes() if (folder / "seal.json").exists() else None
     ran = [*names, "account", "matrix", "score", "report"]
     refit(folder, "attack")
-    execute(run, load_config(folder / "config.yaml"), ran, lambda *_: None, skip_finished=False)
+    with suppress(UserError):
+        execute(run, load_config(folder / "config.yaml"), ran, lambda *_: None, skip_finished=False)
     if seal:
         (folder / "seal.json").write_bytes(seal)
+
+
+def finish(folder: Path) -> None:
+    """A verdict of what the folder holds now; the old one, with digests that fit, where our own code refuses it."""
+    kept = {name: (folder / name).read_bytes() for name in ("chain.json", "phases.json")}
+    try:
+        conclude(folder)
+    except UserError:
+        for name, content in kept.items():
+            (folder / name).write_bytes(content)
+        refit(folder, "score", "report")
+
+
+def evidence_of(file: str, change: Change, phase: str = "attack") -> Callable[[Path], None]:
+    """Other evidence, with a verdict and reports of it where there can be one."""
+
+    def forge(folder: Path) -> None:
+        edit(folder / file, change)
+        refit(folder, phase)
+        finish(folder)
+
+    return forge
 
 
 def removed(name: str, phase: str) -> Callable[[Path], None]:
     def forge(folder: Path) -> None:
         (folder / name).unlink()
         refit(folder, phase)
-        conclude(folder)
+        finish(folder)
 
     return forge
 
@@ -84,7 +108,7 @@ def written(name: str, text: str, phase: str) -> Callable[[Path], None]:
     def forge(folder: Path) -> None:
         (folder / name).write_text(text)
         refit(folder, phase)
-        conclude(folder)
+        finish(folder)
 
     return forge
 
@@ -182,7 +206,7 @@ def link(**fields: Any) -> Callable[[Path], None]:
 
         edit(folder / "chain.json", change)
         refit(folder, "simulate", "attack", "account")
-        conclude(folder)
+        finish(folder)
 
     return forge
 
@@ -191,17 +215,17 @@ def stated(change: Change) -> Callable[[Path], None]:
     def forge(folder: Path) -> None:
         edit(folder / "environment.json", change)
         refit(folder, "simulate")
-        conclude(folder)
+        finish(folder)
 
     return forge
 
 
-def swap_evidence(folder: Path) -> None:
+def swap_evidence_of(folder: Path) -> None:
     """What one attack measured, under another's name."""
     one, other = (json.loads((folder / f).read_text()) for f in (COUNTS, MEMBERSHIP))
     edit(folder / COUNTS, lambda e: {**other, "name": one["name"], "card": one["card"]})
     refit(folder, "attack")
-    conclude(folder)
+    finish(folder)
 
 
 def clean_part(name: str) -> Callable[[Path], None]:
@@ -215,7 +239,7 @@ def clean_part(name: str) -> Callable[[Path], None]:
         refit(part, "attack")
         run = RunDir.open(part)
         execute(run, read_config(part / "config.yaml"), ["score", "report"], lambda *_: None, skip_finished=False)
-        conclude(folder)
+        finish(folder)
 
     return forge
 
@@ -228,7 +252,7 @@ def cell_report(folder: Path) -> None:
 
 def half_gone(name: str) -> Callable[[Path], None]:
     """Every second entry of a list of evidence left out."""
-    return evidence(f"evidence/{name}.json", lambda v: v[::2], "account")
+    return evidence_of(f"evidence/{name}.json", lambda v: v[::2], "account")
 
 
 ACCURACY = "accuracies"
@@ -257,34 +281,36 @@ FURTHER: dict[str, Way] = {
     "half of the replays": Way(half_gone("replay")),
     "replays removed": Way(removed(REPLAYED, "account")),
     "tests of noise removed": Way(removed(NOISE, "account")),
-    "tests of noise without tests": Way(evidence(NOISE, lambda a: [{**x, "checks": []} for x in a], "account")),
+    "tests of noise without tests": Way(
+        evidence_of(NOISE, lambda a: [{**x, "checks": []} for x in a], "account")
+    ),
     "bounds removed": Way(removed("evidence/budgets.json", "account")),
-    "evidence emptied": Way(evidence(COUNTS, lambda e: {**e, "evidence": []})),
-    "people emptied": Way(evidence(COUNTS, lambda e: {**e, "people": []}), UNSEEN, TAKEN),
+    "evidence emptied": Way(evidence_of(COUNTS, lambda e: {**e, "evidence": []})),
+    "people emptied": Way(evidence_of(COUNTS, lambda e: {**e, "people": []}), UNSEEN, TAKEN),
     "fields left out of evidence": Way(
-        evidence(RIDGE, lambda e: {k: v for k, v in e.items() if k not in ("people", "galleries")})
+        evidence_of(RIDGE, lambda e: {k: v for k, v in e.items() if k not in ("people", "galleries")})
     ),
     "data.json removed": Way(removed("data.json", "simulate")),
     "metrics emptied": Way(written(METRICS, "", "simulate")),
     # what an attack is
-    "another aim of an attack": Way(evidence(COUNTS, card(aim="robustness"))),
-    "another title of an attack": Way(evidence(COUNTS, card(title="Nothing that anybody reads"))),
+    "another aim of an attack": Way(evidence_of(COUNTS, card(aim="robustness"))),
+    "another title of an attack": Way(evidence_of(COUNTS, card(title="Nothing that anybody reads"))),
     "another adversary of an attack": Way(
-        evidence(
+        evidence_of(
             COUNTS,
             lambda e: {**e, "card": {**e["card"], "threat": {**e["card"]["threat"], "position": "public"}}},
         )
     ),
-    "another observer": Way(evidence(COUNTS, lambda e: {**e, "observer": "public"}), UNSEEN, TAKEN),
+    "another observer": Way(evidence_of(COUNTS, lambda e: {**e, "observer": "public"}), UNSEEN, TAKEN),
     "rounds that no attack read": Way(
-        evidence(COUNTS, lambda e: {**e, "rounds": {k: [0, 1, 2, 3] for k in e["rounds"]}})
+        evidence_of(COUNTS, lambda e: {**e, "rounds": {k: [0, 1, 2, 3] for k in e["rounds"]}})
     ),
     "evidence of another attack": Way(swap_evidence, UNSEEN, TAKEN),
-    "measurements called planted": Way(evidence(COUNTS, each({"control": "positive"})), UNSEEN, TAKEN),
-    "less is worse": Way(evidence(COUNTS, each({"higher_is_worse": False})), UNSEEN, TAKEN),
-    "another remedy": Way(evidence(COUNTS, lambda e: {**e, "remedy": "none is needed"}), UNSEEN, TAKEN),
+    "measurements called planted": Way(evidence_of(COUNTS, each({"control": "positive"})), UNSEEN, TAKEN),
+    "less is worse": Way(evidence_of(COUNTS, each({"higher_is_worse": False})), UNSEEN, TAKEN),
+    "another remedy": Way(evidence_of(COUNTS, lambda e: {**e, "remedy": "none is needed"}), UNSEEN, TAKEN),
     "passed tests of noise": Way(
-        evidence(
+        evidence_of(
             NOISE,
             lambda a: [{**x, "checks": [{**c, "text": "passed"} for c in x["checks"]]} for x in a],
             "account",
@@ -293,7 +319,7 @@ FURTHER: dict[str, Way] = {
         TAKEN,
     ),
     "a verified replay": Way(
-        evidence(
+        evidence_of(
             "evidence/replay.json",
             lambda b: [{**x, "status": "verified", "reason": "no counterexample", "pairs": 40} for x in b],
             "account",
@@ -335,7 +361,7 @@ FURTHER: dict[str, Way] = {
         lambda folder: (
             edit(folder / "data.json", lambda d: {**d, "data": "0" * 64}),
             refit(folder, "simulate"),
-            conclude(folder),
+            finish(folder),
         )
     ),
     # what nobody but the owner can say
@@ -361,7 +387,7 @@ absence: {}
 """
 OF_CELLS: dict[str, Way] = {
     "a matrix in which nothing is lost": Way(
-        evidence(
+        evidence_of(
             "evidence/matrix.json",
             lambda m: {**m, "cells": [{**c, "accuracy": 0.9} if "accuracy" in c else c for c in m["cells"]]},
             "matrix",
@@ -369,12 +395,12 @@ OF_CELLS: dict[str, Way] = {
         UNSEEN,
         TAKEN,
     ),
-    "a matrix without cells": Way(evidence("evidence/matrix.json", lambda m: {**m, "cells": []}, "matrix")),
+    "a matrix without cells": Way(evidence_of("evidence/matrix.json", lambda m: {**m, "cells": []}, "matrix")),
     "no matrix": Way(removed("evidence/matrix.json", "matrix")),
     "no absence": Way(removed("evidence/absence.json", "matrix")),
     "an option that leaks nothing": Way(clean_part("noisy"), UNSEEN, TAKEN),
     "an option that is gone": Way(
-        lambda folder: (shutil.rmtree(folder / "variants"), conclude(folder)), UNSEEN, ""
+        lambda folder: (shutil.rmtree(folder / "variants"), finish(folder)), UNSEEN, ""
     ),
     "metrics of a cell": Way(cell_report, UNSEEN, ""),
 }
@@ -385,7 +411,7 @@ RECORDED: dict[str, Way] = {
                 folder / "import.json", lambda i: {**i, "checks": [{**c, "status": "holds"} for c in i["checks"]]}
             ),
             refit(folder, "import"),
-            conclude(folder),
+            finish(folder),
         ),
         UNSEEN,
         TAKEN,
@@ -394,14 +420,14 @@ RECORDED: dict[str, Way] = {
         lambda folder: (
             edit(folder / "import.json", lambda i: {**i, "checks": []}),
             refit(folder, "import"),
-            conclude(folder),
+            finish(folder),
         )
     ),
     "what was heard in a recorded round": Way(
         lambda folder: (
             edit_lines(folder / METRICS, lambda r: {**r, "accuracy": 0.9}),
             refit(folder, "import"),
-            conclude(folder),
+            finish(folder),
         ),
         UNSEEN,
         ACCURACY,
@@ -410,7 +436,7 @@ RECORDED: dict[str, Way] = {
         lambda folder: (
             edit(folder / "data.json", lambda d: {**d, "data": "0" * 64}),
             refit(folder, "import"),
-            conclude(folder),
+            finish(folder),
         )
     ),
 }
