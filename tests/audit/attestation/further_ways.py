@@ -74,7 +74,7 @@ def run_again(folder: Path, *names: str) -> None:
 
 
 def finish(folder: Path) -> None:
-    """A verdict of what the folder holds now; the old one, with digests that fit, where our own code refuses it."""
+    """A verdict of what the folder holds now; the old one where our own code refuses it."""
     kept = {name: (folder / name).read_bytes() for name in ("chain.json", "phases.json")}
     try:
         conclude(folder)
@@ -220,7 +220,7 @@ def stated(change: Change) -> Callable[[Path], None]:
     return forge
 
 
-def swap_evidence_of(folder: Path) -> None:
+def swap_evidence(folder: Path) -> None:
     """What one attack measured, under another's name."""
     one, other = (json.loads((folder / f).read_text()) for f in (COUNTS, MEMBERSHIP))
     edit(folder / COUNTS, lambda e: {**other, "name": one["name"], "card": one["card"]})
