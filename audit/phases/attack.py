@@ -30,7 +30,6 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
@@ -39,6 +38,7 @@ from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases import checks
 from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.phases.evidence_files import CLAIMED, NOTHING, card_fields, name_file
 from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings.config import Config
@@ -51,7 +51,6 @@ from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.robustness import CheckedCounts
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
@@ -64,7 +63,6 @@ OF_LATEST = (
     "condensed",
     "activations",
 )  # controls that play every client's latest message, whatever else was read
-CLAIMED = "claimed_counts.json"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -88,7 +86,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
-    run.write_json(run.evidence / checks.FILE, dataclasses.asdict(checks.run_checks(case)))
+    checked = {name: dataclasses.asdict(said) for name, said in checks.run_checks(case).items()}
+    run.write_json(run.evidence / checks.FILE, checked)
     _check_claims(run, case, [attack for attack, _ in runner.attacks])
 
 
@@ -145,7 +144,7 @@ class _Runner:
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
         attack, name = self.attacks[number]
         progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
-        return attack_once(attack, name, self._bench)
+        return attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, self._specs[number])}
 
     def _tell(self, said: str, _: int, total: int) -> None:
         self._progress(said, self._ended, total)
@@ -153,9 +152,7 @@ class _Runner:
     def _end(self, number: int, found: dict[str, Any] | Death) -> None:
         name, death = self.attacks[number][1], str(found) if isinstance(found, Death) else ""
         if not isinstance(found, Death):
-            if self._specs[number].id:  # findings of one attack are told apart by their headlines as well
-                found["card"]["title"] += f" ({name})"
-            self._run.write_json(self._run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
+            self._run.write_json(self._run.evidence / name_file(number, name), found)
         self.after(number, death)
         self.count_end(number, death)
 
@@ -270,7 +267,7 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     opened: Opened = {}
     started = time.perf_counter()
     result: dict[str, Any] = {"name": name, "card": card_fields(attack.card), "observer": ""}
-    result |= {"status": "ran", "reason": ""}
+    result |= {"status": "ran", "reason": "", **NOTHING}
     try:
         result |= _carried_out(attack, name, bench, opened)
     except UserError as error:
@@ -382,28 +379,6 @@ def _record_unverified(
     return found
 
 
-def card_fields(card: Card) -> dict[str, Any]:
-    """The card as JSON, and all that it may read."""
-    fields = dataclasses.asdict(card)
-    fields["threat"]["knows"] = sorted(card.threat.knows)
-    fields["modality"] = sorted(card.modality)
-    return fields | {"reads": list(card.reads)}
-
-
 def _encode(gallery: ImageGallery) -> dict[str, Any]:
     rows = {name: [png(p) for p in images] for name, images in gallery.rows.items()}
     return {"title": gallery.title, "caption": gallery.caption, "columns": list(gallery.columns), "rows": rows}
-
-
-def load_evidence(run: RunDir) -> list[dict[str, Any]]:
-    """What the attacks left, in the order they ran."""
-    files = sorted(run.evidence.glob("[0-9]*.json"))
-    for file in files:
-        run.read(file, AttackFile)
-    return [run.read_json(file) for file in files]
-
-
-def load_claims(run: RunDir) -> CheckedCounts | None:
-    """What claims came to; None where no attack read labels off updates."""
-    file = run.evidence / CLAIMED
-    return run.read(file, CheckedCounts) if file.is_file() else None

@@ -7,7 +7,7 @@ from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import VerifiedFile
-from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, list_results
+from fedaudit.audit.noise_audit.status import BoundCheck, combine_status, list_results
 from fedaudit.fl.data.dataset import Data
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
@@ -21,14 +21,18 @@ def read_bounds(run: RunDir, case: Case) -> list[PrivacyBound]:
         found,
         read_verification(run, case.examples, case.data),
         read_checks(run),
-        read_results(run),
+        list_results(read_noise_audits(run)),
         describe_population(case),
     )
 
 
 def bind_status(run: RunDir, case: Case, verified: Verified, delta: float) -> BoundReleases:
     """A function that bounds any part of the run's ledger, with the status that the whole evidence gives it."""
-    checks, results, population = read_checks(run), read_results(run), describe_population(case)
+    checks, results, population = (
+        read_checks(run),
+        list_results(read_noise_audits(run)),
+        describe_population(case),
+    )
     return lambda some: combine_status(
         budgets(some, PLAIN, delta, verified), verified, checks, results, population
     )
@@ -48,14 +52,12 @@ def read_verification(run: RunDir, examples: Examples, data: Data) -> Verified:
 
 def read_checks(run: RunDir) -> list[BoundCheck]:
     """What the replay said of each bound; empty where nothing was played."""
-    path = run.evidence / "replay.json"
-    return run.read(path, list[BoundCheck]) if path.is_file() else []
+    return run.read(run.evidence / "replay.json", list[BoundCheck])
 
 
-def read_results(run: RunDir) -> list[NoiseResult]:
-    """The tests of the run's noise; empty where none were made."""
-    path = run.evidence / "noise_audits.json"
-    return list_results(run.read(path, list[NoiseAuditRecord])) if path.is_file() else []
+def read_noise_audits(run: RunDir) -> list[NoiseAuditRecord]:
+    """The tests of the noise on each kind; empty where none were made."""
+    return run.read(run.evidence / "noise_audits.json", list[NoiseAuditRecord])
 
 
 def describe_population(case: Case) -> dict[str, str]:

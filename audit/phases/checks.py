@@ -2,22 +2,30 @@
 
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked, CheckResult
+from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.settings import catalog
+from fedaudit.fl.runtime.errors import UserError
 
 FILE = "checks.json"
 
 
-def run_checks(case: Case) -> Checked:
-    """Everything that the checks of audit/checks/ say of a case, in the order of their names."""
-    results, declared = list[CheckResult](), list[str]()
-    for name in catalog.names("checks"):
-        checked = catalog.load("checks", name)().check(case)
-        results += checked.results
-        declared += checked.declared
-    return Checked(results=results, declared=declared)
+def run_checks(case: Case) -> dict[str, Checked]:
+    """What each check of audit/checks/ says of a case, by its name; one that sees nothing is there as well."""
+    return {name: catalog.load("checks", name)().check(case) for name in catalog.names("checks")}
 
 
 def load_checks(run: RunDir) -> Checked:
-    """As the attack phase wrote it; raises UserError where the file is missing or damaged."""
-    return run.read(run.evidence / FILE, Checked)
+    """What all of them say, as the attack phase wrote it.
+
+    Raises UserError where the file is missing or damaged, or one of them is not in it.
+    """
+    found = run.read(run.evidence / FILE, dict[str, Checked])
+    if other := sorted(found.keys() ^ set(catalog.names("checks"))):
+        raise UserError(
+            f"{run.evidence / FILE} is not of the checks that are made here: {other[0]} is on one side alone",
+            hint="run `fedaudit phase attack` again",
+        )
+    return Checked(
+        results=[r for name in sorted(found) for r in found[name].results],
+        declared=[d for name in sorted(found) for d in found[name].declared],
+    )

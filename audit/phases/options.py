@@ -20,8 +20,8 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import choose, choose_anew
+from fedaudit.audit.phases.evidence_files import load_evidence
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden

@@ -8,8 +8,8 @@ from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
-from fedaudit.audit.phases.attack import load_evidence
 from fedaudit.audit.phases.choice import AttackChoice, plan_scene
+from fedaudit.audit.phases.evidence_files import load_evidence
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig

@@ -22,10 +22,10 @@ from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.status import withhold_numbers
 from fedaudit.audit.phases import dropout as dropout_phase
 from fedaudit.audit.phases import matrix as matrix_phase
-from fedaudit.audit.phases.attack import load_claims, load_evidence
-from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_verification
+from fedaudit.audit.phases.bounds import bind_status, read_bounds, read_noise_audits, read_verification
 from fedaudit.audit.phases.checks import load_checks
 from fedaudit.audit.phases.choice import choose
+from fedaudit.audit.phases.evidence_files import load_claims, load_evidence
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import ask_questions
 from fedaudit.audit.phases.result_file import read_result
@@ -80,15 +80,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.result import (
-    AuditResult,
-    Figure,
-    History,
-    NoiseAuditRecord,
-    Outcome,
-    ReproductionRecord,
-    worst_first,
-)
+from fedaudit.reports.result import AuditResult, Figure, History, Outcome, ReproductionRecord, worst_first
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.system import System
 
@@ -160,7 +152,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
     attacked = [Attacked(file, config.prior) for file in load_evidence(run)]
     history = run.history()
     verified, limits = read_verification(run, case.examples, case.data), read_bounds(run, case)
-    audits = withhold_numbers(run.read(run.evidence / "noise_audits.json", list[NoiseAuditRecord]), limits)
+    audits = withhold_numbers(read_noise_audits(run), limits)
     releases = ledger.read(run.ledger)
     record = _run_record(case, config.delta, releases, limits, history)
     checked = load_checks(run)
@@ -337,7 +329,7 @@ def _describe_system(system: SystemSettings) -> System:
 
 
 def _read_import(run: RunDir) -> ImportRecord:
-    return ImportRecord.model_validate(run.read_json(run.imported))
+    return run.read(run.imported, ImportRecord)
 
 
 def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:

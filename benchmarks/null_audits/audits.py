@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from fedaudit.attacks import stats
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.attack import load_evidence
+from fedaudit.audit.phases.evidence_files import load_evidence
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.findings import Attacked

@@ -112,7 +112,7 @@ def refit(folder: Path, *phases: str) -> None:
     for name in (n for n in links.WRITES if n in chain.links):
         link = chain.links[name]
         link.settings = of_value(record[name]["settings"])
-        link.read |= {other: chain.links[other].digest() for other in links.READS[name]}
+        link.read |= {o: chain.links[o].digest() for o in links.reads(name, links.first_of(chain))}
     run.write_json(run.chain, chain.model_dump())
 
 
@@ -324,6 +324,7 @@ class Way:
     forge: Callable[[Path], Any]
     passes: tuple[str, ...] = ()
     says: str = ""
+    resets: bool = False  # whether it changes settings, of which another run is made
 
 
 TAKEN = "what the attacks measured was taken from evidence/"  # without --replay
@@ -396,14 +397,14 @@ WAYS: dict[str, Way] = {
         )
     ),
     "evidence and hardware of another machine": Way(other_machine, UNSEEN, TAKEN),
-    "only an attack that finds little": Way(other_attacks, (CHECK, VERIFY, REPLAY), "1 of "),
-    "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN),
-    "another released model": Way(
-        other_model, (CHECK, VERIFY, REPLAY), "messages, models and accuracies are as recorded"
+    "only an attack that finds little": Way(
+        other_attacks, (CHECK, VERIFY, REPLAY), " questions answered", resets=True
     ),
+    "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN, resets=True),
+    "another released model": Way(other_model, UNSEEN, STATED + "messages, models, accuracies"),
     "the last round left out": Way(last_round_gone),
     "a policy of the owner's own": Way(
-        no_rules, (CHECK, VERIFY, REPLAY), "the folder's own verdict is by policy"
+        no_rules, (CHECK, VERIFY, REPLAY), "the folder's own verdict is by policy", resets=True
     ),
     "another report": Way(swapped("report.html"), (CHECK,), UNDRAWN),
     "another report, and no word of reports": Way(swapped("report.html", linked=False)),

@@ -18,10 +18,13 @@ import numpy as np
 import yaml
 from safetensors.numpy import load, save
 
+from fedaudit.audit.case.digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import load as load_config
+from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.resolve import dump
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import (
@@ -142,10 +145,18 @@ def setting(path: str, value: Any) -> Callable[[Path], None]:
 
 def louder(folder: Path) -> None:
     """Ten times the noise in config and ledger alike; the messages have what they had."""
-    setting("protections.0.noise_multiplier", 20)(folder)
+    setting("protections.0.noise_multiplier", 20.0)(folder)
     edit_lines(folder / LEDGER, lambda r: {**r, "noise_std": 10 * r["noise_std"]})
     refit(folder, "simulate")
     run_again(folder)
+
+
+def state_data(folder: Path) -> None:
+    """data.json of what the settings deal out now."""
+    case = SimulatedCase(require_simulated(load_config(folder / "config.yaml")))
+    stated = {"data": of_data(case.data), "population": of_population(case.population)}
+    (folder / "data.json").write_text(json.dumps(stated))
+    refit(folder, "simulate")
 
 
 def messages(change: Callable[[dict[str, dict[str, Any]]], None]) -> Callable[[Path], None]:
@@ -255,7 +266,7 @@ def half_gone(name: str) -> Callable[[Path], None]:
     return evidence_of(f"evidence/{name}.json", lambda v: v[::2], "account")
 
 
-ACCURACY = "accuracies"
+ACCURACY, NO_LEDGER = "accuracies", "The ledger is not that of the run"
 FURTHER: dict[str, Way] = {
     # metrics, which nobody sent
     "accuracy in metrics": Way(lines(METRICS, lambda r: {**r, "accuracy": 0.99}), UNSEEN, ACCURACY),
@@ -266,7 +277,7 @@ FURTHER: dict[str, Way] = {
     "which examples are right": Way(
         lines(METRICS, lambda r: {**r, "correct": "ffffff"} if "correct" in r else r), UNSEEN, ACCURACY
     ),
-    "who was heard in metrics": Way(lines(METRICS, lambda r: {**r, "delivered": 3})),
+    "who was heard in metrics": Way(lines(METRICS, lambda r: {**r, "delivered": 3}), UNSEEN, ACCURACY),
     "a loss in metrics": Way(lines(METRICS, lambda r: {**r, "test_loss": 0.1}), UNSEEN, ACCURACY),
     # files and fields that a phase always writes
     "checks emptied": Way(written(CHECKS, '{"results": [], "declared": []}\n', "attack")),
@@ -293,7 +304,7 @@ FURTHER: dict[str, Way] = {
     "data.json removed": Way(removed("data.json", "simulate")),
     "metrics emptied": Way(written(METRICS, "", "simulate")),
     # what an attack is
-    "another aim of an attack": Way(evidence_of(COUNTS, card(aim="robustness"))),
+    "another aim of an attack": Way(evidence_of(COUNTS, card(aim="membership"))),
     "another title of an attack": Way(evidence_of(COUNTS, card(title="Nothing that anybody reads"))),
     "another adversary of an attack": Way(
         evidence_of(
@@ -328,10 +339,14 @@ FURTHER: dict[str, Way] = {
         TAKEN,
     ),
     # settings, ledger, messages
-    "ten times the noise, in config and ledger": Way(louder, UNSEEN, "noise"),
-    "no release in clear in the ledger": Way(lines(LEDGER, lambda r: None if r["mechanism"] == "none" else r)),
+    "ten times the noise, in config and ledger": Way(louder, UNSEEN, "noise", resets=True),
+    "no release in clear in the ledger": Way(
+        lines(LEDGER, lambda r: None if r["mechanism"] == "none" else r), UNSEEN, NO_LEDGER
+    ),
     "a smaller sensitivity in the ledger": Way(
-        lines(LEDGER, lambda r: {**r, "sensitivity": r["sensitivity"] and r["sensitivity"] / 10})
+        lines(LEDGER, lambda r: {**r, "sensitivity": r["sensitivity"] and r["sensitivity"] / 10}),
+        UNSEEN,
+        NO_LEDGER,
     ),
     "uploads that nobody saw": Way(
         lines(MANIFEST, lambda r: {**r, "seen_by": []} if r.get("channel") == "uplink" else r), UNSEEN, "messages"
@@ -349,10 +364,16 @@ FURTHER: dict[str, Way] = {
         "messages",
     ),
     "another seed": Way(
-        lambda folder: (setting("seed", 8)(folder), run_again(folder, "attack")), UNSEEN, "messages"
+        lambda folder: (setting("seed", 8)(folder), state_data(folder), run_again(folder, "attack")),
+        UNSEEN,
+        "messages",
+        resets=True,
     ),
-    "another learning rate": Way(
-        lambda folder: (setting("method.lr", 0.02)(folder), run_again(folder)), UNSEEN, "messages"
+    "another number of epochs": Way(
+        lambda folder: (setting("method.local_epochs", 2)(folder), run_again(folder)),
+        UNSEEN,
+        "messages",
+        resets=True,
     ),
     "uploads under each other's name": Way(messages(exchange), UNSEEN, "messages"),
     "prototypes under noise that nobody added": Way(messages(blur), UNSEEN, "messages"),
