@@ -25,7 +25,7 @@ WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
     "import": (
         *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
-        *("truth.safetensors", "base.safetensors", "import.json"),
+        *("truth.safetensors", "base.safetensors", "import.json", "inbox.json", "stated-ledger.jsonl"),
     ),
     "attack": ("evidence/[0-9]*.json", "evidence/checks.json", "evidence/claimed_counts.json"),
     "account": (
@@ -38,6 +38,11 @@ WRITES = {
     "score": ("audit.json",),
     "report": ("report.*",),
 }
+# What a phase leaves only where the config, or an operator, asks for it; all else it leaves always
+OPTIONAL = (
+    *("truth.safetensors", "base.safetensors", "stated-ledger.jsonl", "evidence/claimed_counts.json"),
+    *("evidence/matrix.json", "evidence/absence.json"),
+)
 READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands where "simulate" does
     "simulate": (),
     "import": (),
@@ -190,6 +195,8 @@ def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
             yield f"{run.chain} does not say what {name} left"
             continue
         found = dict(_list_written(run, name))
+        for file in (p for p in WRITES[name] if "*" not in p and p not in (*OPTIONAL, *link.wrote)):
+            yield f"{run.path / file} is missing, and {name} always leaves it"
         for file in sorted(link.wrote.keys() | found.keys()):
             if file not in found:
                 yield f"{run.path / file} is missing, and {name} wrote it"

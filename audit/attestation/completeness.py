@@ -1,4 +1,4 @@
-"""Whether a run folder is whole: its messages, traffic, metrics, evidence and config, held against each other.
+"""Whether a run folder is whole: its messages, traffic, metrics and config, held against each other.
 
 Digests say that nothing changed since a phase ended. This says that what is there can be what such a run leaves,
 also where the owner of the folder made all digests anew.
@@ -12,12 +12,10 @@ from typing import Any
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import Config, SimulatedConfig
-from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.recording.recorder import MANIFEST, manifest
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.recording.recorder import MANIFEST
 
 
 def missing(
@@ -26,16 +24,15 @@ def missing(
     simulated: bool,
     training: LocalConfig | None,
     history: Sequence[Mapping[str, Any]],
-    attacks: Sequence[AttackSpec],
+    lines: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """What does not fit together, as sentences; `attacks` are those that must have left evidence."""
-    lines = list(manifest(run.artifacts))
+    """What does not fit together, as sentences; `lines` are those of the manifest."""
     yield from _check_rounds(run.metrics, run.artifacts, simulated, training, lines, history)
     yield from _check_bytes(run.metrics, lines, history)
     if isinstance(config, SimulatedConfig):
+        yield from _check_scores(run.metrics, config.evaluate_every, history)
         yield from _check_senders(run.artifacts, config, lines)
     yield from _check_files(run, lines)
-    yield from _check_evidence(run, attacks)
 
 
 def _check_rounds(
@@ -58,6 +55,16 @@ def _check_rounds(
         yield f"{metrics} has no line of round {min(absent)}, in which messages crossed"
     if ended < wanted and any(h.get("delivered") for h in history[ended:]):
         yield f"{artifacts / MANIFEST} ends after round {ended - 1}, and {metrics} does not"
+
+
+def _check_scores(metrics: Path, every: int, history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A model is scored in every round in which the config asks for it, whole and by class, or in none."""
+    scored = {t for t, h in enumerate(history) if "accuracy" in h}
+    if scored != {t for t, h in enumerate(history) if "class_accuracy" in h}:
+        yield f"{metrics} lacks an accuracy, of the whole or by class, where it has the other"
+    due = {t for t in range(len(history)) if (t + 1) % every == 0 or t + 1 == len(history)}
+    if scored and (absent := due - scored):
+        yield f"{metrics} has no accuracy of round {min(absent)}, and of others it has"
 
 
 def _check_bytes(
@@ -112,16 +119,3 @@ def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[st
             yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
-
-
-def _check_evidence(run: RunDir, attacks: Sequence[AttackSpec]) -> Iterator[str]:
-    """One file for each attack of the audit, about that attack."""
-    wanted = [f"{i:02d}-{spec.label.replace(':', '.')}.json" for i, spec in enumerate(attacks)]
-    found = sorted(p.name for p in run.evidence.glob("[0-9]*.json"))
-    if gone := [name for name in wanted if name not in found]:
-        yield f"{run.evidence / gone[0]} is missing: {len(found)} of {len(wanted)} attacks left evidence"
-    for name, spec in zip(wanted, attacks, strict=True):
-        if name in found and run.read_json(run.evidence / name).get("name") != spec.label:
-            raise UserError(
-                f"{run.evidence / name} is not of {spec.label}", hint="run `fedaudit phase attack` again"
-            )

@@ -6,13 +6,41 @@ times, commit, hardware and reports. A seal signs the record; what stands in the
 owner until somebody signed it.
 """
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fedaudit.audit.attestation.chain import WRITES
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import sha256
 
 SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are about it
 LOCK = ".lock"
+BOM = "bom.cdx.json"
+CELLS = ("variants", "matrix", "absence")  # folders of run folders
+OWN = (
+    "config.yaml",
+    "phases.json",
+    "chain.json",
+    SEAL,
+    TOKEN,
+    BOM,
+    LOCK,
+    "checkpoint/*",
+    "artifacts/*.safetensors",
+)
+
+
+def name_in_run(name: str) -> str:
+    """The name of a file in the run folder, inside of this one, that it belongs to."""
+    parts = name.split("/", 2)
+    return parts[2] if len(parts) == 3 and parts[0] in CELLS else name
+
+
+def is_of_run(name: str) -> bool:
+    """Whether some phase, of the run, of its variants or of its cells, leaves a file of this name."""
+    own = name_in_run(name)
+    known = [*OWN, "artifacts/*/*.safetensors", *(p for patterns in WRITES.values() for p in patterns)]
+    return any(own.count("/") == p.count("/") and fnmatchcase(own, p) for p in known)
 
 
 def digest_record(folder: Path) -> str:

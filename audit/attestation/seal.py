@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedaudit.audit.attestation import chain, envelope
-from fedaudit.audit.attestation.record import SEAL, digest_record
+from fedaudit.audit.attestation.record import BOM, SEAL, digest_record
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import parse
@@ -32,7 +32,6 @@ from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult
 
-BOM = "bom.cdx.json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"

@@ -24,7 +24,7 @@ from fedaudit.fl.data.population import Population
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
-# Keys that differ between two runs of one config: times, and the machine. "*" is every entry of a list.
+# Keys that differ between two runs of one config: times, and the machine. "*" is every entry of a list or object.
 TIMES = {
     "evidence/[0-9]*.json": ("seconds",),
     "environment.json": ("hardware",),
@@ -69,8 +69,10 @@ def timeless(value: Any, keys: Iterable[str]) -> Any:
 
 def _drop_path(value: Any, path: list[str]) -> Any:
     head, *rest = path
-    if isinstance(value, list) and head == "*":
-        return [_drop_path(v, rest) for v in value]
+    if head == "*" and isinstance(value, list | Mapping):
+        of = value.items() if isinstance(value, Mapping) else enumerate(value)
+        kept = {k: _drop_path(v, rest) for k, v in of}
+        return kept if isinstance(value, Mapping) else list(kept.values())
     if not isinstance(value, Mapping) or head not in value:
         return value
     kept = {k: v for k, v in value.items() if k != head}

@@ -19,7 +19,7 @@ class Form(BaseModel):
 class Environment(Form):
     """environment.json."""
 
-    versions: dict[str, str]
+    versions: dict[str, str] = Field(min_length=1)
     hardware: dict[str, str]
 
 
@@ -70,17 +70,17 @@ class AttackFile(Form):
     observer: str
     status: Literal["ran", "unverified", "not_applicable", "failed"]
     reason: str
-    assertions: list[Assertion] = []
-    sizes: list[Count] = []  # examples behind each recorded message, in order, where messages say so
-    steps: Count = 0  # of training on the fewest of them
-    evidence: list[Evidence] = []
-    people: list[People] = []  # of each kind of message, where the attack reads several
-    remedy: str = ""  # for what was found here; the card's where it is empty
-    galleries: list[ImageFile] = []
-    texts: list[TextExhibit] = []
-    curves: list[Series] = []
+    assertions: list[Assertion]
+    sizes: list[Count]  # examples behind each recorded message, in order, where messages say so
+    steps: Count  # of training on the fewest of them
+    evidence: list[Evidence]
+    people: list[People]  # of each kind of message, where the attack reads several
+    remedy: str  # for what was found here; the card's where it is empty
+    galleries: list[ImageFile]
+    texts: list[TextExhibit]
+    curves: list[Series]
     read: list[str]
-    rounds: dict[str, list[Count]] = {}  # kind -> rounds of the messages that it opened
+    rounds: dict[str, list[Count]]  # kind -> rounds of the messages that it opened
     seconds: FiniteFloat
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from fedaudit.audit.attestation.seal import Statement
 
 MOST_STRANGERS = 5
+NOT_REPLAYED = (
+    "what the attacks measured was taken from evidence/, with what checks and tests of noise say; "
+    "`fedaudit verify --replay` makes the run again"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ def _find_unmet(
     return tuple(find_unmet(folder, config, result, needed))
 
 
-def describe(judged: Judged, statement: "Statement | None" = None) -> Iterator[str]:
+def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: bool = False) -> Iterator[str]:
     """By which policy, what is signed and by whom, and what is the owner's word alone, as lines."""
     policy, made, review = judged.result.policy, judged.result.reproduction, judged.review
     yield f"policy: {policy.name}, version {policy.version}, SHA-256 {policy.sha256}"
@@ -125,9 +129,11 @@ def describe(judged: Judged, statement: "Statement | None" = None) -> Iterator[s
         if statement
         else "stated by the owner"
     )
-    recorded = "messages, models and accuracies are as recorded"
     hardware = made.hardware.get("processor", "an unknown processor")
-    yield f"{who}: {fixed}; started {made.started}, commit {made.commit or 'unknown'}, on {hardware}; {recorded}"
+    yield f"{who}: {fixed}; started {made.started}, commit {made.commit or 'unknown'}, on {hardware}"
+    if not replayed:
+        yield f"{who}: messages, models, accuracies, and the noise that was drawn"
+        yield NOT_REPLAYED
     if review.reports:
         names = ", ".join(review.reports)
         if review.is_rendered:

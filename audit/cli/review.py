@@ -85,7 +85,7 @@ def check(
     )
     if format is Format.TEXT:
         say(_verdict(judged.result))
-        say("\n".join([*describe(judged), _NOT_REPLAYED]))
+        say("\n".join(describe(judged)))
     else:
         say(_export(judged.result, format), end="")
     raise typer.Exit(exit_code(judged.result))
@@ -102,9 +102,7 @@ def verify(
     key: Annotated[Optional[Path], typer.Option(help="public key of who sealed it, PEM")] = None,  # noqa: UP045
     authority: Annotated[Optional[Path], typer.Option(help="certificate of who stamped the seal, PEM")] = None,  # noqa: UP045
     seal: Annotated[Optional[Path], typer.Option(help="seal.json: is the file RUN the model of it?")] = None,  # noqa: UP045
-    replay: Annotated[
-        bool, typer.Option("--replay", help="run the attacks again and judge what they give")
-    ] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="make the run again and judge what comes out")] = False,
     attest: Annotated[Optional[Path], typer.Option(help="write your own attestation to this file")] = None,  # noqa: UP045
     sign_with: Annotated[Optional[Path], typer.Option(help="your private key for --attest, PEM")] = None,  # noqa: UP045
     ignore_reports: IgnoreReports = False,
@@ -115,8 +113,8 @@ def verify(
 
     With --seal say whether a model is the audited one.
     Renders the reports once more and refuses others. With --key everything in the folder is what the signer
-    sealed, with --digest what you hold the digest of; with --replay the attacks run again, and what they give is
-    judged.
+    sealed, with --digest what you hold the digest of; with --replay the run is made again, training, attacks and
+    accounts, every file is compared, and what came out is judged.
     Exit code 0 ready (or with conditions), 1 not ready, 3 cannot tell; 2 names the first thing that does not fit.
     """
     from fedaudit.audit.attestation import summary
@@ -145,17 +143,14 @@ def verify(
     )
     if statement is not None:
         check_files(judged.folder, statement)
-    result, lines = _replay(judged, policy) if replay else (judged.result, [_NOT_REPLAYED])
+    result, lines = _replay(judged, policy) if replay else (judged.result, [])
     say(_verdict(result))
-    say("\n".join([*describe(judged, statement), *lines]))
+    say("\n".join([*describe(judged, statement, replayed=replay), *lines]))
     say("\n".join([*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)))
     if attest is not None and signer is not None:
         summary.attest(attest, signer, judged.folder, result, replayed=replay, sealed=statement is not None)
         say(f"attested: {attest}")
     raise typer.Exit(exit_code(result))
-
-
-_NOT_REPLAYED = "what the attacks measured was taken from evidence/; `fedaudit verify --replay` runs them again"
 
 
 def severity(bar: FailingSeverity | None) -> "Severity | None":
@@ -206,7 +201,7 @@ def _check_timestamp(run: Path, statement: "Statement | None", authority: Path |
 
 
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":
-    """The attacks once more: what follows from them, and how the evidence of the folder compares."""
+    """The run once more: what follows from it, and how the folder compares."""
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.phases.replay import replay_run
     from fedaudit.audit.verdict.policy import load_policy

@@ -144,13 +144,23 @@ def audit_bounds(
 
 def decline(releases: Sequence[Release], reason: str) -> list[BoundCheck]:
     """Checks of a federation that cannot be played: what it declares stays declared, for this reason."""
-    units = sorted({r.unit for r in releases if r.noise_multiplier})
     return [
-        BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
-        for observer in SEES
-        for unit in units
-        if not find_clear(observer, unit, releases)
+        _release_in_clear(observer, unit, clear)
+        if (clear := find_clear(observer, unit, releases))
+        else BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
+        for observer, unit in list_bounds(releases)
     ]
+
+
+def list_bounds(releases: Sequence[Release]) -> list[tuple[str, Unit]]:
+    """Of whom a replay says something: every observer, for each unit that the noise speaks of."""
+    units = sorted({r.unit for r in releases if r.noise_multiplier})
+    return [(observer, unit) for observer in SEES for unit in units]
+
+
+def _release_in_clear(observer: str, unit: Unit, line: Release) -> BoundCheck:
+    reason = f"{line.kind} of {line.sender} is released in clear."
+    return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
 
 
 def find_misstatement(world: World) -> Event | None:
@@ -187,8 +197,7 @@ def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> Release |
 def _check(stage: Stage, unit: Unit, honest: World) -> BoundCheck:
     observer = stage.observer
     if clear := find_clear(observer, unit, honest.lines):
-        reason = f"{clear.kind} of {clear.sender} is released in clear."
-        return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
+        return _release_in_clear(observer, unit, clear)
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
         return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="noise")

@@ -39,6 +39,7 @@ from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED
+from fedaudit.audit.phases.evidence_files import NOTHING, card_fields, name_file
 from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
@@ -87,7 +88,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
-    run.write_json(run.evidence / CHECKS, dataclasses.asdict(run_checks(case)))
+    checked = {name: dataclasses.asdict(result) for name, result in run_checks(case).items()}
+    run.write_json(run.evidence / CHECKS, checked)
     _check_claims(run, case, [attack for attack, _ in runner.attacks])
 
 
@@ -144,7 +146,7 @@ class _Runner:
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
         attack, name = self.attacks[number]
         progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
-        return attack_once(attack, name, self._bench)
+        return attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, self._specs[number])}
 
     def _tell(self, said: str, _: int, total: int) -> None:
         self._progress(said, self._ended, total)
@@ -152,9 +154,7 @@ class _Runner:
     def _end(self, number: int, found: dict[str, Any] | Death) -> None:
         name, death = self.attacks[number][1], str(found) if isinstance(found, Death) else ""
         if not isinstance(found, Death):
-            if self._specs[number].id:  # findings of one attack are told apart by their headlines as well
-                found["card"]["title"] += f" ({name})"
-            self._run.write_json(self._run.evidence / f"{number:02d}-{name.replace(':', '.')}.json", found)
+            self._run.write_json(self._run.evidence / name_file(number, name), found)
         self.after(number, death)
         self.count_end(number, death)
 
@@ -167,13 +167,9 @@ def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:
         run.write(run.evidence / CLAIMED, check(case, reading).model_dump_json(indent=1).encode())
 
 
-def run_checks(case: Case) -> Checked:
-    """Everything that the checks of audit/checks/ say of a case, in the order of their names."""
-    every = [catalog.load("checks", name)().check(case) for name in catalog.names("checks")]
-    return Checked(
-        results=[r for checked in every for r in checked.results],
-        declared=[d for checked in every for d in checked.declared],
-    )
+def run_checks(case: Case) -> dict[str, Checked]:
+    """What each check of audit/checks/ says of a case, by its name; one that sees nothing is there as well."""
+    return {name: catalog.load("checks", name)().check(case) for name in catalog.names("checks")}
 
 
 class Bench:
@@ -278,7 +274,7 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     opened: Opened = {}
     started = time.perf_counter()
     result: dict[str, Any] = {"name": name, "card": card_fields(attack.card), "observer": ""}
-    result |= {"status": "ran", "reason": ""}
+    result |= {"status": "ran", "reason": "", **NOTHING}
     try:
         result |= _carried_out(attack, name, bench, opened)
     except UserError as error:
@@ -388,14 +384,6 @@ def _record_unverified(
     if any(e["control"] == "none" and not is_replay(Evidence(**e)) for e in found["evidence"]):
         found |= {"status": "ran", "reason": ""}
     return found
-
-
-def card_fields(card: Card) -> dict[str, Any]:
-    """The card as JSON, and all that it may read."""
-    fields = dataclasses.asdict(card)
-    fields["threat"]["knows"] = sorted(card.threat.knows)
-    fields["modality"] = sorted(card.modality)
-    return fields | {"reads": list(card.reads)}
 
 
 def _encode(gallery: ImageGallery) -> dict[str, Any]:

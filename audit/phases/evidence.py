@@ -8,6 +8,8 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
 from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.noise_audit.status import BoundCheck
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
 from fedaudit.reports.robustness import CheckedCounts, Robustness
@@ -36,7 +38,18 @@ class Evidence:
 
     @cached_property
     def checks(self) -> Checked:
-        return self._run.read(self._run.evidence / CHECKS, Checked)
+        """What all checks say. Raises UserError where one of them is not in the file."""
+        path = self._run.evidence / CHECKS
+        found = self._run.read(path, dict[str, Checked])
+        if other := sorted(found.keys() ^ set(catalog.names("checks"))):
+            raise UserError(
+                f"{path} is not of the checks that are made here: {other[0]} is on one side alone",
+                hint="run `fedaudit phase attack` again",
+            )
+        return Checked(
+            results=[r for name in sorted(found) for r in found[name].results],
+            declared=[d for name in sorted(found) for d in found[name].declared],
+        )
 
     @cached_property
     def claimed_counts(self) -> CheckedCounts | None:
@@ -55,12 +68,12 @@ class Evidence:
     @cached_property
     def bound_checks(self) -> list[BoundCheck]:
         """What the replay said of each bound; empty where nothing was played."""
-        return self._read_if_there(REPLAY, list[BoundCheck]) or []
+        return self._run.read(self._run.evidence / REPLAY, list[BoundCheck])
 
     @cached_property
     def noise_audits(self) -> list[NoiseAuditRecord]:
         """The tests of the run's noise; empty where none were made."""
-        return self._read_if_there(NOISE_AUDITS, list[NoiseAuditRecord]) or []
+        return self._run.read(self._run.evidence / NOISE_AUDITS, list[NoiseAuditRecord])
 
     @cached_property
     def matrix(self) -> Robustness | None:

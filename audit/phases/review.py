@@ -7,14 +7,14 @@ from evidence/, unless they run again (audit/phases/replay.py).
 """
 
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import missing
-from fedaudit.audit.attestation.record import LOCK, SEAL, TOKEN, digest_record
-from fedaudit.audit.attestation.seal import BOM, read_record
+from fedaudit.audit.attestation.record import digest_record, is_of_run
+from fedaudit.audit.attestation.seal import read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.phases import evidence_files
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
@@ -28,10 +28,10 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import Text
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
+from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
-CELLS = ("variants", "matrix", "absence")  # folders of run folders
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
 
 
@@ -95,21 +95,8 @@ def _confirm_reports(
 
 def _find_strangers(run: RunDir) -> list[str]:
     """Files of the folder, at any depth, that are no part of a run, of its variants or of its cells."""
-    known = [p for patterns in chain.WRITES.values() for p in patterns]
-    known += [run.config.name, run.phases.name, run.chain.name, SEAL, TOKEN, BOM, LOCK]
-    known += ["checkpoint/*", "artifacts/*.safetensors", "artifacts/*/*.safetensors"]
     names = sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
-    return [n for n in names if not any(_matches(_name_in_cell(n), pattern) for pattern in known)]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)
-
-
-def _name_in_cell(name: str) -> str:
-    """The name of a file in the run folder, inside of this one, that it belongs to."""
-    parts = name.split("/", 2)
-    return parts[2] if len(parts) == 3 and parts[0] in CELLS else name
+    return [n for n in names if not is_of_run(n)]
 
 
 def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
@@ -127,9 +114,13 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         chain.same_settings(run.path, recorded, phase.name, now)
     has_reports = "report" in recorded.links or any(run.path.glob("report.*"))
     yield from chain.broken(run, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports])
+    if "score" in recorded.links and not chain.current(recorded, config, "score"):
+        yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case = open_case(run, config)
     history = run.history()
-    yield from missing(run, config, case.simulated, case.training, history, choose(config, case).specs)
+    lines = list(manifest(run.artifacts))
+    yield from missing(run, config, case.simulated, case.training, history, lines)
+    yield from evidence_files.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"

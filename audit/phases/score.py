@@ -323,7 +323,7 @@ def _describe_system(system: SystemSettings) -> System:
 
 
 def _read_import(run: RunDir) -> ImportRecord:
-    return ImportRecord.model_validate(run.read_json(run.imported))
+    return run.read(run.imported, ImportRecord)
 
 
 def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:

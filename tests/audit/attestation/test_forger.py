@@ -1,14 +1,30 @@
-"""Forty ways and more to make a folder that says what is not so: which commands refuse each, what others say.
+"""A hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
 
-The ways are those of tests/audit/attestation/forger.py, whose table README and SECURITY.md do not repeat.
+The ways are those of forger.py and further_ways.py, whose tables README and SECURITY.md do not repeat. Behind
+them stands a property: whatever field of whatever file is changed, removed or emptied, a replay names it, or it
+is one of those that are printed as stated by the owner.
 """
 
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.gate import Reviewer, judge_folder
+from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folders
+from fedaudit.audit.phases.replay import conclude_replay, make_again
+from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.runtime.errors import UserError
+from tests.audit.attestation import further_ways
 from tests.audit.attestation.forger import (
     CHECK,
     COMMANDS,
@@ -22,53 +38,248 @@ from tests.audit.attestation.forger import (
     seal,
 )
 
+Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
+TABLES = {
+    "run": (WAYS | further_ways.FURTHER, make_run),
+    "cells": (further_ways.OF_CELLS, further_ways.make_cells),
+    "recorded": (further_ways.RECORDED, further_ways.make_recorded),
+}
+CASES = [(table, way) for table, (ways, _) in TABLES.items() for way in ways]
+REMADE = [(table, way) for table, way in CASES if not TABLES[table][0][way].resets]
+
+
+class Folders:
+    """Finished runs, each sealed and made again, and the sealer's public key; made where they are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.key = root, make_key(root)
+
+    def original(self, table: str) -> Path:
+        folder = self.root / table
+        return folder / "run" if folder.is_dir() else TABLES[table][1](folder)
+
+    def sealed(self, table: str) -> Path:
+        folder = self.root / f"{table}-sealed"
+        if not folder.is_dir():
+            shutil.copytree(self.original(table), folder)
+            seal(folder, self.key)
+        return folder
+
+    def again(self, table: str) -> RunDir:
+        place = self.root / f"{table}-again"
+        if place.is_dir():
+            return RunDir(place)
+        run = RunDir(self.original(table))
+        return make_again(run, run.load_config(trust_plugins=True), place, lambda *_: None)
+
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """A finished run, the same run sealed, and the sealer's public key."""
-    root = tmp_path_factory.mktemp("forger")
-    original, key = make_run(root), make_key(root)
-    shutil.copytree(original, root / "sealed")
-    seal(root / "sealed", key)
-    return {"original": original, "sealed": root / "sealed", "key": key}
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(tmp_path_factory.mktemp("forger"))
+
+
+def forge(table: str, way: str, source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(source, folder / "run")
+    monkeypatch.chdir(folder)
+    TABLES[table][0][way].forge(folder / "run")
+    return folder / "run"
 
 
 @pytest.mark.parametrize(
     "command", [pytest.param(c, marks=pytest.mark.nightly if c == REPLAY else ()) for c in COMMANDS]
 )
-def test_the_untouched_run_passes_every_command(command: str, folders: Mapping[str, Path]) -> None:
-    done = review(command, folders["sealed" if command == KEY else "original"], folders["key"])
+def test_the_untouched_run_passes_every_command(command: str, folders: Folders) -> None:
+    done = review(command, folders.sealed("run") if command == KEY else folders.original("run"), folders.key)
     assert done.exit_code in (0, 1, 3), done.output
 
 
-@pytest.mark.dear("planted leaks-key", "no images of evidence-key")
-@pytest.mark.sample(5)
+@pytest.mark.dear("run-planted leaks-key", "run-no images of evidence-key")
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("command", [CHECK, VERIFY, KEY])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("table", "way"), CASES)
 def test_what_a_forger_changes_is_refused_or_not_vouched_for(
-    way: str, command: str, folders: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: str, way: str, command: str, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempt(way, command, folders, tmp_path, monkeypatch)
+    source = folders.sealed(table) if command == KEY else folders.original(table)
+    attempt(table, way, command, forge(table, way, source, tmp_path, monkeypatch), folders.key)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("way", WAYS)
-def test_a_replay_refuses_what_no_attack_gives(
-    way: str, folders: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("table", "way"), [c for c in CASES if c not in REMADE])
+def test_a_replay_makes_the_run_of_the_settings_that_the_folder_states(
+    table: str, way: str, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempt(way, REPLAY, folders, tmp_path, monkeypatch)
+    attempt(table, way, REPLAY, forge(table, way, folders.original(table), tmp_path, monkeypatch), folders.key)
 
 
-def attempt(
-    way: str, command: str, folders: Mapping[str, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(folders["sealed" if command == KEY else "original"], folder / "run")
-    monkeypatch.chdir(folder)
-    WAYS[way].forge(folder / "run")
-    done = review(command, folder / "run", folders["key"])
-    if command in WAYS[way].passes:
+def attempt(table: str, way: str, command: str, folder: Path, key: Path) -> None:
+    """One command, which must refuse what is forged or say that it does not vouch for it."""
+    done, what = review(command, folder, key), TABLES[table][0][way]
+    if command in what.passes:
         assert done.exit_code in (0, 1, 3), done.output
-        assert command == REPLAY or WAYS[way].says in done.stdout, done.output
+        assert command == REPLAY or what.says in done.stdout, done.output
     else:
         assert done.exit_code == 2, done.output
         assert done.stderr.count("error: ") == 1 and "hint: " in done.stderr and "unexpected" not in done.stderr
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize(("table", "way"), REMADE)
+def test_a_replay_refuses_what_the_run_does_not_give(
+    table: str, way: str, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `verify --replay` does; the run is made again once, since its settings are those of the folder."""
+    again = folders.again(table)
+    folder = forge(table, way, folders.original(table), tmp_path, monkeypatch)
+    if REPLAY in TABLES[table][0][way].passes:
+        replay(folder, again)
+    else:
+        with pytest.raises(UserError):
+            replay(folder, again)
+
+
+def replay(folder: Path, again: RunDir) -> None:
+    judged = judge_folder(folder, Reviewer(policy="default", trust=True, render=True))
+    replayed = conclude_replay(judged.folder, again, judged.config, load_policy("default"))
+    judged.decide_again(replayed.result, "default")
+    replayed.confirm(judged.result)
+
+
+# The property
+
+
+def changed(value: Any) -> Any:
+    """Another value of its type; of nothing, something."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value * 2 + 1
+    return f"{value}x" if isinstance(value, str) else "x"
+
+
+def list_paths(value: Any, at: Path_ = ()) -> Iterator[Path_]:
+    """Every value inside, and every list and object; of alike entries of a list, and of many words, the first."""
+    yield at
+    if isinstance(value, Mapping):
+        is_many = len(value) > 6 and all(isinstance(v, str) for v in value.values())
+        for key in list(value)[:1] if is_many else value:
+            yield from list_paths(value[key], (*at, key))
+    elif isinstance(value, list) and value:
+        yield from list_paths(value[0], (*at, 0))
+
+
+def edited(value: Any, at: Path_, change: Callable[[Any], Any]) -> Any:
+    """A copy with the value at one place changed; None: removed."""
+    if not at:
+        return change(value)
+    head, *rest = at
+    copy = dict(value) if isinstance(value, Mapping) else list(value)
+    made = edited(copy[head], tuple(rest), change)
+    if made is None:
+        del copy[head]
+    else:
+        copy[head] = made
+    return copy
+
+
+def list_edits(value: Any) -> Iterator[tuple[Path_, Any]]:
+    """Every value changed or removed, every list and object emptied."""
+    for at in list_paths(value):
+        here = value
+        for key in at:
+            here = here[key]
+        if isinstance(here, Mapping | list):
+            if here:
+                yield at, edited(value, at, lambda v: type(v)())
+        else:
+            yield at, edited(value, at, changed)
+        if at:
+            yield at, edited(value, at, lambda _: None)
+
+
+def is_stated(name: str, at: Sequence[Any]) -> bool:
+    """Whether a field, or what holds it, is printed as stated by the owner."""
+    wanted = [key.split(".") for pattern, keys in STATED.items() if fnmatchcase(name, pattern) for key in keys]
+    return any(
+        len(at) >= len(key) and all(k in ("*", str(part)) for k, part in zip(key, at, strict=False))
+        for key in wanted
+    )
+
+
+def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
+    """(place, content) of every edit of a file."""
+    if name.endswith(".safetensors"):
+        arrays = load_arrays(path.read_bytes())
+        for key, array in arrays.items():
+            other = array.copy()
+            other.flat[0] = other.flat[0] * np.asarray(1.001, array.dtype) + np.asarray(1, array.dtype)
+            yield (key,), save_arrays(arrays | {key: other})
+            break
+    elif name.endswith(".jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        seen = set[frozenset[str]]()
+        for i, line in enumerate(lines):
+            if frozenset(line) in seen:
+                continue
+            seen.add(frozenset(line))
+            for at, made in list_edits(line):
+                text = [json.dumps(made if j == i else other) for j, other in enumerate(lines)]
+                yield (i, *at), ("\n".join(text) + "\n").encode()
+        yield (), b""
+    else:
+        for at, made in list_edits(json.loads(path.read_text())):
+            yield at, json.dumps(made).encode()
+
+
+def is_named(name: str, run: RunDir, again: RunDir, place: Path) -> bool:
+    """Whether a replay names a file of a folder: in the comparison, of it alone, or before, in the review."""
+    parts = [RunDir(place / side) for side in ("theirs", "ours")]
+    for part, whole in zip(parts, (run, again), strict=True):
+        shutil.rmtree(part.path, ignore_errors=True)
+        (part.path / name).parent.mkdir(parents=True)
+        if (whole.path / name).is_file():
+            shutil.copy(whole.path / name, part.path / name)
+    with suppress(UserError):
+        found = compare_folders(*parts)
+        if found.is_equal and not found.code:
+            judge_folder(run.path, Reviewer(policy="default", trust=True))
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "table", [t if t == "run" else pytest.param(t, marks=pytest.mark.nightly) for t in TABLES]
+)
+def test_whatever_field_is_changed_removed_or_emptied_a_replay_names_it(
+    table: str, folders: Folders, tmp_path: Path
+) -> None:
+    run, again = RunDir(tmp_path / "run"), folders.again(table)
+    shutil.copytree(folders.original(table), run.path)
+    unnamed, tried = [], 0
+    for path in sorted(p for p in run.path.rglob("*") if p.is_file()):
+        name = path.relative_to(run.path).as_posix()
+        if any(fnmatchcase(name, pattern) or fnmatchcase(path.name, pattern) for pattern in DERIVED):
+            continue
+        kept = path.read_bytes()
+        for at, content in list_forgeries(path, path.name):
+            tried += 1
+            path.write_bytes(content)
+            own = f"evidence/{path.name}" if path.parent.name == "evidence" else path.name
+            if not is_stated(own, at) and not is_named(name, run, again, tmp_path):
+                unnamed.append(f"{name}: {'.'.join(map(str, at))}")
+        path.unlink()
+        if not is_named(name, run, again, tmp_path):
+            unnamed.append(f"{name} removed")
+        path.write_bytes(kept)
+    assert unnamed == []
+    assert tried > 300
+    assert compare_folders(run, again).is_equal
+
+
+def test_fields_that_no_replay_can_say_are_few_and_change_no_verdict(folders: Folders) -> None:
+    assert STATED == {
+        "phases.json": ("*.started", "*.seconds", "report"),
+        "chain.json": ("registrations", "links.*.aside", "links.report"),
+        "environment.json": ("hardware",),
+        "evidence/[0-9]*.json": ("seconds",),
+    }

@@ -1,0 +1,289 @@
+"""Two run folders held against each other, every file and every field: that of an owner and one made again here.
+
+`STATED` lists the fields that no second run can say, which are printed as stated by the owner, and `DERIVED` the
+files that follow from others and that every command derives for itself. All else is compared.
+
+Where training gives other digits here than on the owner's machine, which shows in most messages, messages and
+metrics must be near; on the same digits one that differs was edited. Evidence must be as near as the intervals of
+the run that was made here allow. Nothing that the owner wrote decides how the comparison is made.
+"""
+
+import base64
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+
+from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
+from fedaudit.audit.case.digests import timeless
+from fedaudit.audit.case.reading import plain_json
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports import format as fmt
+
+TOLERANCE = 0.05  # of what has no interval: as a share of the number made here, and of the range of grey levels
+OF_A_CLASS = 0.25  # of the accuracy of one class, of which there are few examples
+DRIFT = 0.5  # of an array's length: how far training on another machine may carry it
+SMALLEST = 1e-6  # difference of two numbers that is one
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+HINT = "the folder was edited, or made with other code or data"
+
+# What nobody but the owner can say, and what reports were made with, which are rendered again. "*" is every key
+# of an object, or every entry of a list.
+STATED: dict[str, tuple[str, ...]] = {
+    "phases.json": ("*.started", "*.seconds", "report"),
+    "chain.json": ("registrations", "links.*.aside", "links.report"),
+    "environment.json": ("hardware",),
+    "evidence/[0-9]*.json": ("seconds",),
+}
+# What other code and libraries than the reviewer's change; named where it differs
+CODE = {"chain.json": ("versions", "packages", "plugins"), "environment.json": ("versions",)}
+# Digests of files that are compared themselves, and that `check` holds against them
+DIGESTS: dict[str, tuple[str, ...]] = {
+    "chain.json": ("links.*.wrote", "links.*.read"),
+    "artifacts/manifest.jsonl": ("*.sha256",),
+}
+DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "checkpoint/*", "*.lock")
+TRAINED = ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json")
+
+
+@dataclass(frozen=True)
+class ValuePlace:
+    """Where two values differ, and whether by more than is tolerated."""
+
+    text: str
+    far: bool  # further away than tolerated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Where an owner's folder is not equal to one that was made here, each place as near as is tolerated."""
+
+    places: tuple[str, ...]
+    code: tuple[str, ...]  # libraries and code of the owner's that are not the reviewer's
+    messages: int  # files of messages
+    moved: int  # of these, how many differ
+    reach: float  # by how much of their length, at most
+
+    @property
+    def is_equal(self) -> bool:
+        """Byte for byte, but for what the owner states."""
+        return not self.places
+
+    @property
+    def has_same_digits(self) -> bool:
+        """Whether training gives the same digits here as on the owner's machine."""
+        return 2 * self.moved <= self.messages
+
+
+def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> Comparison:
+    """Every place where the owner's folder is not equal to ours; with `trained` in what training leaves alone.
+
+    Raises UserError for the first place that is further away than is tolerated.
+    """
+    left, right = (dict(_list_files(run, trained)) for run in (theirs, ours))
+    messages = [name for name in right if name.endswith(".safetensors") and name in left]
+    moved = {
+        name: _distance(left[name], right[name]) for name in messages if not _are_equal(left[name], right[name])
+    }
+    same = 2 * len(moved) <= len(messages) and bool(messages)
+    places, code = list[str](), list[str]()
+    for name in sorted(left.keys() | right.keys()):
+        found = list(_compare_files(name, left.get(name), right.get(name), moved.get(name)))
+        must_be_equal = same and _is_trained(name)
+        for place in found:
+            if place.far or must_be_equal:
+                raise UserError(f"{theirs.path / name} is not what the run gives here: {place.text}", hint=HINT)
+            of_code = any(key in place.text for key in CODE.get(name_in_run(name), ()))
+            (code if of_code else places).append(f"{name}: {place.text}")
+    return Comparison(
+        places=tuple(places),
+        code=tuple(code),
+        messages=len(messages),
+        moved=len(moved),
+        reach=max(moved.values(), default=0.0),
+    )
+
+
+def _list_files(run: RunDir, trained: bool) -> Iterator[tuple[str, Path]]:
+    """Those that are compared, by their names in the folder."""
+    for path in run.path.rglob("*"):
+        name = path.relative_to(run.path).as_posix()
+        own = name_in_run(name)
+        if not path.is_file() or not is_of_run(name) or any(fnmatchcase(own, d) for d in DERIVED):
+            continue
+        if not trained or (_is_trained(name) and not name.startswith(("matrix/", "absence/"))):
+            yield name, run.inside(path.absolute())
+
+
+def _is_trained(name: str) -> bool:
+    """Whether training leaves it."""
+    return name_in_run(name) in TRAINED or name.endswith(".safetensors")
+
+
+def _are_equal(left: Path, right: Path) -> bool:
+    return left.stat().st_size == right.stat().st_size and left.read_bytes() == right.read_bytes()
+
+
+def _distance(left: Path, right: Path) -> float:
+    """How far apart two messages are, as a share of ours; infinite where their arrays are others."""
+    try:
+        theirs, ours = load_arrays(left.read_bytes()), load_arrays(right.read_bytes())
+    except (SafetensorError, ValueError, KeyError):
+        return math.inf
+    if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
+        return math.inf
+    with np.errstate(all="ignore"):
+        apart = [
+            float(
+                np.linalg.norm(theirs[k].astype(np.float64) - v)
+                / max(np.linalg.norm(v.astype(np.float64)), SMALLEST)
+            )
+            for k, v in ours.items()
+        ]
+    return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
+
+
+def _compare_files(name: str, left: Path | None, right: Path | None, moved: float | None) -> Iterator[ValuePlace]:
+    if left is None or right is None:
+        is_stale = left is not None and name.startswith(tuple(f"{c}/" for c in CELLS))
+        where = "here alone" if left is None else "in the folder alone"
+        yield ValuePlace(f"it is {where}", not is_stale)
+        return
+    if name.endswith(".safetensors"):
+        if moved is not None:
+            yield ValuePlace(f"it is {fmt.percent(moved)} of its length away", not moved <= DRIFT)
+        return
+    own = name_in_run(name)
+    theirs, ours = (_read(path, own) for path in (left, right))
+    if own == "metrics.jsonl":
+        yield from _compare_metrics(theirs, ours)
+        return
+    for place in compare_values(theirs, ours):
+        yield ValuePlace(
+            place.text, place.far and not any(f".{k}" in f".{place.text}" for k in CODE.get(own, ()))
+        )
+
+
+def _read(path: Path, own: str) -> Any:
+    """A file's values, but for what its owner states and for digests of what is compared itself."""
+    text = path.read_bytes()
+    if own.endswith(".jsonl"):
+        value: Any = [plain_json(line, f"{path} line {i}") for i, line in enumerate(text.splitlines(), start=1)]
+    else:
+        value = plain_json(text, str(path))
+    keys = [k for table in (STATED, DIGESTS) for p, of in table.items() if fnmatchcase(own, p) for k in of]
+    return timeless(value, keys)
+
+
+def _compare_metrics(theirs: Sequence[Any], ours: Sequence[Any]) -> Iterator[ValuePlace]:
+    """Lines of metrics.jsonl; of one class, and of single answers, more may differ than of the accuracy."""
+    if len(theirs) != len(ours):
+        yield ValuePlace(f"it has {len(theirs)} rounds, and here {len(ours)}", True)
+        return
+    for t, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+        if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
+            yield from compare_values(left, right, f"round {t}")
+            continue
+        at = f"round {t}"
+        if left.get("correct") != right.get("correct"):
+            one, other = (_bits(line.get("correct")) for line in (left, right))
+            far = one.size != other.size or bool((one != other).mean() > TOLERANCE)
+            yield ValuePlace(f"{at}.correct: other answers are right", far)
+        yield from compare_values(
+            left.get("class_accuracy"), right.get("class_accuracy"), f"{at}.class_accuracy", OF_A_CLASS
+        )
+        rest = [
+            {k: v for k, v in line.items() if k not in ("correct", "class_accuracy")} for line in (left, right)
+        ]
+        yield from compare_values(*rest, at)
+
+
+def _bits(text: Any) -> NDArray[np.uint8]:
+    """Answers of which each bit says whether it is right; none of what is no such text."""
+    try:
+        return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
+    except (TypeError, ValueError):
+        return np.zeros(0, np.uint8)
+
+
+def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = None) -> Iterator[ValuePlace]:
+    """Every place where two plain values differ; `reach`: how far numbers may lie apart, by the replay's
+    interval.
+    """
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        reach = _reach(ours, reach)
+        for name in [*ours, *(k for k in theirs if k not in ours)]:
+            at = f"{key}.{name}" if key else str(name)
+            if name not in ours or name not in theirs:
+                yield ValuePlace(f"{at} is on one side alone", True)
+            else:
+                yield from compare_values(theirs[name], ours[name], at, reach)
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        if len(theirs) != len(ours):
+            yield ValuePlace(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
+            return
+        for i, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+            yield from compare_values(left, right, f"{key}[{i}]", reach)
+    elif type(theirs) is not type(ours) and not _are_numbers(theirs, ours):
+        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", True)
+    elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
+        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", not _is_near(theirs, ours, reach))
+
+
+def _reach(ours: Mapping[str, Any], above: float | None) -> float | None:
+    """How far the numbers of one measurement may lie apart: the width of the replay's own interval of it."""
+    interval = ours.get("interval")
+    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(i, int | float) for i in interval):
+        return float(abs(interval[1] - interval[0]))
+    return above
+
+
+def _are_numbers(theirs: Any, ours: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in (theirs, ours))
+
+
+def _are_nan(theirs: Any, ours: Any) -> bool:
+    return _are_numbers(theirs, ours) and math.isnan(theirs) and math.isnan(ours)
+
+
+def _is_near(theirs: Any, ours: Any, reach: float | None) -> bool:
+    """Whether two values are as near as tolerated: whole numbers (trials, sizes) and words must be equal."""
+    if isinstance(ours, float) and _are_numbers(theirs, ours):
+        reach = TOLERANCE * abs(ours) if reach is None else reach
+        return bool(abs(theirs - ours) <= max(reach, SMALLEST))
+    if not (isinstance(theirs, str) and isinstance(ours, str)):
+        return False
+    left, right = _pixels(theirs), _pixels(ours)
+    if left is not None and right is not None:  # images may differ a little in every pixel
+        return left.shape == right.shape and bool(np.abs(left - right).mean() <= TOLERANCE * 255)
+    if NUMBER.sub("#", theirs) != NUMBER.sub("#", ours):
+        return False
+    pairs = zip(NUMBER.findall(theirs), NUMBER.findall(ours), strict=True)
+    return all(a == b or ("." in b and _is_near(float(a), float(b), reach)) for a, b in pairs)
+
+
+def _pixels(text: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """Grey levels of a PNG in base64; None where it is none."""
+    if not text.startswith("iVBORw0KGgo"):
+        return None
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=("PNG",)) as image:
+            return np.asarray(image.convert("RGB"), dtype=np.float64)
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
