@@ -206,7 +206,7 @@ MEASURES = {
         Measure(name="feature_relative_error", words="feature relative error", higher_is_worse=False),
         Measure(name="prototype_relative_error", words="prototype relative error", higher_is_worse=False),
         Measure(name="size_relative_error", words="relative error of a client's size", higher_is_worse=False),
-        # of a detector, from 0 to 1: low where a server trains clients' layers for itself
+        # of a detector, from 0 to 1: high where gradients depend on labels
         Measure(
             name="gradient_score",
             words="score of the gradients that clients are sent",

@@ -6,8 +6,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Knowledge, Layered
+from fedaudit.attacks.attack import Floats, Images, Knowledge, Layered
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.eager import eager
 
 
 def imitate_noise(
@@ -64,3 +65,22 @@ def descend(optimiser: Any, weights: Sequence[Any], loss: Any) -> None:
     for w, slope in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
         w.grad = slope
     optimiser.step()
+
+
+def train_network(knowledge: Knowledge, images: Images, epochs: int, seed: int) -> Layered:
+    """The whole network, drawn anew and trained on these images as clients train, by cross-entropy alone."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    whole, device = draw_network(knowledge, seed), knowledge.device
+    module, rng = whole.module(), np.random.default_rng(seed)
+    weights = [p.requires_grad_() for p in module.parameters()]
+    optimiser = eager(torch.optim.SGD)(weights, lr=knowledge.training.get("lr", 0.05))
+    size = max(1, int(knowledge.training.get("batch_size", 32)))
+    x, y = torch.from_numpy(np.ascontiguousarray(images.x)), torch.from_numpy(np.asarray(images.y, np.int64))
+    for _ in range(epochs):
+        for rows in np.array_split(rng.permutation(len(images)), max(1, -(-len(images) // size))):
+            loss = cross_entropy(module(x[rows].to(device)), y[rows].to(device))
+            descend(optimiser, weights, loss)
+    module.requires_grad_(False)
+    return whole

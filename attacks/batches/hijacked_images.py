@@ -4,7 +4,8 @@ The other half of attacks/poisoning/feature_hijack.py (Pasquini et al., arXiv:20
 are distributed as those of the server's own encoder, the decoder of that encoder reads them. Nothing is known of
 clients' layers. Whether clients could have noticed stands beside it: the detectors of split_detectors.py see what
 clients were sent, and their own labels. SplitGuard needs batches with false labels (`false_batches` of the
-method), and both begin after the first batches of each client.
+method), and both begin after the first batches of each client. No score
+accuses anybody; SplitGuard's clears a server, with the chance that one which ignores labels scores as high.
 
 Claim: as in _inversion.py; and of all batches that clients were answered, answered [m], the message with the
 gradients, and batch [m], the message that it answers.
@@ -23,12 +24,11 @@ from fedaudit.attacks.batches._reading import Batch, why_unreadable
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (
-    HIJACKED,
     Similarities,
     compare_gradients,
     measure_fit,
+    score_choices,
     score_scrutinizer,
-    score_splitguard,
 )
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.fl.artifact import Artifact, Channel
@@ -36,6 +36,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 AFTER = 5  # batches of each client that detectors leave out: SplitGuard's code leaves out 20 of its one client
+UNKNOWN = "Fu et al., NDSS 2023: how often an honest server scores so low is not known, so it accuses nobody"
 Floats = NDArray[np.floating[Any]]
 
 
@@ -78,7 +79,7 @@ class HijackedImages(ActivationInversion):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        return [*super().measure(claim, truth, rng), *judge_detectors(claim, truth)]
+        return [*super().measure(claim, truth, rng), *judge_detectors(claim, truth, rng)]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:
         reason = why_unreadable(view, knowledge, needs_layers=False)
@@ -87,37 +88,44 @@ class HijackedImages(ActivationInversion):
         return reason
 
 
-def judge_detectors(claim: Claim, truth: Truth) -> list[Evidence]:
+def judge_detectors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
     """The scores of both detectors of all that clients were sent; nothing where nobody knows the labels."""
-    means = defaultdict[bool, list[Floats]](list)
-    likeness = list[Similarities]()
+    means, is_false, likeness = list[Floats](), list[bool](), list[Similarities]()
     for answered, batch in zip(claim["answered"].tolist(), claim["batch"].tolist(), strict=True):
         true = truth.find_batch(answered)
         gradient = np.asarray(truth.read_upload(answered)["gradient"], np.float64)
         if true is None or len(true.rows) != len(gradient):
             continue
-        labels = np.asarray(truth.read_upload(batch).get("labels", true.images.y))
-        is_false = bool((labels != true.images.y).all())
-        means[is_false].append(gradient.reshape(len(gradient), -1).mean(axis=0))
-        if not is_false and len(np.unique(true.images.y)) < len(true.rows):
-            likeness.append(compare_gradients(gradient, true.images.y))
+        labels = np.asarray(true.images.y)
+        means.append(gradient.reshape(len(gradient), -1).mean(axis=0))
+        is_false.append(bool((np.asarray(truth.read_upload(batch).get("labels", labels)) != labels).all()))
+        if not is_false[-1] and len(np.unique(labels)) < len(labels):
+            likeness.append(compare_gradients(gradient, labels))
     found = []
     if likeness:
-        average = Similarities(*np.mean(likeness, axis=0))
-        score = score_scrutinizer(average, measure_fit([s.same for s in likeness]))
-        found.append(_judge_score("Gradients Scrutinizer", score, len(likeness), "Fu et al., NDSS 2023"))
-    false, regular = means[True], means[False]
-    if false and len(regular) > 1:
-        parts = [np.mean(part, axis=0) for part in (false, regular[::2], regular[1::2])]
-        note = f"arXiv:2108.09052; {len(false)} batches had false labels"
-        found.append(_judge_score("SplitGuard", score_splitguard(*parts), len(false) + len(regular), note))
+        score = score_scrutinizer(
+            Similarities(*np.mean(likeness, axis=0)), measure_fit([s.same for s in likeness])
+        )
+        judge = Judge(condition={"detector": "Gradients Scrutinizer"}, note=UNKNOWN)
+        found.append(judge.state("gradient_score", score, len(likeness), None))
+    if 0 < sum(is_false) < len(is_false) - 1:
+        found.append(_judge_guard(score_choices(np.stack(means), np.array(is_false), rng), is_false))
     return found
 
 
-def _judge_score(detector: str, score: float, batches: int, note: str) -> Evidence:
-    judge = Judge(condition={"detector": detector}, note=note)
-    limit = Baseline(name="below this a client takes the server for a hijacker", value=HIJACKED)
-    return judge.state("gradient_score", score, batches, None, [limit])
+def _judge_guard(scores: Floats, is_false: Sequence[bool]) -> Evidence:
+    """SplitGuard's score beside those of random choices of batches, as a server that ignores labels has them."""
+    value, random = float(scores[0]), scores[1:]
+    p = (1 + int((random >= value).sum())) / (1 + len(random))
+    heeds = "the server heeds labels" if p <= 0.05 else "nothing shows that the server heeds labels"
+    low, middle, high = np.quantile(random, (0.025, 0.5, 0.975)).tolist()
+    note = (
+        f"arXiv:2108.09052; {sum(is_false)} batches had false labels; a server that ignores labels scores as "
+        f"high with chance {p:.3f}: {heeds}"
+    )
+    judge = Judge(condition={"detector": "SplitGuard"}, note=note)
+    ignoring = Baseline(name="other choices of as many batches", value=middle, interval=(low, high))
+    return judge.state("gradient_score", value, len(is_false), None, [ignoring])
 
 
 def _pair_answers(view: Sequence[Artifact]) -> list[tuple[str, str]]:

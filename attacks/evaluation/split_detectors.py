@@ -14,10 +14,17 @@ half the cosine and a half, of gradients of equal and of unlike labels, the gap 
 overlap o of the intervals of one deviation (their intersection over their union) and the root mean square r of
 a quadratic fit of s over batches,
 
-    sigmoid(5 (g |g|^-.6 ln(7 r + e^-2) ln(o + e^-1) - .7)),    hijacking below .5
+    sigmoid(5 (g |g|^-.6 ln(7 r + e^-2) ln(o + e^-1) - .7)),    low: the server is hijacking
 
 Two defects of that code are mended: the overlap of honest runs took the smaller end where that of hijacked ones
 took the larger, and a gap of 0 was 0 / 0, which is 0 here.
+
+Both papers call a server a hijacker below a bound (.5 in the second) that was set for their networks and does
+not transfer: on digits an honest server scores .33. No score is held against one here. Which batches have false
+labels is drawn at random, so of a server that ignores labels any choice of as many batches scores alike: the
+share of random choices that score as high as the true one is the p-value of that, and a small one clears the
+server. A large one accuses nobody. The second detector has no such law: gradients that ignore labels follow
+images, and images follow labels, so labels in random order score lower than a hijacker does.
 """
 
 import math
@@ -26,9 +33,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 Floats = NDArray[np.floating[Any]]
-HIJACKED = 0.5  # a score of Gradients Scrutinizer below it
+CHOICES = 199  # random ones: p is 1 in 200 at least
 
 
 class Similarities(NamedTuple):
@@ -40,19 +48,29 @@ class Similarities(NamedTuple):
     other_std: float
 
 
-def score_splitguard(false: Floats, one: Floats, two: Floats) -> float:
-    """S from the mean gradients [D] of batches with false labels and of two halves of the others; from 0 to 1.
+def score_splitguard(false: Floats, one: Floats, two: Floats) -> Floats:
+    """S [...], 0 to 1, from the mean gradients [..., D] of batches with false labels and of halves of the others.
 
     0 where the lengths and angles of all three agree, for which the formula has no value.
     """
     regular = (np.asarray(one, np.float64) + two) / 2
-    gaps = [abs(np.linalg.norm(a) - np.linalg.norm(b)) for a, b in ((false, regular), (one, two))]
-    whole = sum(gaps)
-    if not whole:
-        return 0.0
-    angles = (_measure_angle(false, regular), _measure_angle(one, two))
-    x = float((angles[0] * gaps[0] - angles[1] * gaps[1]) / whole)
-    return _squash(5 * x) ** 2
+    pairs = ((false, regular), (one, two))
+    gaps = [abs(np.linalg.norm(a, axis=-1) - np.linalg.norm(b, axis=-1)) for a, b in pairs]
+    angles = [_measure_angle(a, b) for a, b in pairs]
+    whole = np.asarray(gaps[0] + gaps[1])
+    x = (angles[0] * gaps[0] - angles[1] * gaps[1]) / np.where(whole > 0, whole, 1)
+    return np.asarray(np.where(whole > 0, expit(5 * x) ** 2, 0.0))
+
+
+def score_choices(means: Floats, is_false: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+    """SplitGuard's scores by mean gradients [n, D] of batches: of the false ones, then of CHOICES random choices.
+
+    There must be a batch with false labels, and two others.
+    """
+    choices = np.stack([is_false, *(rng.permutation(is_false) for _ in range(CHOICES))])
+    odd = np.cumsum(~choices, axis=1) % 2 == 1  # of the others, every second one
+    groups = [choices, ~choices & odd, ~choices & ~odd]
+    return score_splitguard(*(g / g.sum(axis=1, keepdims=True) @ means for g in groups))
 
 
 def score_scrutinizer(means: Similarities, error: float) -> float:
@@ -65,7 +83,7 @@ def score_scrutinizer(means: Similarities, error: float) -> float:
     span = max(highs) - min(lows)
     overlap = max(min(highs) - max(lows), 0.0) / span if span else 0.0
     x = bent * math.log(7 * error + math.exp(-2)) * math.log(overlap + math.exp(-1)) - 0.7
-    return _squash(5 * x)
+    return float(expit(5 * x))
 
 
 def compare_gradients(gradients: Floats, y: NDArray[np.int64]) -> Similarities:
@@ -89,10 +107,7 @@ def measure_fit(values: Sequence[float]) -> float:
     return float(np.sqrt(np.square(fitted - values).mean()))
 
 
-def _measure_angle(a: Floats, b: Floats) -> float:
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return math.acos(float(np.clip(np.dot(a, b) / lengths, -1, 1))) if lengths else 0.0
-
-
-def _squash(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+def _measure_angle(a: Floats, b: Floats) -> Floats:
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    cosine = (np.asarray(a) * b).sum(axis=-1) / np.where(lengths > 0, lengths, 1)
+    return np.asarray(np.where(lengths > 0, np.arccos(np.clip(cosine, -1, 1)), 0.0))

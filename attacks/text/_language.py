@@ -1,6 +1,6 @@
 """Language models as an adversary runs them: how likely each token of a text is, and how a text goes on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,25 +23,60 @@ GPU_NUMBERS = 20_000_000
 def score_tokens(extractor: Extractor, texts: Tokens) -> Values:
     """ln p of each token of texts [N, T] given those before it, [N, T - 1]; NaN for padding.
 
-    Padding that all texts end with is not computed. Raises ValueError for a network that predicts no tokens.
+    A text that stands there twice is computed once. Raises ValueError for a network that predicts no tokens.
+    """
+    texts, again = np.unique(texts, axis=0, return_inverse=True)
+    found = np.full((len(texts), texts.shape[1] - 1), np.nan)
+    for start, logits, batch in _run_batches(extractor, texts):
+        scores = _compute_log_probabilities(logits, batch[:, 1:]).cpu().numpy()
+        known = np.where(batch[:, 1:].cpu().numpy() == PADDING, np.nan, scores)
+        found[start : start + len(known), : known.shape[1]] = known
+    return found[again.ravel()]
+
+
+def score_continuations(
+    extractor: Extractor, texts: Sequence[Sequence[int]], begins: Sequence[int]
+) -> tuple[NDArray[np.bool_], Values]:
+    """Whether each text is the likeliest one after its first `begins` tokens, [n], and ln p of its rest, [n].
+
+    As long as what a model emits agrees with the text, it has read the text: one pass tells what a pass for each
+    token would. Padding is never emitted.
+    """
+    import torch
+
+    longest = max(map(len, texts), default=0)
+    padded = np.array([[*t, *[PADDING] * (longest - len(t))] for t in texts], np.int64).reshape(
+        len(texts), longest
+    )
+    likeliest, odds = np.zeros(len(texts), np.bool_), np.zeros(len(texts))
+    for start, logits, batch in _run_batches(extractor, padded):
+        logits[..., PADDING] = -torch.inf
+        tokens, some = batch[:, 1:], slice(start, start + len(batch))
+        place = torch.arange(1, batch.shape[1], device=batch.device)
+        rest = (place >= torch.tensor(begins[some], device=batch.device)[:, None]) & (tokens != PADDING)
+        likeliest[some] = ((logits.argmax(-1) == tokens) | ~rest).all(1).cpu().numpy()
+        each = torch.where(rest, _compute_log_probabilities(logits, tokens), 0.0)
+        odds[some] = each.sum(1).cpu().numpy()
+    return likeliest, odds
+
+
+def _run_batches(extractor: Extractor, texts: Tokens) -> "Iterator[tuple[int, Tensor, Tensor]]":
+    """Of texts [N, T], some at a time: the first row, logits [n, t - 1, V] from token 1 on, and texts [n, t].
+
+    Padding that all texts end with is left out.
     """
     import torch
 
     module = extractor.module()
-    found = np.full((len(texts), texts.shape[1] - 1), np.nan)
     longest = max(2, int((texts != PADDING).any(axis=0).nonzero()[0].max(initial=0)) + 1)
-    step = 1
+    place, start, step = find_device(module), 0, 1
     with torch.no_grad():
-        place, start = find_device(module), 0
         while start < len(texts):
-            some = texts[start : start + step, :longest]
-            batch = torch.from_numpy(np.ascontiguousarray(some)).to(place)
+            batch = torch.from_numpy(np.ascontiguousarray(texts[start : start + step, :longest])).to(place)
             logits = _predict(module, batch)
-            scores = _compute_log_probabilities(logits[:, :-1], batch[:, 1:]).cpu().numpy()
-            found[start : start + step, : longest - 1] = np.where(some[:, 1:] == PADDING, np.nan, scores)
+            yield start, logits[:, :-1], batch
             start += step
             step = max(1, (GPU_NUMBERS if place.type == "cuda" else NUMBERS) // max(1, int(logits[0].numel())))
-    return found
 
 
 def _compute_log_probabilities(logits: "Tensor", tokens: "Tensor") -> "Tensor":
@@ -49,29 +84,6 @@ def _compute_log_probabilities(logits: "Tensor", tokens: "Tensor") -> "Tensor":
     top = logits.max(-1, keepdim=True).values
     wanted = logits.gather(-1, tokens[..., None])[..., 0].double() - top[..., 0].double()
     return wanted - (logits - top).exp_().sum(-1, dtype=wanted.dtype).log()
-
-
-def continue_texts(
-    extractor: Extractor, prompts: Sequence[Sequence[int]], length: int, rng: np.random.Generator | None = None
-) -> list[tuple[int, ...]]:
-    """`length` tokens that follow each prompt: the likeliest, or drawn with `rng`. Prompts are equally long."""
-    import torch
-
-    module, texts = extractor.module(), np.array(prompts, np.int64)
-    place, begin = find_device(module), texts.shape[1]
-    with torch.no_grad():
-        for _ in range(length):
-            step = max(1, NUMBERS // max(1, texts.shape[1] * 4000))
-            last = [
-                _predict(module, batch.to(place))[:, -1].double().cpu().numpy()
-                for batch in torch.split(torch.from_numpy(texts), step)
-            ]
-            logits = np.concatenate(last)
-            logits[:, PADDING] = -np.inf
-            if rng is not None:  # the largest of logits and Gumbel noise is a draw of the softmax
-                logits = logits + rng.gumbel(size=logits.shape)
-            texts = np.concatenate([texts, logits.argmax(axis=1)[:, None]], axis=1)
-    return [tuple(map(int, row)) for row in texts[:, begin:]]
 
 
 def predicts_tokens(module: "nn.Module", length: int) -> bool:

@@ -31,7 +31,7 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, is_replay
 from fedaudit.attacks.modality.text import PADDING, strip
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, targets
 from fedaudit.attacks.people import People
-from fedaudit.attacks.text._language import continue_texts
+from fedaudit.attacks.text._language import score_continuations
 from fedaudit.attacks.text.sequence_membership import CARD, explain_network
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -56,7 +56,7 @@ class Regurgitation(Attack):
         does_not_show="what other beginnings, more samples or a search would bring out; nor texts that come back "
         "changed in a word",
         remedy="remove repeated texts before training, train fewer epochs, or with dp_sgd for a stated epsilon",
-        effort=Effort(seconds=60, grows=("parameters", "clients")),
+        effort=Effort(seconds=10, grows=("parameters", "clients")),
     )
 
     @settings
@@ -158,27 +158,15 @@ class Regurgitation(Attack):
     def find_emitted(
         self, model: Extractor, texts: Sequence[Prefix], rng: np.random.Generator
     ) -> NDArray[np.bool_]:
-        """Of each text, whether the model emits its second half after its first."""
-        groups: dict[int, list[int]] = defaultdict(list)
-        for i, text in enumerate(texts):
-            if len(text) > 1:
-                groups[-(-len(text) // 2)].append(i)
+        """Of each text, whether the model emits its second half after its first.
+
+        How many of `samples` drawn continuations are the text's own is drawn by the chance of one.
+        """
         found = np.zeros(len(texts), np.bool_)
-        for begin, rows in sorted(groups.items()):
-            rest = [texts[i][begin:] for i in rows]
-            longest = max(map(len, rest))
-            prompts = [texts[i][:begin] for i in rows]
-
-            def is_own(said: Sequence[Prefix], rest: Sequence[Prefix] = tuple(rest)) -> NDArray[np.int64]:
-                return np.array([s[: len(r)] == r for s, r in zip(said, rest, strict=True)], np.int64)
-
-            hits = is_own(continue_texts(model, prompts, longest)) > 0
-            if self.config.samples:
-                drawn = sum(
-                    is_own(continue_texts(model, prompts, longest, rng)) for _ in range(self.config.samples)
-                )
-                hits |= np.asarray(drawn) >= self.config.least
-            found[rows] = hits
+        rows = [i for i, text in enumerate(texts) if len(text) > 1]
+        some = [texts[i] for i in rows]
+        likeliest, odds = score_continuations(model, some, [-(-len(text) // 2) for text in some])
+        found[rows] = likeliest | (rng.binomial(self.config.samples, np.exp(odds)) >= self.config.least)
         return found
 
 

@@ -18,7 +18,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from tests.attacks.batches.batch_world import Batches as SplitBatches
-from tests.attacks.batches.batch_world import Convolved, Gradients, Hijacked, SentBack
+from tests.attacks.batches.batch_world import Convolved, Described, Gradients, Hijacked, SentBack
 from tests.attacks.condensed.condensed_world import CondensedWorld
 from tests.attacks.condensed.test_condensed_refinement import QUICK, MeanCondenser, NoisyWorld
 from tests.attacks.condensed.test_mashed_membership import means
@@ -225,6 +225,7 @@ WORLDS: dict[str, Callable[[], Stage]] = {
     "relayed_model": relayed,
     "ridge": lambda: of(groups()),
     "rmia": lambda: memorised(GLOBAL, references=2, epochs=20, **SMALL),
+    "row_membership": lambda: of(Described(4)),
     "span_check": lambda: of(texts(), recorded=6, replayed=12),
     "sequence_loss": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),
     "sequence_min_k": lambda: of(learnt(), leak={"model": UPDATE}, **SMALL),

@@ -20,6 +20,7 @@ from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart
+from tests.attacks.batches.batch_world import Known
 from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
@@ -36,8 +37,10 @@ class Moved:
 
     architecture: Any
 
-    def __call__(self, weights: Any) -> BoundExtractor:
-        return BoundExtractor(self.architecture(weights).module().to(DEVICE))
+    def __call__(self, weights: Any) -> Any:
+        made = self.architecture(weights)
+        module = made.module().to(DEVICE)
+        return made if isinstance(made, Known) else BoundExtractor(module)
 
 
 def move(known: Knowledge) -> Knowledge:

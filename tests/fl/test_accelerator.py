@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedaudit.audit.settings import catalog
 from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, is_stackable
@@ -25,13 +26,16 @@ STACKED = [
 NORMALISED = [pytest.param(n, marks=() if n == "scaffold" else pytest.mark.nightly) for n in STACKED]
 
 
-def world(name: str, workers: int | str, device: str = "cpu", make: Any = None, **settings: Any) -> World:
+def world(
+    name: str, workers: int | str, device: str = "cpu", make: Any = None, adversary: Any = None, **settings: Any
+) -> World:
     """Clients of unequal size, one without data."""
     return run(
         method(name, rounds=2, **settings),  # type: ignore[arg-type]
         workers=workers,
         device=device,
         make=make,
+        adversary=adversary,
         d=data(n=100),
         index=parts(data(n=80), sizes=(7, 20, 11, 0, 15), skew=False),
         script=[([0, 1, 2, 3, 4], [0, 1, 2, 4])],
@@ -58,6 +62,31 @@ def test_a_method_agrees_with_the_processor(name: str) -> None:
     with accelerator():
         there = world(name, "batched", DEVICE)
     assert close(world(name, 0), there, tolerance=TOLERANCE)
+
+
+# Adversaries that read or forge what is sent of single examples, and on what
+ON_EXAMPLES = [
+    ("feature_hijack", "split_learning", {"pilot_steps": 5}),
+    ("activation_poison", "splitfed_v2", {"clients": 2}),
+    ("false_outputs", "fedgkt", {"clients": 2}),
+    ("false_outputs", "fedmd", {"clients": 2}),
+    ("false_outputs", "fedcurv", {"clients": 2}),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("adversary", "name", "settings"), ON_EXAMPLES)
+@apart
+def test_an_adversary_agrees_with_the_processor(adversary: str, name: str, settings: dict[str, Any]) -> None:
+    def poisoned(device: str) -> World:
+        found = plugin.configure(catalog.load("adversaries", adversary), settings, "adversary")
+        return world(name, 0, device, adversary=found)
+
+    with accelerator():
+        there = poisoned(DEVICE)
+    here = poisoned("cpu")
+    assert close(here, there, tolerance=TOLERANCE)
+    assert not close(here, world(name, 0), tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", NORMALISED)

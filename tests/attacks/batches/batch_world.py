@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
+from fedaudit.attacks.batches._running import train_network
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import CLASSES, SHAPE, Arrays, World
@@ -47,6 +48,20 @@ class Convolution(nn.Module):
         return self(x)
 
 
+class Whole(Layers):
+    """The same with a last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(96, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.one(x.flatten(1)).relu()
+
+
 class Known:
     """A network of which the first layers are known."""
 
@@ -58,6 +73,10 @@ class Known:
 
     def module(self) -> nn.Module:
         return self.layers
+
+    def logits(self, images: NDArray[Any]) -> NDArray[Any]:
+        device = next(self.layers.parameters()).device
+        return self.layers(torch.from_numpy(np.ascontiguousarray(images)).to(device)).detach().cpu().numpy()
 
 
 def architecture(weights: Arrays, kind: type[nn.Module] = Layers) -> Any:
@@ -155,6 +174,35 @@ class Convolved(Batches):
             image_shape=SHAPE,
             architecture=partial(architecture, kind=Convolution),
             training={"cut": 1.0},
+        )
+
+
+class Described(Batches):
+    """Clients of so many images each, who send features, outputs and labels of all.
+
+    Each has a network of its own, which learnt from everybody's images, and nobody else has its layers.
+    """
+
+    def __init__(self, owned: int, clients: int = 6) -> None:
+        super().__init__(clients=0)
+        own = World(sizes=(), clients=clients).clients
+        self.clients = [c.only(np.arange(0, len(c), len(c) // owned)[:owned]) for c in own]
+        self.artifacts = []
+        every = Images(x=np.concatenate([c.x for c in own]), y=np.concatenate([c.y for c in own]))
+        for k, images in enumerate(self.clients):
+            net = train_network(self.knowledge, every, 10, 50 + k)
+            features = net.module().features(torch.from_numpy(images.x)).numpy()
+            payload = {"features": features, "labels": images.y, "logits": net.logits(images.x)}
+            self.artifacts.append(_artifact(f"r00003/client-{k}.uplink/features", Kind.FEATURES, payload, k))
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(
+            classes=CLASSES,
+            image_shape=SHAPE,
+            architecture=partial(architecture, kind=Whole),
+            auxiliary=self.auxiliary,
+            training={"lr": 0.3, "batch_size": 32.0},
         )
 
 

@@ -6,15 +6,21 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evaluation.split_detectors import (
-    HIJACKED,
+    CHOICES,
     Similarities,
     compare_gradients,
     measure_fit,
+    score_choices,
     score_scrutinizer,
     score_splitguard,
 )
 
 A = np.array
+
+
+def rank(scores: np.ndarray) -> float:
+    """The share of random choices that score as high as the true one."""
+    return float((scores[1:] >= scores[0]).mean())
 
 
 def test_splitguard_has_the_values_by_hand() -> None:
@@ -49,7 +55,30 @@ def test_gradients_of_a_classifier_are_apart_by_label_and_of_a_critic_they_are_n
     honest = (p - np.eye(3)[y]) @ rng.normal(size=(3, 30))
     hijacked = rng.normal(size=30) + 0.3 * rng.normal(size=(60, 30))
     scores = [score_scrutinizer(compare_gradients(g, y), 0.01) for g in (honest, hijacked)]
-    assert scores[0] > HIJACKED > scores[1]
+    assert scores[0] > 0.5 > scores[1]
+
+
+def test_of_servers_that_ignore_labels_a_twentieth_is_cleared() -> None:
+    rng, cleared = np.random.default_rng(3), 0
+    for _ in range(200):
+        means = (
+            rng.normal(size=8) + rng.normal(size=(30, 8)) * np.linspace(3, 1, 30)[:, None]
+        )  # smaller with time
+        scores = score_choices(means, rng.permutation(30) < 5, rng)
+        cleared += int((1 + (scores[1:] >= scores[0]).sum()) / (1 + CHOICES) <= 0.05)
+    assert 3 <= cleared <= 19  # beyond with chance .01
+
+
+def test_which_batches_have_false_labels_matters_to_a_classifier_and_not_to_a_critic() -> None:
+    rng, is_false = np.random.default_rng(4), np.arange(40) % 5 == 2
+    critic = rng.normal(size=16) + 0.3 * rng.normal(size=(40, 16))
+    classifier = np.where(is_false[:, None], 3.0, 1.0) * rng.normal(size=16) * np.where(is_false, -1, 1)[:, None]
+    classifier = classifier + 0.3 * rng.normal(size=(40, 16))
+    assert rank(score_choices(classifier, is_false, np.random.default_rng(1))) == 0
+    assert rank(score_choices(critic, is_false, np.random.default_rng(1))) > 0.05
+    first, others = score_choices(critic, is_false, np.random.default_rng(1))[0], critic[~is_false]
+    by_hand = score_splitguard(critic[is_false].mean(0), others[::2].mean(0), others[1::2].mean(0))
+    assert first == pytest.approx(float(by_hand))
 
 
 def test_false_labels_turn_gradients_of_a_classifier_and_not_those_of_a_critic() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
 from fedaudit.attacks.batches.hijacked_images import AFTER, HijackedImages, _pair_answers, judge_detectors
-from fedaudit.attacks.evaluation.split_detectors import HIJACKED
+from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.poisoning._pilot import penalise_slope
 from fedaudit.attacks.poisoning.feature_hijack import FeatureHijack
 from fedaudit.fl.artifact import Artifact, Channel
@@ -110,7 +110,7 @@ class Told:
         return self.payloads[artifact]
 
 
-def detect(first: int) -> dict[str, float]:
+def detect(first: int) -> dict[str, Evidence]:
     world = train(first)
     artifacts: list[Artifact] = world.artifacts
     pairs = _pair_answers(artifacts)
@@ -118,15 +118,20 @@ def detect(first: int) -> dict[str, float]:
         name: np.array(ids) for name, ids in zip(("answered", "batch"), zip(*pairs, strict=True), strict=True)
     }
     assert len(claim["answered"]) == SPLIT["rounds"] * 19 - AFTER
-    found = judge_detectors(claim, Told(world))  # type: ignore[arg-type]
-    return {str(e.condition["detector"]): e.value for e in found}
+    found = judge_detectors(claim, Told(world), np.random.default_rng(0))  # type: ignore[arg-type]
+    return {str(e.condition["detector"]): e for e in found}
 
 
 def test_clients_notice_it_by_gradients_that_do_not_depend_on_labels() -> None:
     hijacked, honest = detect(0), detect(NEVER)
-    assert hijacked["SplitGuard"] < HIJACKED < honest["SplitGuard"]
-    # .36 of an honest server here: its bound was set for other networks, and calls this one a hijacker as well
-    assert hijacked["Gradients Scrutinizer"] < 0.1 < 0.3 < honest["Gradients Scrutinizer"]
+    assert "the server heeds labels" in honest["SplitGuard"].note
+    ignoring = hijacked["SplitGuard"].baselines[0].interval
+    assert ignoring is not None and hijacked["SplitGuard"].value < ignoring[1]
+    assert "nothing shows that the server heeds labels" in hijacked["SplitGuard"].note
+    assert (
+        "accuses nobody" in honest["Gradients Scrutinizer"].note and not honest["Gradients Scrutinizer"].baselines
+    )
+    assert hijacked["Gradients Scrutinizer"].value < 0.1 < 0.3 < honest["Gradients Scrutinizer"].value
 
 
 def test_without_a_server_that_did_it_the_attack_says_so() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.text._language import average_lowest, continue_texts, score_tokens
+from fedaudit.attacks.text._language import average_lowest, score_continuations, score_tokens
 from fedaudit.attacks.text.canary_exposure import CanaryExposure, compute_exposure
 from fedaudit.attacks.text.regurgitation import Regurgitation
 from fedaudit.attacks.text.sequence_membership import SequenceLoss, SequenceReference
@@ -73,17 +73,43 @@ def test_scores_are_log_probabilities_and_padding_behind_a_text_changes_none() -
     assert np.allclose(cut[:, :3], found[:, :3], rtol=0, atol=1e-6) and np.isnan(cut[:, 3:]).all()
 
 
-def test_the_likeliest_continuation_is_that_of_the_scores() -> None:
+def continue_text(model: Any, text: list[int], length: int) -> list[int]:
+    """The likeliest tokens, one after the other."""
+    for _ in range(length):
+        with torch.no_grad():
+            logits = model.module().eval()(torch.tensor([text]))[0, -1]
+        logits[0] = -torch.inf
+        text = [*text, int(logits.argmax())]
+    return text
+
+
+def test_a_text_goes_on_as_a_model_emits_it_token_by_token() -> None:
     world = learnt()
     architecture = world.knowledge.architecture
     assert architecture is not None
     model = architecture(world.artifacts[-1].payload)
-    begin = tuple(world.clients[1].x[5, :3].tolist())
-    (said,) = continue_texts(model, [begin], 1)
-    texts = np.array([[*begin, v] for v in range(1, len(PIECES))])
-    assert said == (int(score_tokens(model, texts)[:, -1].argmax()) + 1,)
-    drawn = {continue_texts(model, [begin], 1, np.random.default_rng(i)) == [said] for i in range(40)}
-    assert drawn == {True, False}
+    begin = world.clients[1].x[5, :3].tolist()
+    emitted = continue_text(model, begin, 3)
+    other = [*emitted[:-1], 1 + emitted[-1] % (len(PIECES) - 1)]
+    likeliest, odds = score_continuations(model, [emitted, other, emitted[:4]], [3, 3, 3])
+    assert likeliest.tolist() == [True, False, True]
+    chances = [
+        score_continuations(model, [[*begin, v]], [3])[1][0] for v in range(1, len(PIECES))
+    ]  # of all tokens but padding
+    assert np.exp(chances).sum() == pytest.approx(1)
+    assert odds[2] == pytest.approx(chances[emitted[3] - 1])
+
+
+def test_a_text_counts_where_enough_of_the_drawn_continuations_are_its_own() -> None:
+    world = untrained()
+    architecture = world.knowledge.architecture
+    assert architecture is not None
+    model = architecture(world.artifacts[-1].payload)
+    texts = [(1, v) for v in range(1, len(PIECES))]
+    [first] = score_continuations(model, texts, [1] * len(texts))[0].nonzero()
+    one, two = (Regurgitation(Regurgitation.Config(samples=4000, least=k)) for k in (1, 4000))
+    assert one.find_emitted(model, texts, np.random.default_rng(0)).all()
+    assert two.find_emitted(model, texts, np.random.default_rng(0)).nonzero()[0].tolist() == first.tolist()
 
 
 def test_texts_come_back_out_of_a_model_that_learnt_them_and_out_of_no_other() -> None:

@@ -1,0 +1,132 @@
+"""Membership in what each client sent: images that it holds, and as many of each class that nobody trained on.
+
+Attacks differ in how well an image fits what a client sent (`Scorer`). Classes are matched, since messages show
+which classes a client has: among others they would pass for membership. Blind adversaries score with what another
+client sent. The planted leak is what `PLANTED` held-out images would have made in each client's place; the
+negative control has held-out images in the place of members.
+
+Claim: scorers [k], objects, from images to scores; client [k]; artifact [k] as text.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
+from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.runtime.ranges import AtLeastOne
+from fedaudit.fl.runtime.settings import settings
+
+PLANTED = 4  # images behind a planted message
+AGAINST = "held-out images of the same classes"
+Values = NDArray[np.float64]
+Pair = tuple[Values, Values]  # scores of members, and of non-members
+
+
+class Scorer(Protocol):
+    """How well images fit what one client sent."""
+
+    def __call__(self, images: Images) -> Values:
+        """[n], higher for members."""
+
+    def plant(self, images: Images) -> "Scorer":
+        """The same with what these images would have made in the place of the client's."""
+
+
+class Asked(NamedTuple):
+    """Scores of each client's members and non-members."""
+
+    real: list[Pair]
+    blind: list[Pair]  # by what another client sent
+    planted: list[Pair]
+    silent: list[Pair]
+
+
+class ClientMembership(Attack):
+    """Base class. A subclass sets `card` and `sent` and writes `build_scorers`."""
+
+    sent = ""  # what a client sent, in the words of its notes
+
+    @settings
+    class Config:
+        members: AtLeastOne = Field(default=100, description="images of a client that are asked about, at most")
+
+    @abstractmethod
+    def build_scorers(
+        self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
+    ) -> list[tuple[Artifact, Scorer]]:
+        """A client's message and the rule by which images are held against it, client by client."""
+
+    def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
+        found = self.build_scorers(view, knowledge, rng)
+        scorers = np.empty(len(found), object)
+        scorers[:] = [scorer for _, scorer in found]
+        return {
+            "scorers": scorers,
+            "client": np.array([a.sender.index for a, _ in found]),
+            "artifact": np.array([a.id for a, _ in found]),
+        }
+
+    def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+        asked = self._asked(claim, truth, rng)
+        beside = {f"another client's {self.sent}": _pool(asked.blind)} if asked.blind else {}
+        found = evidence(_pool(asked.real), beside, others=AGAINST)
+        note = f"the {self.sent} of {PLANTED} held-out images in each client's place"
+        found += evidence(_pool(asked.planted), {}, note=note, control="positive", others=AGAINST)[:1]
+        note = "held-out images in the place of members"
+        return [*found, *evidence(_pool(asked.silent), {}, note=note, control="negative")[:1]]
+
+    def curves(self, claim: Claim, truth: Truth) -> list[Series]:
+        real = self._asked(claim, truth).real
+        return [curve(self.sent, _pool(real))] if real else []
+
+    @cached_property
+    def _asked(self) -> BuiltOnce[Asked]:
+        return BuiltOnce(self._ask)
+
+    def _ask(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Asked:
+        asked = Asked([], [], [], [])
+        scorers: list[Scorer] = claim["scorers"].tolist()
+        for place, client in enumerate(claim["client"].tolist()):
+            scorer = scorers[place]
+            own, others = self._draw_images(truth, client, rng)
+            if not len(own):
+                continue
+            ins, outs = scorer(own), scorer(others)
+            asked.real.append((ins, outs))
+            if len(scorers) > 1:
+                other = scorers[(place + 1) % len(scorers)]
+                asked.blind.append((other(own), other(others)))
+            asked.silent.append(halves(outs, rng))
+            few = others.only(np.arange(min(PLANTED, len(others) // 2)))
+            after = np.arange(len(few), len(others))
+            rest = others.only(after[np.isin(others.y[after], few.y)])  # a message shows which classes it is of
+            if len(rest):
+                leaky = scorer.plant(few)
+                asked.planted.append((leaky(few), leaky(rest)))
+        return asked
+
+    def _draw_images(self, truth: Truth, client: int, rng: np.random.Generator) -> tuple[Images, Images]:
+        """Images of a client and as many held-out ones of each class, both in random order."""
+        own, unseen = truth.client_images(client), truth.unseen([client]).images
+        share = min(1.0, self.config.members / max(1, len(own)))
+        members, others = list[int](), list[int]()
+        for c in np.unique(own.y):
+            mine, theirs = (rng.permutation(np.flatnonzero(side.y == c)) for side in (own, unseen))
+            many = min(round(share * len(mine)), len(theirs))
+            members += mine[:many].tolist()
+            others += theirs[:many].tolist()
+        picked = np.array(members, np.int64), rng.permutation(np.array(others, np.int64))
+        return own.only(picked[0]), unseen.only(picked[1])
+
+
+def _pool(pairs: Sequence[Pair]) -> Scores:
+    return score_clusters([ins for ins, _ in pairs], [outs for _, outs in pairs])
