@@ -94,7 +94,7 @@ def _recall(truth: Hashable) -> AuditNet:
     for images in (cast(Truth, truth).auxiliary, cast(Truth, truth).reference):
         for values in (images.x, images.y):
             key.update(repr((values.shape, values.dtype)).encode())
-            key.update(np.ascontiguousarray(values))
+            key.update(values.tobytes())
     if key.digest() not in _trained:
         _trained[key.digest()] = AuditNet(cast(Truth, truth))
         while len(_trained) > KEPT:

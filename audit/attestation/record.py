@@ -17,6 +17,7 @@ SEAL, TOKEN = "seal.json", "seal.tsr"  # they come after the record, and are abo
 LOCK = ".lock"
 BOM = "bom.cdx.json"
 CELLS = ("variants", "matrix", "absence")  # folders of run folders
+FOLDERS = ("artifacts", "evidence", "checkpoint")  # folders of a run folder
 OWN = (
     "config.yaml",
     "phases.json",
@@ -31,9 +32,12 @@ OWN = (
 
 
 def name_in_run(name: str) -> str:
-    """The name of a file in the run folder, inside of this one, that it belongs to."""
-    parts = name.split("/", 2)
-    return parts[2] if len(parts) == 3 and parts[0] in CELLS else name
+    """The name of a file in the run folder, inside of this one, that it belongs to; cells lie at any depth."""
+    parts = name.split("/")
+    if parts[0] not in CELLS or len(parts) < 3:
+        return name
+    start = next((i for i, part in enumerate(parts[2:-1], start=2) if part in FOLDERS), len(parts) - 1)
+    return "/".join(parts[start:])
 
 
 def is_of_run(name: str) -> bool:

@@ -143,15 +143,13 @@ def _distance(left: Path, right: Path) -> float:
         return math.inf
     if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
         return math.inf
-    with np.errstate(all="ignore"):
-        apart = [
-            float(
-                np.linalg.norm(theirs[k].astype(np.float64) - v)
-                / max(np.linalg.norm(v.astype(np.float64)), SMALLEST)
-            )
-            for k, v in ours.items()
-        ]
+    apart = [_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
     return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
+
+
+def _share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.linalg.norm(left - right)) / max(float(np.linalg.norm(right)), SMALLEST)
 
 
 def _compare_files(name: str, left: Path | None, right: Path | None, moved: float | None) -> Iterator[ValuePlace]:
@@ -197,16 +195,14 @@ def _compare_metrics(theirs: Sequence[Any], ours: Sequence[Any]) -> Iterator[Val
             continue
         at = f"round {t}"
         if left.get("correct") != right.get("correct"):
-            one, other = (_bits(line.get("correct")) for line in (left, right))
-            far = one.size != other.size or bool((one != other).mean() > TOLERANCE)
+            bits, own = (_bits(line.get("correct")) for line in (left, right))
+            far = bits.size != own.size or bool((bits != own).mean() > TOLERANCE)
             yield ValuePlace(f"{at}.correct: other answers are right", far)
         yield from compare_values(
             left.get("class_accuracy"), right.get("class_accuracy"), f"{at}.class_accuracy", OF_A_CLASS
         )
-        rest = [
-            {k: v for k, v in line.items() if k not in ("correct", "class_accuracy")} for line in (left, right)
-        ]
-        yield from compare_values(*rest, at)
+        one, other = (timeless(line, ("correct", "class_accuracy")) for line in (left, right))
+        yield from compare_values(one, other, at)
 
 
 def _bits(text: Any) -> NDArray[np.uint8]:

@@ -6,7 +6,7 @@ down.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,28 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
     """What later phases read besides the messages."""
     _write_lines(run.ledger, [to_line(r) for r in stated_ledger(run, case)])
-    _write_lines(run.metrics, _metrics(case.artifacts))
+    _write_lines(run.metrics, make_metrics(case.artifacts))
+    run.write_json(run.data, name_data(run, case))
+    run.write_json(run.imported, imported.model_dump(mode="json"))
+
+
+def name_data(run: RunDir, case: RecordedCase) -> dict[str, str]:
+    """Digests of what clients are said to hold, and of who they are said to be."""
     truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
     stated = of_value(case.config.model_dump(mode="json")["subject"]["identities"])
-    run.write_json(run.data, {"data": truth, "population": stated})
-    run.write_json(run.imported, imported.model_dump(mode="json"))
+    return {"data": truth, "population": stated}
+
+
+def find_problems(run: RunDir, case: RecordedCase) -> Iterator[str]:
+    """What of its files does not follow from the messages and statements of a folder, as sentences."""
+    if run.history() != make_metrics(case.artifacts):
+        yield f"{run.metrics} does not follow from the messages"
+    if ledger.read(run.ledger) != stated_ledger(run, case):
+        yield f"{run.ledger} does not follow from what is stated of the protections"
+    if run.trained_on() != name_data(run, case):
+        yield f"{run.data} is not of the examples and identities that the folder holds"
+    if not run.read(run.imported, ImportRecord).checks:
+        yield f"{run.imported} holds no check of what its operator states"
 
 
 def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
@@ -109,7 +126,7 @@ def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
             hint="name what clients did under subject.protections, and what they could do under variants",
             key="protections",
         )
-    imported = ImportRecord.model_validate(run.read_json(run.imported))
+    imported = run.read(run.imported, ImportRecord)
     words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
     text = (
         f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
@@ -131,7 +148,7 @@ def _write_lines(path: Path, lines: list[Any]) -> None:
     log.close()
 
 
-def _metrics(artifacts: Path) -> list[dict[str, Any]]:
+def make_metrics(artifacts: Path) -> list[dict[str, Any]]:
     """A line a round: who was heard, and bytes."""
     sent: dict[int, Counter[str]] = defaultdict(Counter)
     heard: Counter[int] = Counter()

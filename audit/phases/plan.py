@@ -200,6 +200,11 @@ def read_phases(run: RunDir) -> dict[str, Any]:
             f"{run.phases} is damaged: there is no phase {strange[0]!r}",
             hint="delete it and run the phases again",
         )
+    if record and not record.keys() & {PHASES[0].name, IMPORT.name}:
+        raise UserError(
+            f"{run.phases} is damaged: it does not say what all other phases began with",
+            hint="restore it, or run the phases again",
+        )
     return {name: entry.model_dump() for name, entry in record.items()}
 
 

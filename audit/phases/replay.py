@@ -114,11 +114,11 @@ def _take_inbox(run: RunDir, again: RunDir) -> None:
 
 
 def _describe(found: Comparison, run: RunDir, again: RunDir, config: Config) -> Iterator[str]:
-    made = [*([] if config.case == "recorded" else ["training"])]
+    made = ["training"] if isinstance(config, SimulatedConfig) else []
     made += [fmt.plural(len(list(again.path.rglob("evidence/[0-9]*.json"))), "attack"), "the accounts"]
     if options := len(list(again.path.glob("variants/*/config.yaml"))):
         made.append(fmt.plural(options, "option"))
-    if cells := len([*again.path.glob("matrix/*/config.yaml"), *again.path.glob("absence/*/config.yaml")]):
+    if cells := len([*again.path.glob("matrix/**/config.yaml"), *again.path.glob("absence/**/config.yaml")]):
         made.append(f"{fmt.plural(cells, 'run')} of the matrix")
     ran = f"made again here: {', '.join(made)}; the verdict is of what came out"
     if found.is_equal:
@@ -133,7 +133,7 @@ def _describe(found: Comparison, run: RunDir, again: RunDir, config: Config) -> 
             f"training gives other digits here: {found.moved:,} of {found.messages:,} messages differ, by at "
             f"most {fmt.percent(found.reach)} of their length, and the attacks ran on those of the folder"
         )
-    if config.case == "recorded":
+    if not isinstance(config, SimulatedConfig):
         yield f"stated by the owner: the messages of {run.artifacts}, which nobody can record again"
     if found.code:
         named = "; ".join(found.code[:MOST_NAMED])

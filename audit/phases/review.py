@@ -13,8 +13,9 @@ from fedaudit.audit.attestation.completeness import missing
 from fedaudit.audit.attestation.record import digest_record, is_of_run
 from fedaudit.audit.attestation.seal import read_record
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases import evidence_files
+from fedaudit.audit.phases import evidence_files, import_
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
@@ -118,6 +119,8 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case = open_case(run, config)
     history = run.history()
+    if isinstance(case, RecordedCase):
+        yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
     yield from missing(run, config, case.simulated, case.training, history, lines)
     yield from evidence_files.find_problems(run, config, choose(config, case), lines)

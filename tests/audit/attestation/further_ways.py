@@ -449,9 +449,7 @@ RECORDED: dict[str, Way] = {
             edit_lines(folder / METRICS, lambda r: {**r, "accuracy": 0.9}),
             refit(folder, "import"),
             finish(folder),
-        ),
-        UNSEEN,
-        ACCURACY,
+        )
     ),
     "truth of a recorded federation": Way(
         lambda folder: (
