@@ -29,7 +29,7 @@ federation:
 method: {name: METHOD, rounds: 3, local_epochs: 1, lr: 0.05}
 workers: 0
 record: {rounds: all}
-replay: {sizes: [1, 2, 20], clients: 3, groups: 40}
+replay: {sizes: [1, 2, 20], clients: 3, groups: 20}
 attacks: [ridge, prototype_membership, count_recovery]
 """
 

@@ -49,7 +49,7 @@ def truth(shares: float, of: int) -> float:
     return float(one.self_compose(ROUNDS).get_epsilon_for_delta(1e-5))
 
 
-@pytest.mark.dear("3-3-1-2-5.55", "10-10-4-6-None", "4-7-5-2-None", "2-2-9-1-6.58")
+@pytest.mark.dear("3-3-1-2-5.55", "10-10-1-9-4.66", "10-10-4-6-None", "4-7-5-2-None", "2-2-9-1-6.58")
 @pytest.mark.parametrize(
     ("contributors", "came", "colluders", "left", "stated"),
     [
@@ -76,6 +76,13 @@ def test_a_client_subtracts_its_own_share_and_those_of_its_colluders(
         all_of_it = truth(min(came, contributors), contributors)
         assert of[observer].epsilon_upper == pytest.approx(all_of_it, rel=6e-3)
         assert "with no colluders" in of[observer].assumes
+
+
+def test_a_line_states_the_noise_of_those_who_came(tmp_path: Path) -> None:
+    for came, there in ((2, 2), (4, 4), (7, 4)):
+        line = ledger(tmp_path, came, contributors=4)[0]
+        assert (line.aggregated, line.shares) == (there, came)
+        assert line.noise_std == pytest.approx(Z * (there / 4) ** 0.5)
 
 
 def test_who_reads_single_messages_reads_the_noise_of_one_share(tmp_path: Path) -> None:

@@ -86,7 +86,6 @@ WRONG: dict[str, Table] = {
     "one's own earlier draw": lambda t, coins: np.r_[
         coins(t - 9)[:1] if t >= 9 and t % 18 >= 9 else coins(t)[:1], coins(t)[1:]
     ],
-    "asked again in the run only": only_at_first(again(3)),
     "all the run one draw": only_at_first(lambda t, coins: coins(0)),
     "others come in their places": swap,
     "who came stays away": stay_away,
@@ -97,6 +96,10 @@ WRONG: dict[str, Table] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_draws_that_depend_on_each_other_are_found(name: str) -> None:
     assert contradictions(Wrong(WRONG[name]), CLIENTS, Streams(5), ROUNDS)
+
+
+def test_draws_that_depend_in_the_run_only_are_found_among_many_honest_ones() -> None:
+    assert contradictions(Wrong(only_at_first(again(3))), CLIENTS, Streams(5), ROUNDS)
 
 
 def test_who_came_is_asked_again_three_rounds_later() -> None:

@@ -31,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "federation": {
         "dataset": "digits",
         "clients": 5,
+        "train_limit": 500,
         "partition": {"name": "dirichlet", "alpha": 0.5},
         "model": {"name": "mlp", "hidden": [16]},
         "holdout": {"auxiliary": 0.3, "reference": 0.3},

@@ -11,6 +11,7 @@ import pytest
 from fedaudit.attacks.people import Share
 from fedaudit.audit.observer.reach import Reach, observed_rounds, read_traffic
 from fedaudit.audit.verdict.aims import find_family, list_aims
+from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import NUMBERS, Kind, Modality, Row, Tells
@@ -134,6 +135,13 @@ def test_what_an_attack_did_not_open_it_did_not_ask() -> None:
     assert found["membership.server.local_model"].state is State.NOT_ASKED
     helped = answer(make_scene("rebafl"), [attempt("ridge", {Kind.LOCAL_PROTOTYPES: ALL, MODEL: ALL})])
     assert not any("ridge" in q.findings for q in helped.values() if q.kind == MODEL)  # it only helps there
+
+
+def test_what_only_helps_an_attack_is_not_what_it_asks_about() -> None:
+    card = CARDS["label_counts_from_update"]
+    assert {Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES} <= set(card.reads)
+    assert is_about(card, Aim.ATTRIBUTE, Reach(Position.SERVER, Kind.LOCAL_MODEL))
+    assert not is_about(card, Aim.ATTRIBUTE, Reach(Position.SERVER, Kind.NUM_EXAMPLES))
 
 
 def test_any_attack_demonstrates_and_only_on_the_kind_where_it_was_seen() -> None:
