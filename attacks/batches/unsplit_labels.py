@@ -87,7 +87,7 @@ class UnsplitLabels(Attack):
             return np.repeat(np.array(values), sizes)
 
         replay = np.empty(1, object)
-        replay[0] = Replay(head, [h for h, _ in pairs], known is not None, lr)
+        replay[0] = ReplayedLabels(head, [h for h, _ in pairs], known is not None, lr)
         return {
             "distances": np.concatenate(head.measure(pairs, known, seed, lr)),
             "random_head": np.concatenate(head.measure(pairs, None, seed, 0.0)),
@@ -188,7 +188,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedLabels:
     """The gradients of true labels by a head drawn anew, and what the attack makes of them."""
 
     heads: Heads
@@ -204,7 +204,7 @@ class Replay:
         return list(near), list(self.heads.measure(pairs, None, other, 0.0))
 
 
-class Read(NamedTuple):
+class ReadBatch(NamedTuple):
     """One batch of which the truth is known."""
 
     batch: int
@@ -268,11 +268,11 @@ def _flatten(sent: Artifact, name: str) -> NDArray[np.float32]:
     return rows.reshape(len(rows), -1)
 
 
-def _read_batches(claim: Claim, truth: Truth) -> Iterator[Read]:
+def _read_batches(claim: Claim, truth: Truth) -> Iterator[ReadBatch]:
     """Each batch of which somebody told whose examples it is."""
     for batch in np.unique(claim["batch"]).tolist():
         own = claim["batch"] == batch
         true = truth.find_batch(str(claim["artifact"][own][0]))
         if true is not None and len(true.rows) == own.sum():
             near, blind = claim["distances"][own], claim["random_head"][own]
-            yield Read(batch, true.client, near, blind, np.asarray(true.images.y), true.rows)
+            yield ReadBatch(batch, true.client, near, blind, np.asarray(true.images.y), true.rows)

@@ -22,7 +22,7 @@ from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._evidence import judge_images
-from fedaudit.attacks.prototypes._playing import Read, describe, read
+from fedaudit.attacks.prototypes._playing import ReadSource, describe, read
 from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.attacks.prototypes._weights import Source, columns, global_model, prototypes, unreadable
 from fedaudit.fl.artifact import Artifact
@@ -171,7 +171,7 @@ class PrototypeInversion(Attack):
         )
 
 
-def _task(r: Read) -> InversionTask:
+def _task(r: ReadSource) -> InversionTask:
     return InversionTask(
         extractor=r.extractor, features=r.source.features, labels=np.array([p.label for p in r.source.prototypes])
     )

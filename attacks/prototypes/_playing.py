@@ -50,7 +50,7 @@ UNREAD = "not read: what clients sent matches nothing that their code makes of i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class ReadSource:
     """One client's prototypes as means of what the extractor makes of images, and how they depend on it."""
 
     source: Source
@@ -69,7 +69,7 @@ class Reading:
         return UNREAD if self.unread else PLAYED if self.played else ""
 
 
-def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[Read], Reading]:
+def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[ReadSource], Reading]:
     """All sources in their order.
 
     Raises UserError where prototypes are not as wide as the features of the network, and no client can be played.
@@ -94,7 +94,9 @@ def read(sources: Sequence[Source], knowledge: Knowledge) -> tuple[list[Read], R
     return result, Reading(played=any(law for r in result for law in r.laws), unread=is_unread(trials))
 
 
-def _take_means(sources: Sequence[Source], extractors: Sequence[Extractor], aux: Images | None) -> list[Read]:
+def _take_means(
+    sources: Sequence[Source], extractors: Sequence[Extractor], aux: Images | None
+) -> list[ReadSource]:
     if aux is not None and len(aux) and sources:
         width, sent = extractors[0].features(aux.x[:1]).shape[1], sources[0].features.shape[1]
         if width != sent:
@@ -103,7 +105,7 @@ def _take_means(sources: Sequence[Source], extractors: Sequence[Extractor], aux:
                 hint="federation.model in the config must be the model that was trained",
             )
     pairs = zip(sources, extractors, strict=True)
-    return [Read(source=s, extractor=e, laws=[None] * len(s.prototypes)) for s, e in pairs]
+    return [ReadSource(source=s, extractor=e, laws=[None] * len(s.prototypes)) for s, e in pairs]
 
 
 def describe(claim: Claim) -> str:
@@ -285,7 +287,7 @@ def _match_bare(script: _Script, phi: Floats, labels: Sequence[int]) -> Match:
     return script.fit(phi, 0, False, True).match_again(labels)
 
 
-def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: list[MatchTrial]) -> Read:
+def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: list[MatchTrial]) -> ReadSource:
     from sklearn.covariance import ledoit_wolf
 
     sends_means, is_separate = script.sends_means(extractor), script.is_separate()
@@ -314,4 +316,4 @@ def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: l
             labels = [p.label for p in recorded]
             bare = partial(_match_bare, script, phi, labels)
             trials.append(MatchTrial(fit.match(recorded), fit.match_again(labels), bare))
-    return Read(source=replace(source, prototypes=means), extractor=phi_of, laws=laws)
+    return ReadSource(source=replace(source, prototypes=means), extractor=phi_of, laws=laws)

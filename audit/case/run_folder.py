@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from fedaudit.audit.case.reading import parse, plain_json, survey
-from fedaudit.audit.case.schemas import Measured, TrainedOn
+from fedaudit.audit.case.schemas import MetricsLine, TrainedOn
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import dump, keep, resolve
@@ -139,7 +139,7 @@ class RunDir:
         """metrics.jsonl: a dictionary a measured round; raises UserError naming a bad line."""
         found = []
         for number, line in enumerate(self._read_bytes(self.metrics).splitlines(), start=1):
-            parse(line, Measured, f"{self.metrics} line {number}")
+            parse(line, MetricsLine, f"{self.metrics} line {number}")
             found.append(parse_json(line))
         return found
 

@@ -110,7 +110,7 @@ class FaultEvent(Form):
     client: Count
 
 
-class Measured(Form):
+class MetricsLine(Form):
     """One line of metrics.jsonl; methods add values of their own."""
 
     model_config = ConfigDict(extra="allow")

@@ -53,7 +53,7 @@ class PlayLimits:
 
 
 @dataclass(frozen=True)
-class Scale:
+class PlayScale:
     """What of a run is played."""
 
     examples: int  # that a client holds at most
@@ -62,7 +62,7 @@ class Scale:
     rounds: int
 
     @classmethod
-    def from_limits(cls, case: SimulatedCase, limits: PlayLimits) -> "Scale":
+    def from_limits(cls, case: SimulatedCase, limits: PlayLimits) -> "PlayScale":
         """As much as the limits allow: examples are left out first, then trainings."""
         sizes = [len(part) for part in case.population.parts]
         numbers = max(1, sum(v.numel() for v in case.initial().values()))
@@ -88,7 +88,7 @@ def play(
     `known` is a world whose replies stand for those of clients that `neighbour` leaves as they are. Raises
     whatever the federation's own code raises.
     """
-    scale = Scale.from_limits(case, limits)
+    scale = PlayScale.from_limits(case, limits)
     method = case.config.method
     config = case.config.model_copy(
         update={"method": method.model_copy(update={"settings": method.settings | {"rounds": scale.rounds}})}

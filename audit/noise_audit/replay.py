@@ -21,7 +21,7 @@ from fedaudit.audit.accounting.budget import SEES, towards
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, Scale, play, reseed
+from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.noise_audit.world import RELATIVE, Event, Listener, World, WorldDifference, iterate_noise
 from fedaudit.fl.artifact import Party
@@ -115,7 +115,7 @@ def audit_bounds(
     code raises.
     """
     limits = limits or PlayLimits()
-    scale = Scale.from_limits(case, limits)
+    scale = PlayScale.from_limits(case, limits)
     stages = {view: Stage(case, view, limits) for view in (SERVER, CLIENT)}
     honest = {SERVER: stages[SERVER].listen(Side()).world}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
@@ -281,7 +281,7 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
 
 def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
     """Sentences, one for each thing that was taken on trust."""
-    rounds, played = int(case.method.config.rounds), Scale.from_limits(case, limits).rounds
+    rounds, played = int(case.method.config.rounds), PlayScale.from_limits(case, limits).rounds
     doubts = [*_find_own_noise(case.protections), *_find_private_statistics(case.dataset, case.data)]
     return doubts if played >= rounds else [*doubts, f"of {rounds:,} rounds the first {played:,} were played"]
 

@@ -4,6 +4,7 @@ Leaves evidence/absence.json. Cells continue after a kill, and finished ones are
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
@@ -25,14 +26,17 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     if config.absence is None:
         durable.remove(run.evidence / ABSENCE)
     else:
-        run.write(run.evidence / ABSENCE, measure(run, config, progress).model_dump_json(indent=1).encode())
+        run.write(
+            run.evidence / ABSENCE,
+            measure(run.inside("absence"), config, progress).model_dump_json(indent=1).encode(),
+        )
 
 
-def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Absence:
-    """Every curve; raises UserError where no run came to its end."""
+def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Absence:
+    """Every curve, its runs below `folder`; raises UserError where no run came to its end."""
     with sharing():
         wanted = plan_dropout(config)
-    cells = cells_of(config, {p.folder: o for p, o in wanted.items()}, run.inside("absence"), PHASES)
+    cells = cells_of(config, {p.folder: o for p, o in wanted.items()}, folder, PHASES)
     failures = run_cells(cells, progress)
     if len(failures) == len(cells):
         raise UserError(f"no run of absence came to its end: {failures[0].sentence}", hint=failures[0].hint)

@@ -7,8 +7,10 @@ ones are not run again; those that an attack or a rule does not apply to are nam
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fedaudit.audit.case.open import open_recorded_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
@@ -20,7 +22,7 @@ from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
-from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig, require_recorded
+from fedaudit.audit.settings.config import Config, SimulatedConfig, require_recorded
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.reports.robustness import Robustness
@@ -35,33 +37,30 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if config.matrix is None:
         durable.remove(run.evidence / MATRIX)
     else:
-        made = _measure(run, config, config.matrix, progress)
+        if isinstance(config, SimulatedConfig):
+            made = measure(run.inside("matrix"), config, progress)
+        else:
+            case = open_recorded_case(run, require_recorded(config))
+            made = measure_replays(case, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):
         dropout.run(run, config, progress)
     progress("matrix", 1, 1)
 
 
-def _measure(run: RunDir, config: Config, matrix: Matrix, progress: Progress) -> Robustness:
-    if isinstance(config, SimulatedConfig):
-        return measure(run, config, progress)
-    return measure_replays(run, require_recorded(config), matrix, progress)
-
-
 @workers.one_thread()
-def measure_replays(run: RunDir, config: RecordedConfig, matrix: Matrix, progress: Progress) -> Robustness:
+def measure_replays(case: RecordedCase, matrix: Matrix, seed: int, progress: Progress) -> Robustness:
     """The matrix of a recorded federation, of which one round is replayed."""
-    case = open_recorded_case(run, config)
-    return replay(case, matrix, config.seed, lambda done, total: progress("matrix", done, total + 1))
+    return replay(case, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 
 
-def measure(run: RunDir, config: SimulatedConfig, progress: Progress) -> Robustness:
-    """The whole matrix of a run; raises UserError where none of its runs came to an end."""
+def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Robustness:
+    """The whole matrix, its runs below `folder`; raises UserError where none of them came to an end."""
     todo, ended, failures = plan_matrix(config), dict[MatrixPlace, FinishedRun](), list[Failure]()
     ran = dict[str, MatrixPlace]()
     while True:
         wanted = {p.folder: p for p in todo}
-        cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, run.inside("matrix"), PHASES)
+        cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, folder, PHASES)
         ran |= wanted
         failures += run_cells(cells, progress)
         failed = {f.name for f in failures}

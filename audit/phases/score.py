@@ -34,6 +34,7 @@ from fedaudit.audit.robustness.lints import pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, RecordedConfig
 from fedaudit.audit.settings.report import ReportSettings, Show
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
@@ -124,9 +125,8 @@ def derive(run: RunDir, config: Config, policy: GradingPolicy) -> AuditResult:
     It shows what the config admits, and by default no person of data that are not public.
     """
     case = open_case(run, config)
-    return withhold(
-        derive_whole(run, config, policy, case), choose_show(case, config.report), find_names(run, config)
-    )
+    names = _find_names(config.subject, _read_import(run)) if isinstance(config, RecordedConfig) else {}
+    return withhold(derive_whole(run, config, policy, case), choose_show(case, config.report), names)
 
 
 def choose_show(case: Case, report: ReportSettings) -> Show:
@@ -136,12 +136,10 @@ def choose_show(case: Case, report: ReportSettings) -> Show:
     return "full" if isinstance(case, SimulatedCase) and case.dataset.holds != "private" else "redacted"
 
 
-def find_names(run: RunDir, config: Config) -> dict[str, str]:
+def _find_names(subject: RecordedSubject, imported: ImportRecord) -> dict[str, str]:
     """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
-    if not isinstance(config, RecordedConfig):
-        return {}
-    names = {node: party.replace("/", " ") for party, node in _read_import(run).nodes.items()}
-    return names | {own: names[node] for node, own in config.subject.identities.items() if node in names}
+    names = {node: party.replace("/", " ") for party, node in imported.nodes.items()}
+    return names | {own: names[node] for node, own in subject.identities.items() if node in names}
 
 
 def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case) -> AuditResult:
@@ -223,22 +221,10 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
             *evidence.checks.declared,
             *limits_of_noise(record),
         ],
-        policy=_policy(run, policy),
+        policy=_record_policy(policy, chain.read_chain(run)),
         reproduction=_reproduction(run, config.seed),
     )
-    _weigh_options(result, run, config, len(case.data.test), policy)
-    result.decision = decide(result, policy)
-    return result
-
-
-def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int, policy: GradingPolicy) -> None:
-    """Add what the variants left and cost; `tests` examples measure accuracy."""
-    variants = results(run, config)
-    if not variants:
-        if config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in result.findings):
-            result.recommendation = "No option was tried: no protection answers what was demonstrated."
-        return
-    result.decision = decide(result, policy)  # options are compared with the audited run's word
+    tests = len(case.data.test)
     options = [
         Option(
             name=v.name,
@@ -246,9 +232,20 @@ def _weigh_options(result: AuditResult, run: RunDir, config: Config, tests: int,
             result=audited,
             correct=_read_answers(folder_of(run, v).history(), tests) if audited else None,
         )
-        for v, audited in variants
+        for v, audited in results(run, config)
     ]
-    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(run.history(), tests))
+    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(history, tests))
+    if options:
+        _weigh_options(result, base, options, policy)
+    elif config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in findings):
+        result.recommendation = "No option was tried: no protection answers what was demonstrated."
+    result.decision = decide(result, policy)
+    return result
+
+
+def _weigh_options(result: AuditResult, base: Option, options: Sequence[Option], policy: GradingPolicy) -> None:
+    """Add what the variants left and cost; `base` is the audited run."""
+    result.decision = decide(result, policy)  # options are compared with the audited run's word
     result.alternatives = compare_options(base, options)
     result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
     result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
@@ -310,8 +307,8 @@ def _history(record: dict[str, Any]) -> History:
     return History(**{k: v for k, v in record.items() if k in known}, values=values)
 
 
-def _policy(run: RunDir, policy: GradingPolicy) -> PolicyRecord:
-    fixed, first_evidence = chain.find_registration(chain.read_chain(run), policy)
+def _record_policy(policy: GradingPolicy, recorded: chain.Chain) -> PolicyRecord:
+    fixed, first_evidence = chain.find_registration(recorded, policy)
     record = policy.record()
     record.sha256, record.fixed, record.first_evidence = chain.policy_digest(policy), fixed, first_evidence
     return record

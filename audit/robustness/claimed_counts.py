@@ -346,7 +346,7 @@ class Contradicted(Subject):
         return [Fact(measure="contradicted_counts", value=len(self.checked.contradicted))]
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         if self.checked.reason:
             return Verdict(outcome=Outcome.NOT_APPLICABLE, reason=f"Not checked: {self.checked.reason}.")
         if self.checked.missed:

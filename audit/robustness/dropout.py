@@ -275,7 +275,7 @@ class Resilience(Subject):
         return _take_lower_end("absence_drop", self.worst.drop)
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         return _explain_open(self.worst.drop)
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
@@ -307,7 +307,7 @@ class Forgetting(Subject):
         return _take_lower_end("class_lost", self.found_return.drop)
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         return _explain_open(self.found_return.drop)
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:

@@ -57,7 +57,7 @@ class ReplayedRule:
 
 
 @dataclass(frozen=True)
-class Attack:
+class RuleAttack:
     """One adversary by some malicious clients on one rule."""
 
     label: str
@@ -128,7 +128,7 @@ class _Table:
                 except UserError as error:
                     self._leave_out(f"{rule.name}, {malicious} malicious", error)
                     continue
-                attacks = [Attack(a, s, rule, malicious) for a, s in attackers.items() if s is not None]
+                attacks = [RuleAttack(a, s, rule, malicious) for a, s in attackers.items() if s is not None]
                 self._attack_rule(attacks, clean[rule.name])
         self.made.needs = list_needs(list(rules.values()))
         progress(total, total)
@@ -140,7 +140,7 @@ class _Table:
     def _combine(self, rule: ServerRule, messages: Mapping[int, Message]) -> ReplayedRule:
         return ReplayedRule(self.round, self.round.combine(configure_rule(rule, self.round), messages))
 
-    def _attack_rule(self, attacks: list[Attack], clean: ReplayedRule) -> None:
+    def _attack_rule(self, attacks: list[RuleAttack], clean: ReplayedRule) -> None:
         """Cells of one rule: the idle first, which the others stand beside."""
         rule, looks = attacks[0].rule, sum(a.label not in (IDLE, PLANTED) for a in attacks)
         attacks = sorted(attacks, key=lambda a: a.label != IDLE)
@@ -169,7 +169,7 @@ class _Table:
 
     def _note_cell(
         self,
-        attack: Attack,
+        attack: RuleAttack,
         clean: ReplayedRule,
         after: ReplayedRule,
         idle: ReplayedRule | None,
@@ -240,7 +240,7 @@ class _Table:
 
 
 def _measure(
-    attack: Attack,
+    attack: RuleAttack,
     clean: ReplayedRule,
     after: ReplayedRule,
     idle: ReplayedRule | None,

@@ -186,7 +186,7 @@ class Displaced(Subject):
         return []
 
     @property
-    def unsettled(self) -> Verdict:
+    def not_gradable(self) -> Verdict:
         return Verdict(
             outcome=Outcome.INCONCLUSIVE,
             reason=f"What forged uploads do to the model was not measured: {self.replayed.why}.",
@@ -224,7 +224,7 @@ class Missing(Subject):
         return []
 
     @property
-    def unsettled(self) -> Verdict:
+    def not_gradable(self) -> Verdict:
         outcome = Outcome.FAILED if self.cells.failed else Outcome.NOT_APPLICABLE
         return Verdict(outcome=outcome, reason=self.cells.reason)
 

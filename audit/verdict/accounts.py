@@ -37,7 +37,7 @@ class BoundSubject(Subject):
         return [cost, Fact(measure="claim_refuted", value=1)] if refuted else [cost]
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         if not self.bounds[0].is_open:
             return None
         reason = "The accountant ran past its cap of time or memory."
@@ -175,7 +175,7 @@ class NoiseSubject(Subject):
         return [Fact(measure="claim_refuted", value=float(self.audit.refuted))]
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         if self.audit.refuted or not self.audit.not_audited:
             return None
         return Verdict(outcome=Outcome.INCONCLUSIVE, reason="No experiment on it could be made.")

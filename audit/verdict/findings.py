@@ -69,7 +69,7 @@ class Attacked(Subject):
         return _READ_PEOPLE.validate_python(self.file.get("people", []))
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         if self.file["status"] == "ran":
             return None
         if self.unverified:
@@ -107,7 +107,7 @@ class Attacked(Subject):
             claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
             text = f"The attack ran on the recorded messages. {claims}"
             return f"{text}; what clients hold was not given to the auditor."
-        return self.file["reason"] if self.unsettled else _summary(self.found, verdict)
+        return self.file["reason"] if self.not_gradable else _summary(self.found, verdict)
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""

@@ -28,7 +28,7 @@ class Stated(Subject):
         return [Fact(measure="claim_refuted", value=1)]
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         if self.check.id.partition("-")[0] in REFUTES and self.check.status == "contradicted":
             return None
         return Verdict(outcome=Outcome.INCONCLUSIVE, reason="What follows from a wrong statement says nothing.")

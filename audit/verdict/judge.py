@@ -73,7 +73,7 @@ class Subject(ABC):
         """What the policy grades."""
 
     @property
-    def unsettled(self) -> Verdict | None:
+    def not_gradable(self) -> Verdict | None:
         """The verdict where there is nothing to grade: it did not apply, failed, or ran out of time."""
         return None
 
@@ -84,7 +84,7 @@ class Subject(ABC):
 
 def judge_subject(subject: Subject, policy: GradingPolicy) -> Finding:
     """The finding about one subject: the only way to one."""
-    verdict = subject.unsettled or judge(subject.found, policy, subject.speaks)
+    verdict = subject.not_gradable or judge(subject.found, policy, subject.speaks)
     return Finding(
         outcome=verdict.outcome,
         severity=verdict.severity,
@@ -124,8 +124,8 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
             if any(map(is_replay, positive))
             else "The attack measured nothing that could be graded."
         )
-    if apart := disagreement(evidence):
-        return _inconclusive(f"The attack does not model what this method sends: {apart}.")
+    if difference := disagreement(evidence):
+        return _inconclusive(f"The attack does not model what this method sends: {difference}.")
     bare = [e for e in positive if e.condition.get("origin") == UNPROTECTED]
     if not (bare or positive):
         return _inconclusive(speaks.unplanted)
@@ -173,9 +173,8 @@ def _worst(
             if all(met):
                 held[place] = met
         if held:
-            place = max(
-                held, key=lambda p: max(_read(rule.all[0], e) for e in held[p][0])
-            )  # of equal ones, the first
+            # of equal ones, the first
+            place = max(held, key=lambda p: max(_read(rule.all[0], e) for e in held[p][0]))
             quoted = _quote([e for e in one if isinstance(e, Evidence)] for one in held[place])
             return _apply_rule(rule, place, [find_sent(e, every) for e in quoted], policy)
     return None
@@ -197,8 +196,8 @@ def _apply_rule(rule: Rule, place: str, quoted: Sequence[Evidence], policy: Grad
 
 def _quote(met: Iterable[Sequence[Evidence]]) -> tuple[Evidence, ...]:
     """The most telling of what met each condition; one that met several is quoted once."""
-    told = [most_telling(one) for one in met if one]
-    return tuple({id(e): e for e in told}.values())
+    best = [most_telling(some) for some in met if some]
+    return tuple({id(e): e for e in best}.values())
 
 
 def most_telling(evidence: Sequence[Evidence]) -> Evidence:

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.datasets._arrays import find, images
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.settings import settings
 
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 MOST = 4 << 30  # bytes of one array; the largest of the family has half a gigabyte
@@ -65,26 +67,35 @@ def read_four(paths: Sequence[Path], classes: int) -> tuple[Arrays, Arrays]:
     return read_pair(paths[0], paths[1], classes), read_pair(paths[2], paths[3], classes)
 
 
+@settings
+class DownloadConfig:
+    """Where the files of a published data set lie."""
+
+    path: str | None = Field(
+        default=None, description="folder that holds the data set's files; null looks in the cache"
+    )
+    download: bool = Field(default=False, description="whether files that are missing may be downloaded")
+
+
 def locate(
     name: str,
     torchvision_name: str,
-    path: str | None,
-    download: bool,
+    where: DownloadConfig,
     *,
     installed: Path | None = None,
     files: tuple[str, ...] = PARTS,
     hint: str,
     **options: str,
 ) -> list[Path]:
-    """The four files: in `path` or where a system package puts them; downloaded only if told to.
+    """The four files: in `where.path` or where a system package puts them; downloaded only if told to.
 
-    `path` may be the folder of the files, or the root that torchvision's data set was given.
+    `where.path` may be the folder of the files, or the root that torchvision's data set was given.
     """
-    roots = [Path(path).expanduser()] if path else [CACHE]
+    roots = [Path(where.path).expanduser()] if where.path else [CACHE]
     folders = [f for r in roots for f in (r, r / "raw", r / torchvision_name / "raw")]
-    if not path and installed is not None:
+    if not where.path and installed is not None:
         folders.insert(0, installed)
-    if not download:
+    if not where.download:
         return find(name, folders, files, hint)
     try:
         return find(name, folders, files, hint)

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import images
-from fedaudit.fl.datasets._idx import CACHE
+from fedaudit.fl.datasets._idx import CACHE, DownloadConfig
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("cifar10", "cifar100")
 
@@ -46,39 +44,6 @@ def read_binary(paths: Sequence[Path], label_bytes: int, classes: int) -> Arrays
     return images(records[:, label_bytes:].reshape(-1, 3, 32, 32), labels)
 
 
-def read_cifar(
-    name: str,
-    path: str | None,
-    download: bool,
-    *,
-    folder: str,
-    train: Sequence[str],
-    test: Sequence[str],
-    label_bytes: int,
-    classes: tuple[str, ...],
-) -> Data:
-    """The data set `name` of torchvision, from `path` or the cache; downloaded only if told to."""
-    root = Path(path).expanduser() if path else CACHE
-    for place in (root, root / folder):
-        files = [place / f for f in (*train, *test)]
-        if all(f.is_file() for f in files):
-            parts = [
-                read_binary([place / f for f in names], label_bytes, len(classes)) for names in (train, test)
-            ]
-            break
-    else:
-        parts = [_read_python(name, root, download, part, folder) for part in (True, False)]
-    return Data(
-        train=parts[0],
-        test=parts[1],
-        classes=classes,
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2023, 0.1994, 0.2010),
-        augment="crop_flip",
-        about=f"Small colour images of {len(classes)} kinds of thing, 32 x 32 pixels ({name}).",
-    )
-
-
 def _read_python(name: str, root: Path, download: bool, train: bool, folder: str) -> Arrays:
     from fedaudit.fl.runtime.vision import torchvision
 
@@ -92,7 +57,45 @@ def _read_python(name: str, root: Path, download: bool, train: bool, folder: str
     return images(found.data.transpose(0, 3, 1, 2), np.array(found.targets))
 
 
-class CIFAR10(Dataset):
+class _Cifar(Dataset):
+    """One of both, as its subclass says where its records lie and what they look like."""
+
+    holds = "public"
+    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+
+    class Config(DownloadConfig):
+        """Where the files lie."""
+
+    folder: str  # of the binary version
+    train: Sequence[str]  # its files
+    test: Sequence[str]
+    label_bytes: int
+    classes: tuple[str, ...]
+
+    def load(self) -> Data:
+        """From `path` or the cache; downloaded only if told to."""
+        root = Path(self.config.path).expanduser() if self.config.path else CACHE
+        for place in (root, root / self.folder):
+            files = [[place / f for f in names] for names in (self.train, self.test)]
+            if all(f.is_file() for part in files for f in part):
+                parts = [read_binary(part, self.label_bytes, len(self.classes)) for part in files]
+                break
+        else:
+            name = type(self).__name__
+            parts = [_read_python(name, root, self.config.download, part, self.folder) for part in (True, False)]
+        return Data(
+            train=parts[0],
+            test=parts[1],
+            classes=self.classes,
+            mean=(0.4914, 0.4822, 0.4465),
+            std=(0.2023, 0.1994, 0.2010),
+            augment="crop_flip",
+            about=f"Small colour images of {len(self.classes)} kinds of thing, 32 x 32 pixels "
+            f"({type(self).__name__}).",
+        )
+
+
+class CIFAR10(_Cifar):
     """CIFAR-10: 60,000 colour images of 32 x 32 pixels in ten classes.
 
     Krizhevsky 2009. Read from `path`: the official binary version (cifar-10-batches-bin) or the Python
@@ -101,30 +104,14 @@ class CIFAR10(Dataset):
     """
 
     title = "CIFAR-10"
-    holds = "public"
-    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
-
-    @settings
-    class Config:
-        path: str | None = Field(
-            default=None, description="folder that holds the data set's files; null looks in the cache"
-        )
-        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
-
-    def load(self) -> Data:
-        return read_cifar(
-            "CIFAR10",
-            self.config.path,
-            self.config.download,
-            folder="cifar-10-batches-bin",
-            train=[f"data_batch_{i}.bin" for i in range(1, 6)],
-            test=["test_batch.bin"],
-            label_bytes=1,
-            classes=CLASSES,
-        )
+    folder = "cifar-10-batches-bin"
+    train = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+    test = ("test_batch.bin",)
+    label_bytes = 1
+    classes = CLASSES
 
 
-class CIFAR100(Dataset):
+class CIFAR100(_Cifar):
     """CIFAR-100: 60,000 colour images of 32 x 32 pixels in a hundred classes.
 
     Krizhevsky 2009. Read from `path`: the official binary version (cifar-100-binary) or the Python
@@ -133,24 +120,8 @@ class CIFAR100(Dataset):
     """
 
     title = "CIFAR-100"
-    holds = "public"
-    source = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
-
-    @settings
-    class Config:
-        path: str | None = Field(
-            default=None, description="folder that holds the data set's files; null looks in the cache"
-        )
-        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
-
-    def load(self) -> Data:
-        return read_cifar(
-            "CIFAR100",
-            self.config.path,
-            self.config.download,
-            folder="cifar-100-binary",
-            train=["train.bin"],
-            test=["test.bin"],
-            label_bytes=2,
-            classes=tuple(map(str, range(100))),
-        )
+    folder = "cifar-100-binary"
+    train = ("train.bin",)
+    test = ("test.bin",)
+    label_bytes = 2
+    classes = tuple(map(str, range(100)))

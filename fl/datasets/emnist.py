@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.datasets._idx import locate, read_four
+from fedaudit.fl.datasets._idx import DownloadConfig, locate, read_four
 from fedaudit.fl.runtime.settings import settings
 
 FILES = tuple(
@@ -27,10 +27,7 @@ class EMNIST(Dataset):
     source = "arXiv:1702.05373"
 
     @settings
-    class Config:
-        path: str | None = Field(
-            default=None, description="folder that holds the data set's files; null looks in the cache"
-        )
+    class Config(DownloadConfig):
         download: bool = Field(
             default=False, description="whether files that are missing may be downloaded (562 MB)"
         )
@@ -39,8 +36,7 @@ class EMNIST(Dataset):
         paths = locate(
             self.title,
             "EMNIST",
-            self.config.path,
-            self.config.download,
+            self.config,
             files=FILES,
             hint="give `path`, or set `download: true` (562 MB)",
             split="balanced",

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Data, Dataset
-from fedaudit.fl.datasets._idx import locate, read_four
+from fedaudit.fl.datasets._idx import DownloadConfig, locate, read_four
 from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("fashion_mnist", "mnist")
@@ -25,19 +25,14 @@ class MNIST(Dataset):
     holds = "public"
     source = "LeCun et al., Proceedings of the IEEE 1998"
 
-    @settings
-    class Config:
-        path: str | None = Field(
-            default=None, description="folder that holds the data set's files; null looks in the cache"
-        )
-        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
+    class Config(DownloadConfig):
+        """Where the files lie."""
 
     def load(self) -> Data:
         paths = locate(
             self.title,
             "MNIST",
-            self.config.path,
-            self.config.download,
+            self.config,
             hint="give `path`, or set `download: true`; `digits` comes with the package",
         )
         train, test = read_four(paths, 10)
@@ -64,11 +59,7 @@ class FashionMNIST(Dataset):
     source = "arXiv:1708.07747"
 
     @settings
-    class Config:
-        path: str | None = Field(
-            default=None, description="folder that holds the data set's files; null looks in the cache"
-        )
-        download: bool = Field(default=False, description="whether files that are missing may be downloaded")
+    class Config(DownloadConfig):
         augment: Literal["none", "crop_flip"] = Field(
             default="none", description="what happens to training batches; GANDALF's clients crop and flip"
         )
@@ -77,8 +68,7 @@ class FashionMNIST(Dataset):
         paths = locate(
             self.title,
             "FashionMNIST",
-            self.config.path,
-            self.config.download,
+            self.config,
             installed=Path("/usr/share/datasets/fashion-mnist"),
             hint="install Debian's dataset-fashion-mnist, give `path`, or set `download: true`",
         )

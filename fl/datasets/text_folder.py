@@ -40,7 +40,7 @@ class TextFolder(Dataset):
             self.title,
             texts,
             y.astype(np.int64),
-            None,
+            None,  # nobody says whose they are
             tuple(map(str, classes)),
             self.config.test_fraction,
             "The texts of a folder.",

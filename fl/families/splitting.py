@@ -56,7 +56,7 @@ BATCHES = frozenset({Kind.SMASHED, Kind.SMASHED_GRADIENT})
 
 
 @dataclass
-class Visit:
+class SplitVisit:
     """A client's training of one round, batch by batch, as the server sees it."""
 
     client: int
@@ -331,7 +331,7 @@ class Splitting(SplittingWork):
         model = {k: part.get(k, v) for k, v in state["model"].items()}
         return state | {"model": model} | ({"kept": kept} if kept else {})
 
-    def carry(self, t: int, visits: Sequence[Visit], federation: Federation) -> list[Visit]:
+    def carry(self, t: int, visits: Sequence[SplitVisit], federation: Federation) -> list[SplitVisit]:
         """Carry visits out side by side, batch by batch; returns those that came to their end, in their order."""
         working = list(visits)
         while working:
@@ -343,7 +343,7 @@ class Splitting(SplittingWork):
         federation.tally.rejected += sum(v.is_rejected for v in visits)
         return [v for v in visits if not v.is_rejected]
 
-    def _take_up(self, t: int, visit: Visit, reply: Reply, federation: Federation) -> None:
+    def _take_up(self, t: int, visit: SplitVisit, reply: Reply, federation: Federation) -> None:
         """Send what a client answered with; what it ended with is kept until the visits are over."""
         visit.memory = reply.memory or {}
         if "loss" in reply.stats:
@@ -356,7 +356,7 @@ class Splitting(SplittingWork):
         if federation.clock.model is not None:
             _measure(visit.up, visit.arriving)
 
-    def _answer(self, t: int, visits: Sequence[Visit], federation: Federation) -> None:
+    def _answer(self, t: int, visits: Sequence[SplitVisit], federation: Federation) -> None:
         """Have the server work on what arrived of each client, and send what comes of it."""
         jobs = []
         for v in visits:
@@ -378,7 +378,7 @@ class Splitting(SplittingWork):
             if federation.clock.model is not None:
                 _measure(visit.down, visit.arriving)
 
-    def close(self, t: int, visit: Visit, received: Message, federation: Federation) -> None:
+    def close(self, t: int, visit: SplitVisit, received: Message, federation: Federation) -> None:
         """Note a visit that came to its end: what it measured, and how long it took."""
         assert visit.reply is not None
         k, n, tally = visit.client, visit.reply.examples, federation.tally

@@ -64,10 +64,10 @@ class FedCS(FedAvg):
                 hint="set a longer method.deadline",
                 key="method.deadline",
             )
-        return greedy(times - upload, upload, self.config.deadline)
+        return choose_before(times - upload, upload, self.config.deadline)
 
 
-def greedy(ready: Values, upload: Values, deadline: float) -> list[int]:
+def choose_before(ready: Values, upload: Values, deadline: float) -> list[int]:
     """Clients asked, ascending: [K] when each has trained, and how long its turn to upload takes."""
     chosen, length, left = list[int](), 0.0, set(range(len(ready)))
     while left:

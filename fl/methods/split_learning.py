@@ -23,7 +23,7 @@ import torch
 from pydantic import Field
 
 from fedaudit.fl.clients.delivery import Deliveries, Delivery
-from fedaudit.fl.families.splitting import Splitting, Visit
+from fedaudit.fl.families.splitting import Splitting, SplitVisit
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, read_sample_count
@@ -68,7 +68,7 @@ class SplitLearning(Splitting):
             given: Message = {Kind.RELAY_MODEL: a}
             if holder not in (-1, k):  # it still has what it made, and everybody has the first
                 given = federation.wire.relay(t, given, holder, k) or given
-            for visit in self.carry(t, [Visit(k, given, b)], federation):
+            for visit in self.carry(t, [SplitVisit(k, given, b)], federation):
                 assert visit.reply is not None
                 a, b, holder = visit.reply.message[Kind.RELAY_MODEL], visit.weights, k
                 federation.wire.records.note_pooling([k])  # its batches have moved the server's part
@@ -110,7 +110,7 @@ class SplitfedV1(Splitting):
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
         b = self.pick_server_part(state)
-        visits = self.carry(t, [Visit(k, given, b) for k in clients], federation)
+        visits = self.carry(t, [SplitVisit(k, given, b) for k in clients], federation)
         return self._average(t, visits, model, {v.client: v.weights for v in visits}, state, federation)
 
     def _hand_out(self, t: int, model: State, selected: Sequence[int], federation: Federation) -> Message:
@@ -121,7 +121,7 @@ class SplitfedV1(Splitting):
     def _average(
         self,
         t: int,
-        visits: Sequence[Visit],
+        visits: Sequence[SplitVisit],
         start: State,
         beside: dict[int, State],
         state: Tree,
@@ -174,9 +174,9 @@ class SplitfedV2(SplitfedV1):
     ) -> Tree:
         model = state["model"]
         given = self._hand_out(t, model, selected, federation)
-        b, visits = self.pick_server_part(state), list[Visit]()
+        b, visits = self.pick_server_part(state), list[SplitVisit]()
         for k in order_turns(self.config.order, t, clients, federation):
-            for visit in self.carry(t, [Visit(k, given, b)], federation):
+            for visit in self.carry(t, [SplitVisit(k, given, b)], federation):
                 b = visit.weights
                 federation.wire.records.note_pooling([k])
                 visits.append(visit)

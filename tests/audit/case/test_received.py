@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.case.reading import parse, survey
-from fedaudit.audit.case.schemas import AttackFile, Measured
+from fedaudit.audit.case.schemas import AttackFile, MetricsLine
 from fedaudit.audit.cli.app import READERS
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.visible import visible
@@ -144,7 +144,7 @@ def test_evidence_of_another_form_is_refused_by_its_key(wrong: dict[str, object]
 )
 def test_a_line_of_metrics_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="here is damaged"):
-        parse(text.encode(), Measured, "here")
+        parse(text.encode(), MetricsLine, "here")
 
 
 # Limits -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.attack import Images, Knowledge, Visit
-from fedaudit.attacks.prototypes._playing import Read, Reading, read
+from fedaudit.attacks.prototypes._playing import Reading, ReadSource, read
 from fedaudit.attacks.prototypes._weights import Source, prototypes
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
@@ -58,7 +58,7 @@ def federation(sender: str, partition: str = "iid", protections: str = "") -> tu
 
 
 @cache
-def reading(sender: str, partition: str = "iid") -> tuple[list[Read], Reading]:
+def reading(sender: str, partition: str = "iid") -> tuple[list[ReadSource], Reading]:
     return read(*federation(sender, partition))
 
 

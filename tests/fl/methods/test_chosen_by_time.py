@@ -9,7 +9,7 @@ import pytest
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.devices.counted import Counted
 from fedaudit.fl.methods.fedavg import FedAvg
-from fedaudit.fl.methods.fedcs import FedCS, greedy
+from fedaudit.fl.methods.fedcs import FedCS, choose_before
 from fedaudit.fl.methods.rbcs_f import RBCSF, choose
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.worlds import EVERYONE, TinyNet, run, same
@@ -64,6 +64,6 @@ def test_a_deadline_that_nobody_keeps_is_refused_and_trains_no_empty_rounds() ->
 def test_the_client_that_lengthens_the_round_least_comes_next() -> None:
     """Ready at 1, 2, 6 with uploads of 3, 1, 1: client 1 ends at 3, client 0 then at 6, client 2 at 7."""
     ready, upload = np.array([1.0, 2, 6]), np.array([3.0, 1, 1])
-    assert greedy(ready, upload, 3.5) == [1] and greedy(ready, upload, 6.5) == [0, 1]
-    assert greedy(ready, upload, 7.5) == [0, 1, 2] and greedy(ready, upload, 2.0) == []
-    assert greedy(np.array([1.0, 2, 6]), np.zeros(3), 6.0) == [0, 1]
+    assert choose_before(ready, upload, 3.5) == [1] and choose_before(ready, upload, 6.5) == [0, 1]
+    assert choose_before(ready, upload, 7.5) == [0, 1, 2] and choose_before(ready, upload, 2.0) == []
+    assert choose_before(np.array([1.0, 2, 6]), np.zeros(3), 6.0) == [0, 1]
