@@ -2,21 +2,18 @@
 
 import dataclasses
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.attack import Bench
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
+from tests.audit.simulated import simulated
 from tests.fl.test_all_methods import adapters, light
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
@@ -51,8 +48,7 @@ LIGHT = {
 @cache
 def federation(method: str) -> tuple[Case, Config]:
     """Two recorded rounds."""
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -75,11 +71,8 @@ def federation(method: str) -> tuple[Case, Config]:
             },
             "workers": 0,
             "attacks": [],
-        },
-        "test",
+        }
     )
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
     return open_case(run, config), config
 
 

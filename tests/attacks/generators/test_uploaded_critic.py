@@ -7,13 +7,13 @@ from fedaudit.attacks.generators.uploaded_critic import UploadedCritic
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Position
-from tests.attacks.generators.test_generators import STEPS, artifact, one, world
+from tests.attacks.generators.test_generators import SOME, artifact, one, world
 
 ATTACK = UploadedCritic(UploadedCritic.Config(planted_steps=100))
 
 
 def test_a_memory_in_an_uploaded_critic_is_found_and_an_untrained_one_tells_nothing() -> None:
-    for steps in (STEPS, 0):
+    for steps in (SOME, 0):
         w = world(steps)
         view = [artifact(Kind.GAN_D, Channel.UPLINK, w.artifacts[0].payload, ("server",))]
         assert ATTACK.not_applicable(view, w.knowledge) == ""
@@ -24,7 +24,7 @@ def test_a_memory_in_an_uploaded_critic_is_found_and_an_untrained_one_tells_noth
         area, rate = (one(found, m, client="trained last") for m in ("auc", "tpr_at_fpr_0.01"))
         assert area.interval is not None
         if steps:
-            assert area.interval[0] > 0.9 and rate.value > 0.5
+            assert area.interval[0] > 0.8 and rate.value > 0.5
         else:
             assert area.interval[0] < 0.5 < area.interval[1]
 

@@ -1,8 +1,6 @@
 """A server that fishes: what it sends is recorded, images come out of updates, and clients could see it."""
 
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pytest
@@ -12,24 +10,23 @@ from fedaudit.attacks.evaluation.tampered import flags
 from fedaudit.attacks.poisoning.imprint import imprint_model
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from tests.attacks.updates.gradients import Planted
 from tests.attacks.world import Net
+from tests.audit.simulated import simulated
 
 
 @cache
 def ran(adversary: str = "imprint", method: str = "fedavg") -> tuple[RunDir, Config]:
     """Two rounds of one step each, of four clients with some ten images."""
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -44,11 +41,8 @@ def ran(adversary: str = "imprint", method: str = "fedavg") -> tuple[RunDir, Con
             "workers": 0,
             "replay": {"updates": [1, 4], "update_steps": [1], "update_groups": 4, "clients": 4},
             "attacks": [{"name": "imprint_recovery", "gallery": 30, "most_recorded": 16}],
-        },
-        "test",
+        }
     )
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
     return run, config
 
 

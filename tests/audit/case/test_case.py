@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import replay_bounds
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
@@ -28,6 +26,7 @@ from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.training.private import PrivateTraining
 from tests.audit.case.recorded import Recorded
+from tests.audit.simulated import simulated
 
 SETTINGS = {
     "federation": {
@@ -47,10 +46,7 @@ SETTINGS = {
 
 @cache
 def ran() -> tuple[RunDir, Config]:
-    config = validate(Config, SETTINGS, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(SETTINGS)
 
 
 def whole() -> Recorded:

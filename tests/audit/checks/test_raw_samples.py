@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
@@ -11,16 +9,16 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.checks.raw_samples import RawSamples, describe
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import Evidence
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
+from tests.audit.simulated import simulated
 from tests.fl.test_all_methods import adapters, light
 
 POLICY = load_policy("default")
@@ -29,8 +27,7 @@ POLICY = load_policy("default")
 @cache
 def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
     """Two rounds with four clients, everybody in both."""
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -44,11 +41,8 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
             "method": {"name": method, **light(method, rounds=2, lr=0.1)},
             "workers": 0,
             "attacks": list(attacks),
-        },
-        "test",
+        }
     )
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
     return run, config
 
 

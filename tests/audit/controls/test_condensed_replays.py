@@ -3,8 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,13 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import condensed
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from tests.audit.simulated import simulated
 
 SETTINGS: dict[str, Any] = {
     "federation": {
@@ -45,10 +44,7 @@ def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
 
 @cache
 def ran() -> tuple[RunDir, Config]:
-    config = validate(Config, SETTINGS, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(SETTINGS)
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from collections import Counter
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import condensed
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -28,6 +25,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.local import Trained
+from tests.audit.simulated import simulated
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
 
@@ -68,10 +66,7 @@ def ran(method: str) -> tuple[RunDir, Config]:
         "record": {"rounds": "all"},
         "replay": REPLAY,
     }
-    config = validate(Config, settings, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(settings)
 
 
 @pytest.mark.sample(10)

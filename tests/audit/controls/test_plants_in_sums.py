@@ -1,8 +1,6 @@
 """Where the server reads sums, a plant is read in the sum of its round, with what the others sent."""
 
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,13 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.attack import Bench, attack_once, plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.participation import Participation
 from fedaudit.fl.kinds import Kind
+from tests.audit.simulated import simulated
 from tests.audit.tiny import Everyone
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
@@ -44,10 +41,7 @@ SETTINGS: dict[str, Any] = {
 @cache
 def ran(availability: str = "full") -> tuple[RunDir, Config]:
     changed = {"federation": SETTINGS["federation"] | {"availability": availability}}
-    config = validate(Config, SETTINGS | changed, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(SETTINGS | changed)
 
 
 class OneByOne(Everyone):

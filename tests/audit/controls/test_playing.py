@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pytest
@@ -14,13 +12,10 @@ from fedaudit.attacks.prototypes._weights import Source, prototypes
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.observer.player import ClientPlayer
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
-from fedaudit.audit.phases import simulate
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError
+from tests.audit.simulated import simulated
 
 NOISE = {"kinds": ["local_prototypes"], "clip_norm": 1.0, "noise_multiplier": 3.0, "clip": "row"}
 PARTITIONS = {
@@ -47,9 +42,7 @@ def federation(sender: str, partition: str = "iid", protections: str = "") -> tu
         "attacks": [],
         "protections": [{"name": protections, **NOISE}] if protections else [],
     }
-    config = validate(Config, settings, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
+    run, config = simulated(settings)
     case, card = open_case(run, config), Ridge.card
     assert case.artifacts is not None
     sent = messages(case.artifacts, {*card.reads, *case.card.downlink}, card.rounds)

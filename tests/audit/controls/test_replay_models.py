@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,12 @@ from fedaudit.audit.controls import memorised
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.memorised import FEW, IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from tests.audit.simulated import simulated
 
 PLANTS = ("a few images, seen once", "trained as the run trains")
 SETTINGS: dict[str, Any] = {
@@ -49,10 +47,7 @@ def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
 
 @cache
 def ran() -> tuple[RunDir, Config]:
-    config = validate(Config, SETTINGS, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(SETTINGS)
 
 
 def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_others() -> None:
@@ -80,9 +75,7 @@ def test_a_replayed_model_gives_the_wrong_labels_that_it_was_taught_and_no_other
 def test_the_smallest_model_gives_the_wrong_labels_too(model: Any) -> None:
     """One that cannot tell them apart would show an attack nothing, and no bound would rest on it."""
     federation = {**SETTINGS["federation"], "model": model, "clients": 2}
-    config = validate(Config, {**SETTINGS, "federation": federation}, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
+    run, config = simulated({**SETTINGS, "federation": federation})
     world = SimulatedCase(config)
     train, right = world.data.train, []
     made = planted(world, read(run.artifacts))

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -20,12 +18,13 @@ from fedaudit.audit.controls import memorised
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from tests.audit.simulated import simulated
 
 NOISE = {"mode": "accounted", "scale": 1.0}
 
@@ -64,10 +63,7 @@ def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
 
 @cache
 def ran() -> tuple[RunDir, Config]:
-    config = validate(Config, settings(), "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(settings())
 
 
 def knows(world: SimulatedCase, made: Any) -> list[float]:

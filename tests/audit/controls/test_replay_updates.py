@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,13 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import updates
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.observer.view import grant_knowledge, view
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from tests.audit.simulated import simulated
 
 SETTINGS: dict[str, Any] = {
     "federation": {
@@ -63,10 +62,7 @@ def ran(method: str = "fedavg", protection: str = "", **more: Any) -> tuple[RunD
         "method": {"name": method, "rounds": 2, "local_epochs": 1, "lr": 0.1, "batch_size": 10_000, **more},
         "protections": [json.loads(protection)] if protection else [],
     }
-    config = validate(Config, settings, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
-    return run, config
+    return simulated(settings)
 
 
 def history(run: RunDir) -> list[Artifact]:

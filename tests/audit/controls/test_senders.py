@@ -1,8 +1,6 @@
 """Whatever clients send as prototypes: no verdict comes from how the auditor would have made them."""
 
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -11,15 +9,12 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.attack import Bench, attack_once
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.result import Finding, Outcome, Severity
+from tests.audit.simulated import simulated
 
 MEMBERSHIP, INVERSION = PrototypeMembership(), Ridge()
 # what the attacks have to be able to read, however it is sent
@@ -42,9 +37,7 @@ def bench(sender: str) -> Bench:
         "workers": 0,
         "replay": {"sizes": [1], "clients": 4, "groups": 40},
     }
-    config = validate(Config, settings, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
+    run, config = simulated(settings)
     return Bench(open_case(run, config), [MEMBERSHIP.card, INVERSION.card], config.replay, 0)
 
 

@@ -16,7 +16,6 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.importing.first_subject import write_first_subject
 from fedaudit.audit.importing.recorders.plain import Inbox
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -25,6 +24,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.importing.theirs import check
+from tests.audit.simulated import simulated
 
 ADAPTERS = {"rank": 3, "alpha": 12.0, "targets": ["q", "v"]}
 MODEL = {"name": "tiny_gpt", "dim": 16, "heads": 2, "task": "lm", "vocabulary": 700}
@@ -48,8 +48,7 @@ def recorded() -> tuple[Config, Path]:
         "attacks": [],
         "workers": 0,
     }
-    config, run = validate(Config, settings, "test"), RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
+    run, config = simulated(settings)
     return config, run.artifacts
 
 

@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -13,22 +12,18 @@ import pytest
 
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.messages import behind
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.attack import Bench, attack_once
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime.errors import UserError
+from tests.audit.simulated import simulated
 
 
 @cache
 def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> SimulatedCase:
     """Ten clients of which one or two answer in a round, and few examples, so that models learn them by heart."""
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -42,11 +37,8 @@ def ran(method: str = "fedavg", rounds: str = "all", **settings: Any) -> Simulat
             "method": {"name": method, "rounds": 3, "lr": 0.1, **settings},
             "workers": 0,
             "record": {"rounds": rounds},
-        },
-        "test",
+        }
     )
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
     return SimulatedCase(config, run.artifacts)
 
 

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 from functools import cache, cached_property
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,8 @@ import pytest
 
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -24,6 +20,7 @@ from fedaudit.fl.data.population import populate
 from fedaudit.fl.partitions.iid import IID
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams
+from tests.audit.simulated import simulated
 from tests.fl.worlds import data
 
 OWNERS, EACH = 30, 80
@@ -49,8 +46,7 @@ class Handwriting(Dataset):
 
 @cache
 def ran(own: float | None = None) -> SimulatedCase:
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": f"{__name__}:Handwriting",
@@ -62,11 +58,8 @@ def ran(own: float | None = None) -> SimulatedCase:
             },
             "method": {"name": "fedavg", "rounds": 8, "lr": 0.3, "batch_size": 20},
             "workers": 0,
-        },
-        "test",
+        }
     )
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
     return SimulatedCase(config, run.artifacts)
 
 

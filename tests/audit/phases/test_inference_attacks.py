@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,13 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.pairs import plant as pairs_of
 from fedaudit.audit.observer.view import grant_knowledge, view
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import SERVER, Artifact, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.threats.threat import Position
+from tests.audit.simulated import simulated
 
 ATTACKS = (
     "prototype_linkage",
@@ -59,9 +57,7 @@ SETTINGS = {
 
 @cache
 def ran() -> tuple[RunDir, Config]:
-    config = validate(Config, SETTINGS, "test")
-    run = RunDir.create(Path(mkdtemp()) / "run")
-    simulate.run(run, config, lambda *_: None)
+    run, config = simulated(SETTINGS)
     attack.run(run, config, lambda *_: None)
     return run, config
 

@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import EACH
-from fedaudit.audit.phases import attack, simulate
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.phases import attack
 from fedaudit.fl.runtime.errors import UserError
+from tests.audit.simulated import simulated
 
 
 def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, Any]:
     """What the attack leaves after two rounds; everybody takes part in both."""
-    config = validate(
-        Config,
+    run, config = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -32,10 +29,8 @@ def found(folder: Path, method: str = "fedmix", **settings: Any) -> dict[str, An
             "attacks": ["mashed_membership"],
             **settings,
         },
-        "test",
+        folder,
     )
-    run = RunDir.create(folder / "run")
-    simulate.run(run, config, lambda *_: None)
     attack.run(run, config, lambda *_: None)
     [file] = run.evidence.glob("[0-9]*.json")
     evidence: dict[str, Any] = json.loads(file.read_text())

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import simulate
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
+from tests.audit.simulated import simulated
 
 GANDALF = {
     "name": "gandalf",
@@ -24,8 +21,7 @@ GANDALF = {
 
 def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str]]:
     """Kinds by round."""
-    config = validate(
-        Config,
+    run, _ = simulated(
         {
             "federation": {
                 "dataset": "digits",
@@ -38,10 +34,8 @@ def kept(folder: Path, method: dict[str, Any], rounds: Any) -> dict[int, set[str
             "workers": 0,
             "record": {"rounds": rounds},
         },
-        "test",
+        folder,
     )
-    run = RunDir.create(folder / "run")
-    simulate.run(run, config, lambda *_: None)
     found: dict[int, set[str]] = {}
     for line in manifest(run.artifacts):
         if "message" in line:
