@@ -5,7 +5,7 @@ the policy grades their facts (audit/verdict/checked.py), and scoring reads noth
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.audit.case.case import Case
@@ -25,6 +25,9 @@ class CheckResult:
     remedy: str
 
 
+Seen = CheckResult | str  # a sentence says what could not be checked
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """All that one check says of a case."""
@@ -34,8 +37,16 @@ class Checked:
 
 
 class Check(Plugin):
-    """A check. Subclasses write `check`; a file in audit/checks/ is enough."""
+    """A check. Subclasses write `inspect`; a file in audit/checks/ is enough."""
 
     @abstractmethod
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         """What is to be seen in this case; nothing where it has no messages."""
+
+    def check(self, case: Case) -> Checked:
+        """All of it."""
+        seen = list(self.inspect(case))
+        return Checked(
+            results=[s for s in seen if isinstance(s, CheckResult)],
+            declared=[s for s in seen if isinstance(s, str)],
+        )

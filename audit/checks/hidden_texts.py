@@ -8,12 +8,14 @@ that happens by chance in fewer than one of 10^12 stretches. As a control, texts
 against the same messages; where one of those stands there too, nothing is said.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import UPDATES, Kind
@@ -28,9 +30,9 @@ MOST_TEXTS, MOST_NUMBERS = 100, 4_000_000  # of a client, and of a message: what
 class HiddenTexts(Check):
     """One result for all kinds in which a text stands."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.artifacts is None or case.data.modality not in MODALITIES or not case.examples.parts:
-            return Checked()
+            return
         recorded = messages(case.artifacts, {*case.card.uplink, Kind.GLOBAL_MODEL}, "all")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
         uploads = [
@@ -49,8 +51,8 @@ class HiddenTexts(Check):
                 found[sent.sender.number] = max(here, found.get(sent.sender.number, 0))
                 kinds[sent.kind] = None
         if not found:
-            return Checked()
-        result = CheckResult(
+            return
+        yield CheckResult(
             id="hidden-texts",
             title="Clients' own texts stand among the numbers that they send",
             summary=f"Token ids of {sum(found.values()):,} texts of {len(found)} clients stand, in their order, "
@@ -60,7 +62,6 @@ class HiddenTexts(Check):
             does_not_show="texts in an order or a code that only their reader knows, or over several messages",
             remedy="look at what the client's code writes there; no training makes numbers that are a text's ids",
         )
-        return Checked(results=[result])
 
 
 def begin_texts(x: NDArray[np.int64]) -> Values:

@@ -6,7 +6,7 @@ be zero. What differs was written besides training, from whatever the code could
 it. Then it runs with one pass, and the rows that enter the network are counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Role
@@ -29,19 +29,19 @@ MOST_PLAYED = 10  # clients that run once more, at most
 class UntrainedAdapters(Check):
     """Untrained adapters: what clients send where nobody trains is not what they received."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         lab, recorded = Lab.from_case(case), read_adapters(case)
         if lab is None or not recorded:
-            return Checked()
+            return
         written: dict[int, list[str]] = {}
         for sent in list_ends(case, recorded):
             client = sent.sender.number
             if names := list_written(lab, case, recorded, sent):
                 written.setdefault(client, names)
         if not written:
-            return Checked()
+            return
         client, names = next(iter(written.items()))
-        result = CheckResult(
+        yield CheckResult(
             id="untrained-adapters",
             title="Clients' code writes numbers into what it sends that no training made",
             summary=f"{len(written)} clients ran once more without training. Client {client} then sends "
@@ -53,25 +53,24 @@ class UntrainedAdapters(Check):
             does_not_show="what these numbers stand for, and what code does in its training alone",
             remedy="look at what the client's code writes after training, and send what was trained alone",
         )
-        return Checked(results=[result])
 
 
 class AdapterRows(Check):
     """Adapter rows: clients train on fewer examples in some round than they hold and state."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         recorded = read_adapters(case)
         if not recorded or case.card.counts_made:
-            return Checked()
+            return
         fewer: dict[int, tuple[int, int]] = {}
         for sent in list_ends(case, recorded):
             played, held = count_training_rows(case, recorded, sent), len(case.examples.parts[sent.sender.number])
             if played is not None and played.rows < held:
                 fewer[sent.sender.number] = (played.rows, sent.round)
         if not fewer:
-            return Checked()
+            return
         client, (rows, round) = min(fewer.items(), key=lambda item: item[1])
-        result = CheckResult(
+        yield CheckResult(
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
             summary=f"{len(fewer)} clients ran a round once more. Client {client} holds "
@@ -82,18 +81,17 @@ class AdapterRows(Check):
             does_not_show="what can be read of these examples: the attacks on adapters try it",
             remedy="train on all examples in every round, or say how many it were",
         )
-        return Checked(results=[result])
 
 
 class FullRank(Check):
     """Full rank: what is called an adapter is as wide as the layer that it changes."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         ranks = [r for sent in list_ends(case, read_adapters(case)) for r in list_ranks(sent)]
         if not ranks or any(rank < whole for rank, whole in ranks):
-            return Checked()
+            return
         rank, whole = ranks[0]
-        result = CheckResult(
+        yield CheckResult(
             id="full-rank-adapters",
             title="What is called an adapter has the full rank of its layer",
             summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
@@ -103,7 +101,6 @@ class FullRank(Check):
             does_not_show="whether an attack gains by it: those on updates try it",
             remedy="choose a rank well below the width of the layers, or call it the whole model",
         )
-        return Checked(results=[result])
 
 
 def read_adapters(case: Case) -> Sequence[Artifact]:

@@ -5,7 +5,7 @@ one of them where no value differs by half a step of 256 grey levels. Where nobo
 nothing was kept, what the kind says of itself stands.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
@@ -26,9 +26,9 @@ HALF_A_STEP = 0.5 / 255
 class RawSamples(Check):
     """One result for every raw kind that a client sent to anybody."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.artifacts is None:
-            return Checked()
+            return
         traffic = [
             line
             for line in manifest(case.artifacts)
@@ -36,20 +36,9 @@ class RawSamples(Check):
             and Kind(line["traffic"]).raw
             and line["channel"] in (Channel.UPLINK, Channel.RELAY)
         ]
-        kinds = dict.fromkeys(Kind(line["traffic"]) for line in traffic)
-        return Checked(
-            results=[
-                _compare(
-                    case.artifacts,
-                    case.examples,
-                    case.data,
-                    case.card,
-                    k,
-                    [line for line in traffic if line["traffic"] == k],
-                )
-                for k in kinds
-            ]
-        )
+        for k in dict.fromkeys(Kind(line["traffic"]) for line in traffic):
+            lines = [line for line in traffic if line["traffic"] == k]
+            yield _compare(case.artifacts, case.examples, case.data, case.card, k, lines)
 
 
 def _compare(

@@ -13,7 +13,7 @@ Clients that all send one and the same number, in every message, say nothing of 
 they hold. That is declared too, and no finding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -42,25 +42,21 @@ DECLARED = (
 class SampleCounts(Check):
     """One result for every kind of count of which a message is wrong."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.artifacts is None or not isinstance(case, SimulatedCase):
-            return Checked()
+            return
         comparison = CountComparison(case)
         for sent in messages(case.artifacts, comparison.kinds, "all"):
             comparison.compare(sent)
         unplayed = comparison.play_makers()
         alike = {kind for kind in comparison.wrong if comparison.is_alike(kind)}
-        return Checked(
-            results=[
-                describe(kind, wrong, len(comparison.compared[kind]))
-                for kind, wrong in sorted(comparison.wrong.items())
-                if kind not in alike
-            ],
-            declared=[
-                *([DECLARED.format(len(unplayed), len(comparison.made), case.card.title)] if unplayed else []),
-                *(ALIKE.format(len(comparison.compared[kind]), kind.words) for kind in sorted(alike)),
-            ],
-        )
+        for kind, wrong in sorted(comparison.wrong.items()):
+            if kind not in alike:
+                yield describe(kind, wrong, len(comparison.compared[kind]))
+        if unplayed:
+            yield DECLARED.format(len(unplayed), len(comparison.made), case.card.title)
+        for kind in sorted(alike):
+            yield ALIKE.format(len(comparison.compared[kind]), kind.words)
 
 
 class CountComparison:

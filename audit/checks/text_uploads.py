@@ -1,14 +1,14 @@
 """Uploads of clients that train on text: noise that spares rows, and adapters within reach of a span."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from fedaudit.attacks.text._span import count_law, list_pairs
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
@@ -27,18 +27,18 @@ class SparseNoise(Check):
     were read, whatever its size, and bounds nothing.
     """
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         kinds = [k for k in UPDATES if k in case.card.uplink]
         if case.artifacts is None or case.data.modality not in MODALITIES or not is_noised(case, kinds):
-            return Checked()
+            return
         recorded = messages(case.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
         uploads = [a for a in recorded if a.sender.role == Role.CLIENT and a.kind in kinds]
         still = [a for a in uploads if count_still_rows(a, starts.get(a.round)) >= LEAST_ROWS]
         if not still:
-            return Checked()
+            return
         rows = max(count_still_rows(a, starts.get(a.round)) for a in still)
-        result = CheckResult(
+        yield CheckResult(
             id="sparse-noise",
             title="Noise is declared, and rows of the embedding did not move",
             summary=f"In {len(still)} of {len(uploads)} uploads rows are as they were received, {rows:,} in "
@@ -48,7 +48,6 @@ class SparseNoise(Check):
             does_not_show="whether the noise on the rows that moved is as large as declared",
             remedy="add the noise to every row of the embedding, whether a word was read or not",
         )
-        return Checked(results=[result])
 
 
 def is_noised(case: Case, kinds: Collection[Kind]) -> bool:
@@ -80,12 +79,12 @@ class AdapterReach(Check):
     rank alone counts.
     """
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         kinds = {Kind.ADAPTER, Kind.ADAPTER_DELTA} & {*case.card.uplink}
         if case.artifacts is None or case.data.modality not in MODALITIES or not kinds or not case.examples.parts:
-            return Checked()
+            return
         if is_noised(case, kinds) or any(p.hides_single_uploads() for p in case.protections):
-            return Checked()  # nobody reads a client's own span
+            return  # nobody reads a client's own span
         rounds = defaultdict[int, set[int]](set)
         for line in manifest(case.artifacts):
             sender = str(line.get("sender", ""))
@@ -101,9 +100,9 @@ class AdapterReach(Check):
             if law <= count_directions(sent, len(rounds[client])):
                 reached.append(law)
         if not reached:
-            return Checked()
+            return
         law = min(reached)
-        result = CheckResult(
+        yield CheckResult(
             id="adapters-within-reach",
             title="Adapters of a low rank do not hide the words of some clients",
             summary=f"The texts of {len(reached)} of {len(latest)} clients have fewer directions (as few as "
@@ -115,7 +114,6 @@ class AdapterReach(Check):
             "tries it",
             remedy="do not rely on the rank: sum adapters securely, or noise them with a stated epsilon (dp_sgd)",
         )
-        return Checked(results=[result])
 
 
 def count_directions(adapter: Artifact, rounds: int) -> int:

@@ -1,11 +1,12 @@
 """Texts: what follows from the data: words that a vocabulary gives away, people in several texts, copies."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
 from fedaudit.audit.case.case import Case, Examples
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
@@ -16,11 +17,11 @@ MODALITIES = ("text", "language")
 class PrivateVocabulary(Check):
     """Private vocabulary: the list of words that everybody has was chosen by clients' own text (lint T1)."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         schema = case.data.schema
         if case.data.modality not in MODALITIES or schema is None or not schema.private:
-            return Checked()
-        result = CheckResult(
+            return
+        yield CheckResult(
             id="private-vocabulary",
             title="The vocabulary names words of clients' texts",
             summary=f"The {len(schema.pieces):,} pieces that text is cut into were chosen by {schema.origin}, "
@@ -31,20 +32,19 @@ class PrivateVocabulary(Check):
             remedy="choose the pieces by public text alone (vocabulary_from: public), with pieces of one and two "
             "letters below the words, so that nothing is lost",
         )
-        return Checked(results=[result])
 
 
 class TextUnit(Check):
     """Text unit: privacy is bounded for one text, and people have several (lint T5)."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.data.modality not in MODALITIES or case.private is None or not case.private.noise_multiplier:
-            return Checked()
+            return
         counts = count_by_owner(case.data, case.examples)
         several = sum(n > 1 for n in counts.values())
         if not several:
-            return Checked()
-        result = CheckResult(
+            return
+        yield CheckResult(
             id="unit-below-person",
             title="The privacy bound is one of a text, and people have several",
             summary=f"{several:,} of {len(counts):,} people have more than one text, at most "
@@ -55,15 +55,14 @@ class TextUnit(Check):
             remedy="state the bound for people: clip what all texts of a person change together, or keep one "
             "text of each",
         )
-        return Checked(results=[result])
 
 
 class RepeatedTexts(Check):
     """Repeated texts: the same text stands at several clients, or in what an adversary has (lint T7)."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.data.modality not in MODALITIES or not case.examples.parts:
-            return Checked()
+            return
         holders: defaultdict[bytes, set[int]] = defaultdict(set)
         for client, rows in case.examples.parts.items():
             for row in rows.tolist():
@@ -73,8 +72,8 @@ class RepeatedTexts(Check):
         shared = sum(len(clients) > 1 for clients in holders.values())
         known = sum(mark in outside for mark in holders)
         if not shared + known:
-            return Checked()
-        result = CheckResult(
+            return
+        yield CheckResult(
             id="repeated-texts",
             title="The same text stands in two places",
             summary=f"{shared:,} texts are held by more than one client, and {known:,} stand among those that an "
@@ -85,7 +84,6 @@ class RepeatedTexts(Check):
             does_not_show="texts that are the same but for a word",
             remedy="remove repeated texts before they are divided among clients and held out",
         )
-        return Checked(results=[result])
 
 
 def count_by_owner(data: Data, examples: Examples) -> Counter[int]:

@@ -8,7 +8,7 @@ downloads are said to take is *declared* where it is less.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil, log2
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.checks._check import Check, Checked, CheckResult
+from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
@@ -34,16 +34,12 @@ DECLARED = (
 class Traffic(Check):
     """One result for every kind that clients send in fewer bytes than its numbers need."""
 
-    def check(self, case: Case) -> Checked:
+    def inspect(self, case: Case) -> Iterator[Seen]:
         if case.artifacts is None:
-            return Checked()
-        understated = find_understatements(case.artifacts)
-        return Checked(
-            results=[describe(u) for u in understated if u.channel != Channel.DOWNLINK],
-            declared=[
-                DECLARED.format(u.stated, u.kind, u.least) for u in understated if u.channel == Channel.DOWNLINK
-            ],
-        )
+            return
+        for u in find_understatements(case.artifacts):
+            is_down = u.channel == Channel.DOWNLINK
+            yield DECLARED.format(u.stated, u.kind, u.least) if is_down else describe(u)
 
 
 class Understated(NamedTuple):

@@ -40,14 +40,14 @@ def spending(path: Path, delta: float | None) -> Text:
     from fedaudit.audit.case.open import open_case
     from fedaudit.audit.phases.account import verify_run
     from fedaudit.audit.phases.bounds import bind_status, describe_population
-    from fedaudit.audit.phases.evidence import Evidence
+    from fedaudit.audit.phases.evidence import EvidenceFolder
     from fedaudit.audit.settings.config import load
 
     releases, config = read(run.ledger), load(run.config)
     chosen = config.delta if delta is None else delta
     case = open_case(run, config)
     population = describe_population(case.clients, case.examples, case.data, case.availability)
-    bound_releases = bind_status(Evidence(run), verify_run(run, case, releases), population, chosen)
+    bound_releases = bind_status(EvidenceFolder(run), verify_run(run, case, releases), population, chosen)
     found = spent(releases, bound_releases)
     if not found:
         return Text(

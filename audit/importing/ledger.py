@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedaudit.audit.accounting.recompute import lines, uploads
 from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.fl import ledger
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import manifest
@@ -17,11 +16,10 @@ from fedaudit.fl.runtime.errors import UserError
 BROUGHT = "stated-ledger.jsonl"  # the operator's own, as `fedaudit import` copied it
 
 
-def stated_ledger(run: RunDir, case: RecordedCase) -> list[Release]:
-    """Every release that is stated; raises UserError where the operator's own file is not a ledger."""
-    own: Path = run.path / BROUGHT
+def stated_ledger(own: Path, case: RecordedCase) -> list[Release]:
+    """Every release that is stated; raises UserError where `own`, the operator's file, is not a ledger."""
     if own.is_file():
-        return ledger.read(run.inside(own.absolute()))
+        return ledger.read(own)
     traffic = uploads(list(manifest(case.artifacts)))
     rounds = {x.round for x in traffic}
     found: dict[Release, None] = {}  # lines of all clients' noise come once

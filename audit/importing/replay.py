@@ -11,6 +11,7 @@ members. Nearer than they are to each other: noise that is claimed and is not th
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,9 @@ def check_replays(case: RecordedCase) -> CheckedStatement:
     if plays * examples * case.training.local_epochs * size > MOST_WORK:
         return _check("open", f"To play {len(told)} uploads {plays} times each is too much work.")
     try:
-        found = [_replay_one(case, lab, _with_models(lines, line), plays) for line in told]
+        found = [
+            _replay_one(case.artifacts, case.streams, lab, _with_models(lines, line), plays) for line in told
+        ]
     except Exception as error:  # other people's network
         if not isinstance(error, UserError) and not named_code(case.config):
             raise
@@ -89,16 +92,18 @@ class _Played(NamedTuple):
     ratio: float  # its length over the plays' mean
 
 
-def _replay_one(case: RecordedCase, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
+def _replay_one(
+    artifacts: Path, streams: Streams, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int
+) -> _Played:
     """`lines` are those of what the server sent that round, and last of the upload."""
-    found = [a for x in lines for a in read_message(case.artifacts, x)]
+    found = [a for x in lines for a in read_message(artifacts, x)]
     upload = next(a for a in found if a.kind in UPDATES)
     got = find_received_message(found, upload)
     start = to_numpy(got[Kind.GLOBAL_MODEL])
     changes = [_change(upload.kind, upload.payload, start)]
     for i in range(plays):
-        streams = Streams(case.streams.key("played", lines[-1]["message"], i))
-        sent: Message | None = lab.holding(streams=streams).replay(upload, got)
+        own = Streams(streams.key("played", lines[-1]["message"], i))
+        sent: Message | None = lab.holding(streams=own).replay(upload, got)
         if sent is None or upload.kind not in sent:
             raise ValueError(f"the stated method does not send {upload.kind}")
         changes.append(_change(upload.kind, to_numpy(sent[upload.kind]), start))

@@ -64,7 +64,7 @@ class PairOutcome:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PlayStage:
     """Where one observer listens to plays of the federation; `limits` say how long a play is."""
 
     case: SimulatedCase
@@ -116,7 +116,7 @@ def audit_bounds(
     """
     limits = limits or PlayLimits()
     scale = PlayScale.from_limits(case, limits)
-    stages = {view: Stage(case, view, limits) for view in (SERVER, CLIENT)}
+    stages = {view: PlayStage(case, view, limits) for view in (SERVER, CLIENT)}
     honest = {SERVER: stages[SERVER].listen(Side()).world}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
@@ -194,7 +194,7 @@ def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> Release |
     return next((r for r in seen if not r.noise_multiplier), None)
 
 
-def _check(stage: Stage, unit: Unit, honest: World) -> BoundCheck:
+def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     observer = stage.observer
     if clear := find_clear(observer, unit, honest.lines):
         return _release_in_clear(observer, unit, clear)

@@ -7,21 +7,21 @@ from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
 from fedaudit.audit.case.schemas import VerifiedFile
 from fedaudit.audit.noise_audit.status import combine_status, list_results
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Availability
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.format import plural
 
 
-def read_bounds(evidence: Evidence, verified: Verified, population: dict[str, str]) -> list[PrivacyBound]:
+def read_bounds(evidence: EvidenceFolder, verified: Verified, population: dict[str, str]) -> list[PrivacyBound]:
     """The bounds of a run that was accounted for, towards each observer, for each unit, by each accountant."""
     results = list_results(evidence.noise_audits)
     return combine_status(evidence.budgets, verified, evidence.bound_checks, results, population)
 
 
 def bind_status(
-    evidence: Evidence, verified: Verified, population: dict[str, str], delta: float
+    evidence: EvidenceFolder, verified: Verified, population: dict[str, str], delta: float
 ) -> BoundReleases:
     """A function that bounds any part of the run's ledger, with the status that the whole evidence gives it."""
     checks, results = evidence.bound_checks, list_results(evidence.noise_audits)

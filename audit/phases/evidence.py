@@ -22,7 +22,7 @@ REPLAY, NOISE_AUDITS = "replay.json", "noise_audits.json"
 MATRIX, ABSENCE = "matrix.json", "absence.json"
 
 
-class Evidence:
+class EvidenceFolder:
     """Of one run. Raises UserError for a file that is damaged, or missing where its phase always writes one."""
 
     def __init__(self, run: RunDir) -> None:

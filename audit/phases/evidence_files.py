@@ -14,7 +14,7 @@ from fedaudit.attacks.attack import Card
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.noise_audit.replay import list_bounds
 from fedaudit.audit.phases.choice import AttackChoice
-from fedaudit.audit.phases.evidence import ABSENCE, CLAIMED, MATRIX, NOISE_AUDITS, REPLAY, Evidence
+from fedaudit.audit.phases.evidence import ABSENCE, CLAIMED, MATRIX, NOISE_AUDITS, REPLAY, EvidenceFolder
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl import ledger
@@ -70,7 +70,7 @@ def _check_attacks(run: RunDir, chosen: AttackChoice, lines: Sequence[Mapping[st
     for line in (li for li in lines if "message" in li):
         for kind in line["kinds"]:
             recorded[kind].add(int(line["round"]))
-    for file, spec in zip(Evidence(run).attacks, chosen.specs, strict=False):
+    for file, spec in zip(EvidenceFolder(run).attacks, chosen.specs, strict=False):
         path = run.evidence / name_file(chosen.specs.index(spec), spec.label)
         if file["name"] != spec.label:
             yield f"{path} is not of {spec.label}"
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 def _check_noise(run: RunDir, config: Config) -> Iterator[str]:
     """Of every bound, and of the noise on every kind, something is said where the noise audit is on."""
-    evidence, releases = Evidence(run), ledger.read(run.ledger)
+    evidence, releases = EvidenceFolder(run), ledger.read(run.ledger)
     noised = [r for r in releases if r.noise_multiplier]
     is_played = config.noise_audit.play and bool(noised)
     said = {(c.observer, c.unit) for c in evidence.bound_checks}

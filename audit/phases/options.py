@@ -20,7 +20,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -74,7 +74,7 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
     """
     case = open_case(run, config)
     policy = load_policy(config.locate_policy())
-    attacked = [Attacked(file, config.prior) for file in Evidence(run).attacks]
+    attacked = [Attacked(file, config.prior) for file in EvidenceFolder(run).attacks]
     leaks = _list_leaks(attacked, policy, case.card.uplink)
     norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
     ranked = list[Proposal]()

@@ -8,7 +8,7 @@ from fedaudit.audit.case.case import Case, Examples, counts
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -51,7 +51,7 @@ def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
 
 
 def ask_questions(
-    evidence: Evidence,
+    evidence: EvidenceFolder,
     artifacts: Path,
     config: Config,
     case: Case,

@@ -22,7 +22,7 @@ from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.noise_audit.status import withhold_numbers
 from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
 from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import ask_questions
 from fedaudit.audit.phases.result_file import read_result
@@ -144,7 +144,7 @@ def _find_names(subject: RecordedSubject, imported: ImportRecord) -> dict[str, s
 
 def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case) -> AuditResult:
     """The audit with every picture and name."""
-    evidence, history = Evidence(run), run.history()
+    evidence, history = EvidenceFolder(run), run.history()
     attacked = [Attacked(file, config.prior) for file in evidence.attacks]
     verified = read_verified(evidence.ledger, case.examples, case.data)
     population = describe_population(case.clients, case.examples, case.data, case.availability)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from fedaudit.attacks import stats
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.findings import Attacked
@@ -143,7 +143,7 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
     execute(run, config, ("simulate", "attack"), lambda *_: None, skip_finished=True)
     policy = load_policy("default")
     found = []
-    for file in Evidence(run).attacks:
+    for file in EvidenceFolder(run).attacks:
         finding = judge_subject(Attacked(file), policy)
         found.append(
             Found(name, config.seed, file["name"], finding.outcome.value, finding.severity.value, finding.reason)

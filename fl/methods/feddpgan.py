@@ -82,10 +82,10 @@ class FedDPGAN(Gandalf):
             pairs = {"0": {"generator": pair.generator, "critic": pair.critic, "holder": -1}}
             now = losses.value()
             both = [float(now["critic_loss"]), float(now["generator_loss"])]
-            found["0"] = self.select_recent_losses([*found.get("0", []), both])
+            found["0"] = self._select_recent_losses([*found.get("0", []), both])
             entries |= averages.entries()
             tally.note(averages)
-        return self.finish_cycle(state | entries | {"pairs": pairs, "losses": found})
+        return self._finish_cycle(state | entries | {"pairs": pairs, "losses": found})
 
     def offers(self, t: int, state: Tree, federation: Federation) -> list[Offered]:
         """The server has the generator already."""

@@ -156,13 +156,13 @@ class Gandalf(Balancing):
                 made = outcome.content
                 pairs[str(g)] = _pack_pair(wgan.GanPair(made[Kind.GAN_G], made[Kind.GAN_D]), outcome.sender)
                 both = [[r.stats["critic_loss"], r.stats["generator_loss"]] for r in outcome.replies]
-                losses[str(g)] = self.select_recent_losses([*losses.get(str(g), []), *both])
+                losses[str(g)] = self._select_recent_losses([*losses.get(str(g), []), *both])
                 tally.delivered += 1
                 tally.measure(outcome.mean_stats())
         federation.tally = tally
-        return self.finish_cycle(state | entries | {"pairs": pairs, "losses": losses})
+        return self._finish_cycle(state | entries | {"pairs": pairs, "losses": losses})
 
-    def finish_cycle(self, state: Tree) -> Tree:
+    def _finish_cycle(self, state: Tree) -> Tree:
         """The state after a cycle; no cycle is left where every group has converged."""
         done = state["done"] | {"gan": state["done"]["gan"] + 1}
         after = state | {"done": done}
@@ -170,7 +170,7 @@ class Gandalf(Balancing):
             after["done"] = done | {"gan": self.config.gan.cycles}
         return after
 
-    def select_recent_losses(self, losses: list[list[float]]) -> list[list[float]]:
+    def _select_recent_losses(self, losses: list[list[float]]) -> list[list[float]]:
         """As many losses of visits, critic's and generator's, as convergence looks back."""
         return losses[-_LOOK_BACK - 1 :]
 

@@ -10,7 +10,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.checks.raw_samples import RawSamples, describe
 from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.evidence import Evidence
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.checked import CheckSubject
@@ -93,6 +93,6 @@ def test_where_nothing_can_be_compared_the_kind_speaks_for_itself() -> None:
 def test_an_attack_reads_them_too_so_that_noise_does_not_hide_them() -> None:
     run, config = audited("data_sharing", "mashed_membership")
     attack.run(run, config, lambda *_: None)
-    [file] = Evidence(run).attacks
+    [file] = EvidenceFolder(run).attacks
     found = {e["measure"]: e for e in file["evidence"] if e["control"] == "none"}
     assert found["auc"]["condition"]["n"] == 1 and found["auc"]["interval"][0] > 0.5

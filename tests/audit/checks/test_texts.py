@@ -75,7 +75,7 @@ def test_a_check_of_text_says_nothing_of_images(name: str) -> None:
     arrays = Arrays(x=x, y=np.zeros(4, np.int64))
     images = Data(train=arrays, test=arrays, classes=("a",))
     check: Check = catalog.load("checks", name)()
-    assert check.check(case(data=images, artifacts=None)).results == ()
+    assert check.check(case(data=images, artifacts=None)).results == []
 
 
 def sent(kind: Kind, **payload: Any) -> Artifact:
