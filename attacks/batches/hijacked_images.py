@@ -55,8 +55,8 @@ class HijackedImages(ActivationInversion):
         rounds="all",
         learns="each image of a batch, because it trained clients' layers to show them",
         does_not_show="what a server finds that evades detectors (SplitSpy), nor what an honest server finds",
-        remedy="let clients test the gradients that they receive, with batches of false labels or by comparing "
-        "those of one label; clip and noise activations",
+        remedy="let clients test the gradients that they receive with batches of false labels; clip and noise "
+        "activations",
         effort=Effort(seconds=8, grows=("pixels",)),
     )
 

@@ -8,7 +8,7 @@ for what else is sent in the place of models:
     Fisher          u as it is and v negated, both times `factor`: the others are pulled to the opposite model
 
 Factor 1 is within what honest clients send. The robust counterpart for logits is a robust mean of them, which is
-the federation's aggregator (Cronus has one of its own).
+the federation's aggregator (Cronus has one of its own). For features and Fisher diagonals we know of none.
 """
 
 from dataclasses import dataclass, replace

@@ -41,8 +41,8 @@ class FeatureHijack(Adversary):
         title="Feature-space hijack",
         source="arXiv:2012.02670, sec. 3",
         does="trains clients' layers to send what the server can read images from; the task is not learnt",
-        remedy="let clients test the gradients that they receive, with batches of false labels or by comparing "
-        "those of one label; clip and noise activations",
+        remedy="let clients test the gradients that they receive with batches of false labels; clip and noise "
+        "activations",
         threat=ThreatModel(position=Position.SERVER, conduct=Conduct.MALICIOUS),
         aim=Aim.INVERSION,
     )
