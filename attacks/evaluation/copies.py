@@ -103,4 +103,5 @@ def _standardise(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Centred and of length 1; rows that are all alike become 0."""
     centred = rows - rows.mean(axis=1, keepdims=True, dtype=np.float64)
     length = np.sqrt(np.einsum("ij,ij->i", centred, centred))[:, None]
-    return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    units: NDArray[np.float64] = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    return units

@@ -226,7 +226,7 @@ class PrototypeLinkage(PrototypeMembership):
 
     def _score_queries(self, claim: Claim, queries: Sequence[_Query]) -> list[Floats]:
         """[rows, images] of each query. Each model is asked about the images of many queries at a time."""
-        scores = [np.zeros((len(q.rows), len(q.images))) for q in queries]
+        scores: list[Floats] = [np.zeros((len(q.rows), len(q.images))) for q in queries]
         asked: dict[int, list[tuple[int, int]]] = defaultdict(list)  # model -> query, place among its rows
         for i, query in enumerate(queries):
             for place, row in enumerate(query.rows):

@@ -34,7 +34,7 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
             if written := list_written(rows, levels):
                 for copy in find_copies(reading, np.concatenate(written)):
                     best[copy.example % len(rows)] = 1.0
-    series = make_finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
+    series = make_finite(numbers[len(numbers) - rounds * width :]).astype(np.float32).reshape(rounds, width)
     for pieces in _join_pieces(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
     return best
@@ -51,7 +51,7 @@ def find_stretch(numbers: Floats, image: Floats) -> int | None:
     return None
 
 
-def _join_pieces(series: Values, d: int) -> Iterator[Values]:
+def _join_pieces(series: Floats, d: int) -> Iterator[Floats]:
     """Stretches [m, d] of numbers that stand at one place of messages [R, N] in successive rounds, in order.
 
     As many from each of k rounds that all d are theirs; k rounds from the first, the next k, and the last k.
@@ -69,13 +69,13 @@ def _standardise(rows: Values) -> NDArray[np.float32]:
     return rows.astype(np.float32)
 
 
-def list_stretches(values: Floats, d: int) -> Values:
+def list_stretches(values: Floats, d: int) -> Floats:
     """Every d numbers in a row, [m, d]; not a copy."""
     few = np.zeros((0, d)) if len(values) < d else np.lib.stride_tricks.sliding_window_view(values, d)
     return np.asarray(few)
 
 
-def _correlation(stretches: Values, values: Values, rows: NDArray[np.float32]) -> Values:
+def _correlation(stretches: Floats, values: Floats, rows: NDArray[np.float32]) -> Values:
     """The largest absolute correlation of `rows` [n, d], centred and of length 1, with any stretch of [m, d].
 
     Single precision is enough: what is left of a mean that is taken off is the same for all numbers of a stretch.

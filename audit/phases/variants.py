@@ -13,6 +13,7 @@ from typing import Any
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
 from fedaudit.audit.phases.choice import choose, choose_anew
@@ -56,6 +57,7 @@ def folder_of(run: RunDir, variant: Variant) -> RunDir:
     return RunDir(run.inside(f"variants/{variant.name}"))
 
 
+@sharing()
 def execute_all(run: RunDir, config: Config, names: list[str], progress: Progress) -> None:
     """Phases of a run with its variants, finished ones skipped; what they left is judged at the end.
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -125,3 +126,18 @@ def test_a_whole_run_finds_the_planted_leak_and_lets_no_control_fire() -> None:
         assert {e["condition"].get("model") for e in areas} >= {*whole, "update"}
         assert len(found["curves"]) == 1 + len(whole) + len(graded)
         assert np.isfinite([e["value"] for e in areas]).all()
+
+
+def test_people_planted_without_the_protections_are_those_of_a_run_that_has_none() -> None:
+    """One visit serves both: what is sent is protected, what is trained is the same."""
+    run, config = ran()
+    noised = validate(Config, {**SETTINGS, "protections": ["dp_gaussian"]}, "test")
+    recorded = [a for a in read(run.artifacts) if a.round == 1]
+    plain, both = (planted(SimulatedCase(c), recorded) for c in (config, noised))
+    bare = {a.id: a for a in both.artifacts if a.origin == UNPROTECTED}
+    assert len(bare) == 4 * -(-IMAGES // MOST)
+    for a in (a for a in plain.artifacts if "plant" not in a.note):
+        other = bare[f"{a.id}/unprotected"]
+        assert all((v == other.payload[k]).all() for k, v in a.payload.items())
+        sent = next(b for b in both.artifacts if b.id == a.id)
+        assert any((v != sent.payload[k]).any() for k, v in a.payload.items())
