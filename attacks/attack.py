@@ -6,9 +6,9 @@ answer, by signature.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.threats.threat import Aim, ThreatModel
 
+T = TypeVar("T")
 Floats = NDArray[np.floating[Any]]
 # Named arrays; the attack's docstring says which. A claim that is a rule rather than an answer
 # ("score any image") holds the Extractors it needs as an object array; claims stay in memory.
@@ -304,6 +305,9 @@ class Player(Protocol):
         is the same in all of them. `noised`: with the protections' noise, else with noise at its mean, 0. Raises
         UserError where the client's code refuses such images.
         """
+
+    def recall(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """compute(), or what it gave another attack that works with this player under the same key."""
 
     def train(
         self,

@@ -5,6 +5,7 @@ another scale and offset keeps them. Stretches that look alike are found by hash
 examples, and are then compared in full. It costs some 150 ns a number; 10 million take about 2 seconds.
 """
 
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ LEAST = 4  # different steps in a stretch that is looked for; flat ground is eve
 EXACT = 0.999  # correlation from which on a row is the example
 CHUNK = 1 << 16
 TABLE = 1 << 20
+PAIRS = 1 << 12  # of stretches and examples that are compared at a time
+MOST_PAIRS = 1 << 20  # that are listed at a time
 
 
 class Copy(NamedTuple):
@@ -36,6 +39,7 @@ def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
     whose, starts, hashes = _choose_probes(rows)
     order = np.argsort(hashes, kind="stable")
     whose, starts, hashes = whose[order], starts[order], hashes[order]
+    units = _standardise(rows)
     table = np.zeros(TABLE, bool)
     table[hashes % np.uint64(TABLE)] = True
     found: dict[int, int] = {}
@@ -44,11 +48,12 @@ def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
         marks, _ = _hash(values[begin : begin + CHUNK + WINDOW])
         (near,) = np.nonzero(table[marks % np.uint64(TABLE)])
         first, last = (np.searchsorted(hashes, marks[near], side=side) for side in ("left", "right"))
-        for place, i, j in zip(near[last > first], first[last > first], last[last > first], strict=True):
-            for k in range(i, j):
-                at = begin + int(place) - int(starts[k])
-                if int(whose[k]) not in found and _is_copy(values, at, rows[whose[k]]):
-                    found[int(whose[k])] = at
+        for some in np.array_split(np.arange(len(near)), 1 + int((last - first).sum()) // MOST_PAIRS):
+            several = (last - first)[some]
+            probe = np.arange(several.sum()) + np.repeat(first[some] - np.cumsum(several) + several, several)
+            at, example = begin + np.repeat(near[some], several) - starts[probe], whose[probe]
+            for i in _list_copies(values, at, units, example, found):
+                found.setdefault(int(example[i]), int(at[i]))
     return [Copy(*pair) for pair in sorted(found.items())]
 
 
@@ -78,9 +83,25 @@ def _hash(values: NDArray[np.float32]) -> tuple[Hashes, NDArray[np.int64]]:
     return marks, different
 
 
-def _is_copy(values: NDArray[np.float32], at: int, row: NDArray[np.float32]) -> bool:
-    if at < 0 or at + len(row) > len(values):
-        return False
-    ours, theirs = values[at : at + len(row)].astype(np.float64), row.astype(np.float64)
-    ours, theirs = ours - ours.mean(), theirs - theirs.mean()
-    return abs(float(ours @ theirs)) >= EXACT * float(np.linalg.norm(ours) * np.linalg.norm(theirs)) > 0
+def _list_copies(
+    values: NDArray[np.float32],
+    at: NDArray[np.int64],
+    units: NDArray[np.float64],
+    example: NDArray[np.int64],
+    known: Collection[int],
+) -> Iterator[int]:
+    """Which of the rows that begin at these places are the examples beside them, in order, but for known ones."""
+    stretches = np.lib.stride_tricks.sliding_window_view(values, units.shape[1])
+    (open_,) = np.nonzero((at >= 0) & (at < len(stretches)) & ~np.isin(example, list(known)))
+    for begin in range(0, len(open_), PAIRS):
+        some = open_[begin : begin + PAIRS]
+        near = np.abs(np.einsum("ij,ij->i", _standardise(stretches[at[some]]), units[example[some]]))
+        yield from some[near >= EXACT].tolist()
+
+
+def _standardise(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Centred and of length 1; rows that are all alike become 0."""
+    centred = rows - rows.mean(axis=1, keepdims=True, dtype=np.float64)
+    length = np.sqrt(np.einsum("ij,ij->i", centred, centred))[:, None]
+    units: NDArray[np.float64] = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    return units

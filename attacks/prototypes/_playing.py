@@ -21,11 +21,12 @@ Only auxiliary images are played. Nothing is chosen by looking for an image, so 
 for.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.prototypes._laws import ASSUMED, CountLawFit, Law, is_chosen
 from fedaudit.attacks.prototypes._matching import Match, MatchTrial, is_unread
-from fedaudit.attacks.prototypes._weights import Source
+from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 
@@ -130,6 +131,16 @@ class _Script:
     def play(self, holdings: Sequence[Images], **how: Any) -> list[dict[int, Floats]]:
         """Messages of visits; what the client's code draws is the same in all, and noise is not."""
         return [dict(sent) for sent in self._player(self.visit, holdings, 1, draws=1, **how)]
+
+    def recall(self, source: Source, fit: "Callable[[], _Message]") -> "_Message":
+        """The fit, or that of another attack which read the same prototypes with the same auxiliary images."""
+        content = hashlib.sha256(
+            repr([(p.artifact, p.label, p.samples, p.origin) for p in source.prototypes]).encode()
+        )
+        weights = [np.asarray(self.visit.weights[name]) for name in sorted(self.visit.weights)]
+        for array in (self.aux.x, self.aux.y, source.features, *weights):
+            content.update(np.ascontiguousarray(array).tobytes())
+        return self._player.recall((str(self.visit.sender), self.visit.round, content.digest()), fit)
 
     def open_stream(self, *keys: int) -> np.random.Generator:
         """Draws for one purpose: every attack that plays this client for it draws the same."""
@@ -287,13 +298,31 @@ def _match_bare(script: _Script, phi: Floats, labels: Sequence[int]) -> Match:
     return script.fit(phi, 0, False, True).match_again(labels)
 
 
-def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: list[MatchTrial]) -> ReadSource:
-    from sklearn.covariance import ledoit_wolf
+class _Message(NamedTuple):
+    """How the messages of one source depend on images, and what was tried of it."""
 
+    laws: list[Law | None]
+    means: list[Prototype]
+    trial: MatchTrial | None
+
+
+def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: list[MatchTrial]) -> ReadSource:
     sends_means, is_separate = script.sends_means(extractor), script.is_separate()
     phi_of = extractor if sends_means else PlayedExtractor(extractor, script, is_separate)
     phi = phi_of.features(script.aux.x).astype(np.float64)
     is_plain = {False: sends_means, True: sends_means and script.sends_means(extractor, True)}
+    # every attack on these prototypes fits the same
+    sent = script.recall(source, lambda: _fit_plays(source, phi, script, is_plain, is_separate))
+    trials += [sent.trial] if sent.trial else []
+    return ReadSource(source=replace(source, prototypes=sent.means), extractor=phi_of, laws=sent.laws)
+
+
+def _fit_plays(
+    source: Source, phi: Floats, script: _Script, is_plain: Mapping[bool, bool], is_separate: bool
+) -> _Message:
+    from sklearn.covariance import ledoit_wolf
+
+    trial: MatchTrial | None = None
     moments = {c: (phi[r].mean(0), ledoit_wolf(phi[r])[0]) for c, r in script.rows.items() if len(r) > 2}
     whole = phi.mean(0), ledoit_wolf(phi)[0]
     groups: dict[tuple[bool, int], list[int]] = defaultdict(list)
@@ -315,5 +344,5 @@ def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: l
         if len(recorded) > 1:
             labels = [p.label for p in recorded]
             bare = partial(_match_bare, script, phi, labels)
-            trials.append(MatchTrial(fit.match(recorded), fit.match_again(labels), bare))
-    return ReadSource(source=replace(source, prototypes=means), extractor=phi_of, laws=laws)
+            trial = MatchTrial(fit.match(recorded), fit.match_again(labels), bare)
+    return _Message(laws, means, trial)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ from fedaudit.fl.threats.threat import Aim
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
 LINKED = "given to the client that holds it, among those that sent its class"
+AT_ONCE = 25  # queries, of at most some tens of images each, that a model is asked about at a time
 CHANCE, LARGEST = "chance", "client with most of the class"
 
 
@@ -61,6 +62,15 @@ class _Linked(Trial):
     largest: float  # the client with most samples of the class is the right one, ties in part
     clients: int  # among which one was named
     non_members: Floats  # [j] the right client was named for images that nobody has
+
+
+class _Query(NamedTuple):
+    """Images that a prototype is asked about, beside those of other clients."""
+
+    row: int
+    rows: Sequence[int]  # of the claim: the prototype itself and those it is compared with
+    images: Floats  # members first
+    members: int
 
 
 class PrototypeLinkage(PrototypeMembership):
@@ -183,8 +193,8 @@ class PrototypeLinkage(PrototypeMembership):
         for artifact, label in zip(claim["artifact"], claim["label"], strict=True):
             members.append(truth.members(str(artifact), int(label)))
             marks.append(set(fingerprints(members[-1])))
-        found = []
         pools = Pools(truth.reference)
+        queries = list[_Query]()
         for row, own in enumerate(members):
             if not len(own):
                 continue
@@ -194,23 +204,42 @@ class PrototypeLinkage(PrototypeMembership):
             pool = pools.without(int(claim["label"][row]), set.union(*(marks[r] for r in rows)))
             take = rng.permutation(len(own))[: self.config.members]
             non_members = pool[rng.permutation(len(pool))[: self.config.members]]
-            scores = self._scores(claim, rows, np.concatenate([own[take], non_members]))  # [m, k + j]
+            queries.append(_Query(row, rows, np.concatenate([own[take], non_members]), len(take)))
+        found = []
+        for query, scores in zip(queries, self._score_queries(claim, queries), strict=True):
+            row, sizes = query.row, claim["n"][query.rows]
             hits = rank_among(-scores[0], -scores[1:]).rank1
-            sizes = claim["n"][rows]
             found.append(
                 _Linked(
                     row=row,
                     origin=str(claim["origin"][row]),
                     client=int(claim["sender"][row]),
-                    n=len(own),
+                    n=len(members[row]),
                     image_hashes=frozenset(marks[row]),
-                    hits=hits[: len(take)],
-                    non_members=hits[len(take) :],
-                    clients=len(rows),
+                    hits=hits[: query.members],
+                    non_members=hits[query.members :],
+                    clients=len(query.rows),
                     largest=float(sizes[0] == sizes.max()) / int((sizes == sizes.max()).sum()),
                 )
             )
         return found
+
+    def _score_queries(self, claim: Claim, queries: Sequence[_Query]) -> list[Floats]:
+        """[rows, images] of each query. Each model is asked about the images of many queries at a time."""
+        scores: list[Floats] = [np.zeros((len(q.rows), len(q.images))) for q in queries]
+        asked: dict[int, list[tuple[int, int]]] = defaultdict(list)  # model -> query, place among its rows
+        for i, query in enumerate(queries):
+            for place, row in enumerate(query.rows):
+                asked[int(claim["model"][row])].append((i, place))
+        for model, places in asked.items():
+            for begin in range(0, len(places), AT_ONCE):
+                some = places[begin : begin + AT_ONCE]
+                images = [queries[i].images for i, _ in some]
+                features = claim["extractors"][model].features(np.concatenate(images))
+                ends = np.cumsum([len(x) for x in images])
+                for (i, place), own in zip(some, np.split(features, ends[:-1]), strict=True):
+                    scores[i][place] = self.score(claim, queries[i].rows[place], own)
+        return scores
 
     def _candidates(
         self, claim: Claim, row: int, sizes: Sequence[int], marks: Sequence[set[bytes]], rng: np.random.Generator

@@ -40,11 +40,11 @@ class ImageMixtures:
 
     def fit(self, numbers: Floats, images: Floats) -> Values:
         """How well each image [n, ...] fits the stretch that it fits best: 0 to 1, [n]."""
-        rows, best = self.whiten(images), np.zeros(len(images))
+        rows, best = self.whiten(images).astype(np.float32), np.zeros(len(images))
         stretches = list_stretches(numbers, rows.shape[1])
         for begin in range(0, len(stretches), CHUNK):
-            near = np.abs(self.whiten(stretches[begin : begin + CHUNK]) @ rows.T)
-            best = np.maximum(best, near.max(axis=0))
+            near = self.whiten(stretches[begin : begin + CHUNK]).astype(np.float32) @ rows.T
+            best = np.maximum(best, np.maximum(near.max(axis=0), -near.min(axis=0)))
         return np.minimum(best, 1.0)
 
     def find_least(self, held_out: Values, candidates: int, stretches: int) -> float:

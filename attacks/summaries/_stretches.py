@@ -9,7 +9,7 @@ from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.attacks.evaluation.readings import Values, list_written, make_finite, quantise, readings
 
-CHUNK = 4096  # stretches at a time
+CHUNK = 1024  # stretches at a time
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 
@@ -28,12 +28,13 @@ def fits(numbers: Floats, images: Floats, rounds: int = 1, width: int | None = N
         some = np.concatenate(coarse) if coarse else small
         near = _correlation(list_stretches(reading, d), reading, some)
         best = np.maximum(best, near.reshape(-1, len(rows)).max(axis=0))
-    earlier = numbers[: len(numbers) - width]
-    best = np.maximum(best, _correlation(list_stretches(make_finite(earlier), d), make_finite(earlier), small))
-    for reading, levels in readings(earlier):
-        for written in list_written(rows, levels):
-            best[[copy.example for copy in find_copies(reading, written)]] = 1.0
-    series = make_finite(numbers[len(numbers) - rounds * width :]).reshape(rounds, width)
+    if len(earlier := numbers[: len(numbers) - width]):
+        best = np.maximum(best, _correlation(list_stretches(make_finite(earlier), d), earlier, small))
+        for reading, levels in readings(earlier):
+            if written := list_written(rows, levels):
+                for copy in find_copies(reading, np.concatenate(written)):
+                    best[copy.example % len(rows)] = 1.0
+    series = make_finite(numbers[len(numbers) - rounds * width :]).astype(np.float32).reshape(rounds, width)
     for pieces in _join_pieces(series, d):
         best = np.maximum(best, _correlation(pieces, series, small))
     return best
@@ -50,7 +51,7 @@ def find_stretch(numbers: Floats, image: Floats) -> int | None:
     return None
 
 
-def _join_pieces(series: Values, d: int) -> Iterator[Values]:
+def _join_pieces(series: Floats, d: int) -> Iterator[Floats]:
     """Stretches [m, d] of numbers that stand at one place of messages [R, N] in successive rounds, in order.
 
     As many from each of k rounds that all d are theirs; k rounds from the first, the next k, and the last k.
@@ -68,25 +69,26 @@ def _standardise(rows: Values) -> NDArray[np.float32]:
     return rows.astype(np.float32)
 
 
-def list_stretches(values: Floats, d: int) -> Values:
+def list_stretches(values: Floats, d: int) -> Floats:
     """Every d numbers in a row, [m, d]; not a copy."""
     few = np.zeros((0, d)) if len(values) < d else np.lib.stride_tricks.sliding_window_view(values, d)
     return np.asarray(few)
 
 
-def _correlation(stretches: Values, values: Values, rows: NDArray[np.float32]) -> Values:
+def _correlation(stretches: Floats, values: Floats, rows: NDArray[np.float32]) -> Values:
     """The largest absolute correlation of `rows` [n, d], centred and of length 1, with any stretch of [m, d].
 
-    Single precision is enough for numbers of which the mean is taken off before.
+    Single precision is enough: what is left of a mean that is taken off is the same for all numbers of a stretch.
     """
-    d, least = rows.shape[1], FLAT * float(values.var()) if values.size else 0.0
-    best = np.zeros(len(rows), np.float32)
+    d, least = rows.shape[1], FLAT * float(make_finite(values).var()) if values.size else 0.0
+    best, share = np.zeros(len(rows), np.float32), np.full((d, 1), 1 / d, np.float32)
     for start in range(0, len(stretches), CHUNK):
-        some = stretches[start : start + CHUNK]
-        some = some - some.mean(axis=1, keepdims=True)
+        some = np.array(stretches[start : start + CHUNK], np.float32)
+        some -= some @ share
         length = np.sqrt(np.einsum("ij,ij->i", some, some))
         there = length**2 > least * d
+        some *= np.divide(1, length, out=np.zeros_like(length), where=there)[:, None]
         if there.any():
-            unit = (some[there] / length[there, None]).astype(np.float32)
-            best = np.maximum(best, np.abs(unit @ rows.T).max(axis=0))
+            near = some @ rows.T
+            best = np.maximum(best, np.maximum(near.max(axis=0), -near.min(axis=0)))
     return np.minimum(best, 1.0).astype(np.float64)

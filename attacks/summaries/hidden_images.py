@@ -24,6 +24,7 @@ arrays the numbers are of [k].
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index, message_of
+from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
 from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
@@ -119,18 +121,12 @@ class HiddenImages(Attack):
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         trials: list[_Client] = []
-        columns = (claim[name].tolist() for name in ("client", "artifact"))
-        for own, client, artifact in zip(_collect_messages(claim), *columns, strict=True):
-            _, owners, _ = _find_people(truth, claim, client, artifact)
-            reader = Reader.from_message(own, client, truth.auxiliary, len(owners))
-            members = collect_images(truth, client, artifact, int(claim["classes"]))
-            members = _sample_images(members, len(members), rng)
-            few = min(len(members), self.config.members)
-            others = _sample_images(_unseen(truth, owners, members), RATIO * few, rng)
-            if len(members) and len(others) > 1 and members.x[0].size <= own.width:
-                class_means = average_classes(members.y, truth.auxiliary)
-                senders = len(np.unique(owners))
-                trials.append(_ask(reader, members, few, senders, others, class_means, rng))
+        for search in self._searches(claim, truth, rng):
+            few = min(len(search.members), self.config.members)
+            others = search.others.only(np.arange(min(RATIO * few, len(search.others))))
+            if len(search.members) and len(others) > 1 and search.members.x[0].size <= search.reader.sent.width:
+                class_means = average_classes(search.members.y, truth.auxiliary)
+                trials.append(_ask(search, few, others, class_means, rng))
         if not trials:
             return []
         return [
@@ -159,26 +155,21 @@ class HiddenImages(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
         """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
-        rows = zip(_collect_messages(claim), claim["client"].tolist(), claim["artifact"].tolist(), strict=True)
-        for own, client, artifact in rows:
-            members, owners, whose = _find_people(truth, claim, client, artifact)
-            if not len(members):
-                continue
-            x = members.x
+        for search in self._searches(claim, truth, rng):
+            x, owners, whose, reader = search.people.x, search.owners, search.whose, search.reader
             theirs = {k: owners == k for k in np.unique(owners).tolist()}
             for k, mine in theirs.items():
                 found.hold(k, whose[mine])
-            if x[0].size > own.width * own.rounds:
+            if not len(x) or x[0].size > reader.sent.width * reader.sent.rounds:
                 continue
-            reader = Reader.from_message(own, client, truth.auxiliary, len(members))
-            others = _sample_images(_unseen(truth, owners, members), len(members), rng)
-            scores = reader.fit(np.concatenate([x, others.x]))
+            others = search.others.x[: len(x)]
+            scores = reader.fit(np.concatenate([x, others]))
             least = reader.find_least(scores[:, len(x) :], len(x))
             is_there = np.max(scores / least, axis=0) >= 1
             found.luck(float(is_there[len(x) :].sum()), len(others))
             for k, mine in theirs.items():
                 found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
-                if x[0].size <= own.width:
+                if x[0].size <= reader.sent.width:
                     some = x[mine][rng.permutation(int(mine.sum()))[:PLANTED]]
                     hits = [
                         (reader.fit_planted(image, image[None], len(theirs), rng) >= least).any()
@@ -207,6 +198,24 @@ class HiddenImages(Attack):
             return "no client sends numbers that an image could stand in"
         return ""
 
+    @cached_property
+    def _searches(self) -> "BuiltOnce[list[_Search]]":
+        return BuiltOnce(self._prepare)
+
+    def _prepare(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> "list[_Search]":
+        """Client by client."""
+        searches = []
+        columns = (claim[name].tolist() for name in ("client", "artifact"))
+        for own, client, artifact in zip(_collect_messages(claim), *columns, strict=True):
+            people, owners, whose = _find_people(truth, claim, client, artifact)
+            members = collect_images(truth, client, artifact, int(claim["classes"]))
+            members = _sample_images(members, len(members), rng)
+            most = max(RATIO * min(len(members), self.config.members), len(people))
+            others = _sample_images(_unseen(truth, owners, members), most, rng)
+            reader = Reader.from_message(own, client, truth.auxiliary, len(owners))
+            searches.append(_Search(reader, people, owners, whose, members, others))
+        return searches
+
 
 class _Array(NamedTuple):
     """One array of a message."""
@@ -215,6 +224,17 @@ class _Array(NamedTuple):
     name: str
     values: NDArray[Any]
     is_change: bool
+
+
+class _Search(NamedTuple):
+    """One message, or one sum, and whose images are looked for in it."""
+
+    reader: Reader
+    people: Images  # everybody behind it
+    owners: Rows  # their clients
+    whose: Rows  # their rows of data.train
+    members: Images  # what the client holds, in an order of chance
+    others: Images  # of the same classes, whom nobody trained on, in an order of chance
 
 
 class _Result(NamedTuple):
@@ -285,16 +305,9 @@ def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:
     return Images(x=unseen.x[like], y=unseen.y[like])
 
 
-def _ask(
-    reader: Reader,
-    members: Images,
-    few: int,
-    senders: int,
-    others: Images,
-    class_means: Floats,
-    rng: np.random.Generator,
-) -> _Client:
+def _ask(search: _Search, few: int, others: Images, class_means: Floats, rng: np.random.Generator) -> _Client:
     """Whether any member stands there, and whether a message names one of the first few."""
+    reader, members, senders = search.reader, search.members, len(np.unique(search.owners))
     half = len(others) // 2  # they come in random order
     stand_in = Images(x=others.x[:half], y=others.y[:half])
     every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]

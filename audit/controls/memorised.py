@@ -2,11 +2,13 @@
 
 A membership attack that finds nothing in a model trained lightly on many images proves nothing
 unless it is seen to work where membership is certain to show. The auditor therefore trains every client
-anew on up to IMAGES of its own images, TOGETHER at a time, for EPOCHS epochs, with the run's protections and
-without: from the recorded global model, by the method's own client code, and through the same protections. Labels
-are wrong, at random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
-arXiv:2404.17399). So few at a time are memorised by the smallest model. Noise that hides members from the attack
-in a real upload hides them here as well.
+anew on up to IMAGES of its own images for EPOCHS epochs, with the run's protections and without: from the
+recorded global model, by the method's own client code, and through the same protections. Labels are wrong, at
+random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
+arXiv:2404.17399). A model learns up to MOST at once: of more, the direction of an update tells little of each.
+Where a model, trained without the protections, gives fewer than LEARNT of them their wrong labels, they are split
+between two models, and so on down to TOGETHER, which the smallest model memorises. Noise that hides members from
+the attack in a real upload hides them here as well.
 
 Plants of other kinds say what an attack can find where it misses this one, or what this one hides (models that
 learnt wrong labels are told by their confidence alone; the direction of so long a training tells little):
@@ -26,11 +28,11 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import (
     EACH,
+    Lab,
     Replays,
     find_bench,
     find_received_message,
@@ -48,15 +50,16 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
-IMAGES, EPOCHS, TOGETHER, FEW = 20, 100, 2, 5
+IMAGES, EPOCHS, MOST, TOGETHER, FEW = 20, 100, 6, 2, 5
+LEARNT = 0.9  # of people planted together, who must be memorised
 ALL = 200  # people planted through all clients' code, about
 
 
 @dataclass(frozen=True)
 class MemorisedRows:
-    """Rows of data.train that a client learns, and how."""
+    """Rows of data.train that a client learns under their own labels, and how."""
 
-    name: str  # empty for memorised images under wrong labels
+    name: str
     chosen: Index
     epochs: int
     batch: int
@@ -88,7 +91,9 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], parts[client]
-            plants = _plant_wrong_labels(own, people, rng)
+            start, id = _find_start(recorded, model), f"{prefix}/{client}"
+            pairs = _pair(_choose(own, people, rng), rng)
+            plants = list[MemorisedRows]()
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
@@ -96,25 +101,44 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
                 plants += _curve(
                     own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
                 )
-            for i, p in enumerate(plants):
-                data = case.data if p.name else _change_labels(case.data, p.chosen)
-                note: dict[str, float | str] = {"n": len(p.chosen)}
-                note |= {"plant": p.name} if p.name else {}
+            _plant_wrong_labels(case, lab, model, start, pairs, id, made)
+            for i, p in enumerate(plants, start=len(pairs)):
+                streams = Streams(case.streams.key("replay_models", client, i))
+                alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch)
+                note: dict[str, float | str] = {"n": len(p.chosen), "plant": p.name}
                 note |= {"curve": 1} if p.curve else {}
-                for origin, bench in [(REPLAYED, lab)] if p.name else lab.with_and_without():
-                    streams = Streams(case.streams.key("replay_models", client, i))
-                    alone = bench.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch, data=data)
-                    sent = alone.replay(model, _find_start(recorded, model))
-                    id = name_replay(f"{prefix}/{client}" + (f".{i}" if i else ""), origin)
-                    made.add(id, model, sent, p.chosen, note, origin)
+                made.add(f"{id}.{i}", model, alone.replay(model, start), p.chosen, note)
     return made
 
 
-def _plant_wrong_labels(own: Index, people: int, rng: np.random.Generator) -> list[MemorisedRows]:
-    """So many people under wrong labels, a few to a model."""
-    chosen = _choose(own, people, rng)
-    groups = np.array_split(rng.permutation(chosen), -(-len(chosen) // TOGETHER))
-    return [MemorisedRows("", np.sort(g), EPOCHS, len(g)) for g in groups]
+def _plant_wrong_labels(
+    case: Case, lab: Lab, model: Artifact, start: Message, pairs: Sequence[Index], id: str, made: Replays
+) -> None:
+    """Adds models that learnt these people under wrong labels: as many together as one memorises."""
+    data, client = _change_labels(case.data, np.concatenate(pairs)), model.sender.number
+    most = TOGETHER if lab.net.task == "lm" else MOST  # what a language model says of a text is not its class
+    groups = np.array_split(np.arange(len(pairs)), -(-len(pairs) * TOGETHER // most))
+    waiting = [(int(g[0]), int(g[-1]) + 1) for g in reversed(groups)]
+    while waiting:
+        begin, end = waiting.pop()
+        chosen = np.sort(np.concatenate(pairs[begin:end]))
+        streams = Streams(case.streams.key("replay_models", client, begin))
+        alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=len(chosen), data=data)
+        bare = alone.drop_protections()
+        reply = bare.train(client, model.round, start)
+        learnt = float((bare.classify(chosen) == data.train.y[chosen]).mean()) if end - begin > 1 else 1.0
+        if learnt < LEARNT:
+            middle = (begin + end) // 2
+            waiting += [(middle, end), (begin, middle)]
+            continue
+        for origin, sent in alone.replay_each(model, start, reply):
+            name = name_replay(id + (f".{begin}" if begin else ""), origin)
+            made.add(name, model, sent, chosen, {"n": len(chosen)}, origin)
+
+
+def _pair(chosen: Index, rng: np.random.Generator) -> list[Index]:
+    """These people in an order of chance, a few at a time."""
+    return np.array_split(rng.permutation(chosen), -(-len(chosen) // TOGETHER))
 
 
 def _plant_lightly(own: Index, config: LocalConfig, rng: np.random.Generator) -> list[MemorisedRows]:

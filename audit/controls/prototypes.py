@@ -75,11 +75,12 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         for i in range(wanted if possible else 0):
             cell = possible[i % len(possible)]
             group = np.sort(rng.choice(cell.members, n, replace=False))
-            for origin, bench in lab.with_and_without() if n == 1 else [(REPLAYED, lab)]:
-                streams = Streams(case.streams.key("replay", n, i))
-                sent = sent_prototype(bench, cell, group, recorded, streams)
+            streams = Streams(case.streams.key("replay", n, i))
+            benches = lab.with_and_without() if n == 1 else [(REPLAYED, lab)]
+            owned = np.concatenate([group, cell.others])
+            for origin, sent in _send(benches, cell.sent, owned, recorded, streams):
                 id = name_replay(f"replay/n{n}/{i}", origin)
-                made.add(id, cell.sent, sent, group, {"n": n}, origin)
+                made.add(id, cell.sent, _of_class(sent, cell.label), group, {"n": n}, origin)
     is_summed = any(p.hides_single_uploads() for p in case.protections)
     for k in (
         sorted(latest.keys() & case.examples.parts.keys()) if not is_summed else ()
@@ -146,27 +147,34 @@ def sent_prototype(
     None where a protection or the method itself withholds it. `recorded` holds what the client had received;
     `streams` are the replay's own, so that two replays of one client meet different noise.
     """
-    sent = _send(lab, cell.sent, np.concatenate([group, cell.others]), recorded, streams)
+    owned = np.concatenate([group, cell.others])
+    ((_, sent),) = _send([(REPLAYED, lab)], cell.sent, owned, recorded, streams)
     return _of_class(sent, cell.label)
 
 
 def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
     client = like.sender.number
-    sent = _send(lab, like, list_owned_examples(case.examples, case.clients)[client], recorded, case.streams)
+    owned = list_owned_examples(case.examples, case.clients)[client]
+    ((_, sent),) = _send([(REPLAYED, lab)], like, owned, recorded, case.streams)
     for cell in cells(case.examples, case.clients, case.data, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
         made.add(id, like, _of_class(sent, cell.label), cell.members, note)
 
 
 def _send(
-    lab: Lab, like: Artifact, owned: Index, recorded: Sequence[Artifact], streams: Streams
-) -> Message | None:
+    benches: Sequence[tuple[str, Lab]],
+    like: Artifact,
+    owned: Index,
+    recorded: Sequence[Artifact],
+    streams: Streams,
+) -> list[tuple[str, Message | None]]:
+    """Origins, and what arrives of a client that owns these rows: nobody trains, so one visit serves all."""
     client, start = like.sender.number, find_start(recorded, like)
     assert start is not None
-    alone = lab.alone(client, owned, streams, epochs=0, batch=len(owned))
-    reply = alone.train(client, like.round, start)
-    return alone.send(client, like.round, reply.message, find_received_message(recorded, like))
+    played = [(o, lab.alone(client, owned, streams, epochs=0, batch=len(owned))) for o, lab in benches]
+    reply, received = played[0][1].train(client, like.round, start), find_received_message(recorded, like)
+    return [(o, alone.send(client, like.round, reply.message, received)) for o, alone in played]
 
 
 def _of_class(sent: Message | None, label: int) -> Message | None:

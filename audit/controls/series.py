@@ -58,11 +58,10 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
         for i, row in enumerate(rng.permutation(parts[client])[:each].tolist()):
             chosen = np.array([row])
             note: dict[str, float | str] = {"batch": 1, "steps": epochs, "series": f"{client}.{i}"}
-            for origin, bench in lab.with_and_without():
-                for a in some[-MOST_ROUNDS:]:
-                    streams = Streams(case.streams.key("replay_series", client, i, a.round))
-                    alone = bench.alone(client, chosen, streams, epochs=epochs, batch=1)
-                    sent = alone.replay(a, find_received_message(recorded, a))
+            for a in some[-MOST_ROUNDS:]:
+                streams = Streams(case.streams.key("replay_series", client, i, a.round))
+                alone = lab.alone(client, chosen, streams, epochs=epochs, batch=1)
+                for origin, sent in alone.replay_each(a, find_received_message(recorded, a)):
                     id = name_replay(f"replay/series/{client}.{i}/{a.round}", origin)
                     made.add(id, a, sent, chosen, note, origin)
     return made

@@ -88,9 +88,9 @@ def _plant_people(
             if i >= len(people[client]):
                 continue
             chosen, note = people[client][i : i + 1], {"batch": 1, "steps": 1}
-            for origin, bench in lab.with_and_without():
-                streams = Streams(case.streams.key("replay_people", client, i))
-                sent = _send(bench, upload, chosen, 1, recorded, streams)
+            streams = Streams(case.streams.key("replay_people", client, i))
+            alone = lab.alone(client, chosen, streams, epochs=1, batch=1)
+            for origin, sent in alone.replay_each(upload, find_received_message(recorded, upload)):
                 id = name_replay(f"replay/person/{client}.{i}", origin)
                 made.add(id, upload, sent, chosen, note, origin)
 

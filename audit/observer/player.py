@@ -8,11 +8,11 @@ Nobody trains: a client is played with the weights that it uploaded, as the audi
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
 
+T = TypeVar("T")
 UPLOADS = (*UPDATES, Kind.NORMALIZED_DELTA)
 MOST_BYTES = 2**28  # of what played clients sent, kept for other attacks
 
@@ -94,6 +95,13 @@ class ClientPlayer:
             self._space[0] -= size
             self._answers_by_visit[key] = played
         return self._answers_by_visit[key]
+
+    def recall(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """See fedaudit.attacks.attack.Player."""
+        if key not in self._recalled:
+            self._recalled[key] = compute()
+        found: T = self._recalled[key]
+        return found
 
     def count_plays(self) -> int:
         """How many calls were played, and not answered by an earlier one."""
@@ -176,6 +184,10 @@ class ClientPlayer:
 
     @cached_property
     def _answers_by_visit(self) -> dict[bytes, list[dict[int, NDArray[np.float64]]]]:
+        return {}
+
+    @cached_property
+    def _recalled(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property

@@ -40,7 +40,7 @@ from fedaudit.audit.observer.view import absent, grant_knowledge, observer, sele
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED
 from fedaudit.audit.phases.evidence_files import NOTHING, card_fields, name_file
-from fedaudit.audit.phases.side_by_side import Death, collect, is_copyable, side_by_side
+from fedaudit.audit.phases.side_by_side import Death, collect, count_copies, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -121,8 +121,7 @@ class _Runner:
         self.after: Callable[[int, str], None] = lambda number, death: None
         self._run, self._specs, self._seconds, self._progress = run, specs, seconds, progress
         count = workers.processes(config.workers, case.device)
-        copies = min(count, len(specs)) if case.device == "cpu" and is_copyable() else 0
-        self._copies = copies if copies > 1 else 0
+        self._copies = count_copies(count, len(specs)) if case.device == "cpu" else 0
         each = count // max(1, self._copies)  # processes that one attack may start
         cards = [a.card for a, _ in self.attacks]
         self._bench = Bench(case, cards, config.replay, each if each > 1 else 0, self._copies)

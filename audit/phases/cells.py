@@ -1,11 +1,11 @@
 """Cells: one config many times with some keys changed, each cell a run folder of its own.
 
-Variants, published tables and sweeps are lists of overrides. Cells that are left to do run side by
-side, one to a process, where they are at least as many as the processes; fewer run one after the
-other, and their clients get the processes. Under torchrun every rank takes cells. Cells of one process share data
-and first models. Bits
-do not depend on any of this, nor on kills: a cell continues like any run. A cell that fails is named
-at the end and does not stop the others.
+Variants, published tables and sweeps are lists of overrides. Cells that are left to do run side by side, one
+to a process, where they are at least as many as the processes, the longest first; the last ones attack on the
+cores that others gave up as well. Fewer run one after the other, and their clients get the processes. Under
+torchrun every rank takes cells. Cells of one process share data and first models. Bits do not depend on any of
+this, nor on kills: a cell continues like any run. A cell that fails is named at the end and does not stop the
+others.
 """
 
 import dataclasses
@@ -42,6 +42,7 @@ class RunCell:
     folder: Path
     config: Config
     phases: tuple[str, ...] = ALL
+    seconds: float = 0.0  # an estimate, by which the longest begin first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def run_cells(
     with every cell that just went to its end. Progress comes as "NAME: PHASE" and, of all, as "cells".
     """
     failures: dict[str, Failure] = {}
-    left = [cell for cell in todo if not _is_done(cell)]
+    left = sorted((cell for cell in todo if not _is_done(cell)), key=lambda cell: -cell.seconds)
     ended = len(todo) - len(left)
 
     def end(cell: RunCell, found: Failure | Death | None) -> None:

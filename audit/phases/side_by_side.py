@@ -26,6 +26,7 @@ from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 T = TypeVar("T")
 R = TypeVar("R")
 SECONDS = 0.2  # between two words of progress of one process
+PATIENCE = 0.5  # seconds until a core that became free is taken
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,43 @@ class Death:
         if self.code < 0:
             return f"its process was ended by {signal.Signals(-self.code).name}, probably for lack of memory"
         return f"its process ended with code {self.code}"
+
+
+class SpareCores:
+    """Cores that no process uses, known to all processes of a run: who starts a process takes one for it.
+
+    A pipe with a byte for each, as of a make's jobserver. A core is lost where a process that took it is killed.
+    """
+
+    def __init__(self, context: Any, number: int = 0) -> None:
+        self._taken, self._given = context.Pipe(duplex=False)
+        os.set_blocking(self._taken.fileno(), False)
+        for _ in range(number):
+            self.give()
+
+    def give(self) -> None:
+        """One more is free."""
+        os.write(self._given.fileno(), b".")
+
+    def take(self) -> bool:
+        """Take one; False where none is free."""
+        try:
+            return bool(os.read(self._taken.fileno(), 1))
+        except BlockingIOError:
+            return False
+
+
+_spare: SpareCores | None = None  # in a process that others work beside
+
+
+def count_copies(wanted: int, pieces: int) -> int:
+    """Copies of this process that work on so many pieces at first, of so many wanted; 0: none, it works itself.
+
+    One is enough where cores may become free beside it.
+    """
+    if not is_copyable() or pieces < 2:
+        return 0
+    return min(wanted, pieces) if wanted > 1 else int(_spare is not None)
 
 
 def side_by_side(
@@ -55,15 +93,34 @@ def side_by_side(
     item when it is free, so that `items` may be claimed as they are asked for. What `fedaudit.audit.case.sharing`
     keeps is kept from item to item of a process.
     `copies`: processes are copies of this one, so that `work` may hold anything; this one must compute on one
-    thread, and is_copyable() be true.
+    thread, and is_copyable() be true. There are more of them while cores are free that others beside this
+    process have given up. Other processes give theirs up when no item is left for them.
     """
-    waiting, left = iter(items), True
+    waiting, left, alive = iter(items), True, count
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
     context = children.get_context("fork") if copies else _context()
-    idle = [_Process(work, context) for _ in range(count)]
+    spare = _spare if copies else SpareCores(context)
+    idle = [_Process(work, context, spare) for _ in range(count)]
+
+    def grow() -> bool:
+        """One copy more, where a core is free."""
+        nonlocal alive
+        if not copies or spare is None or not spare.take():
+            return False
+        idle.append(_Process(work, context, spare))
+        alive += 1
+        return True
+
+    def give_up_core() -> None:
+        """Of a process that ended; those that copies began with are the caller's."""
+        nonlocal alive
+        if spare is not None and (alive > count or not copies):
+            spare.give()
+        alive -= 1
+
     try:
         while True:
-            while left and idle:
+            while left and (idle or grow()):
                 try:
                     item = next(waiting)
                 except StopIteration:
@@ -72,9 +129,12 @@ def side_by_side(
                 process = idle.pop()
                 working[process.pipe] = item, process
                 process.pipe.send(item)
+            while idle and not left:
+                idle.pop().stop()
+                give_up_core()
             if not working:
                 return
-            for ready in wait(list(working)):
+            for ready in wait(list(working), PATIENCE if left and copies and spare is not None else None):
                 pipe = cast(Connection, ready)
                 item, process = working[pipe]
                 try:
@@ -83,7 +143,9 @@ def side_by_side(
                     del working[pipe]
                     code = process.await_end()
                     if left:
-                        idle.append(_Process(work, context))
+                        idle.append(_Process(work, context, spare))
+                    else:
+                        give_up_core()
                     end(item, Death(code))
                     continue
                 if kind == "progress":
@@ -98,8 +160,10 @@ def side_by_side(
 
 
 def collect(items: Sequence[T], copies: int, work: Callable[[T, Progress], R]) -> list[R]:
-    """work(item) for every item, in their order, in so many copies of this process; here where these are fewer
-    than two. Raises UserError where one dies."""
+    """work(item) for every item, in their order, in so many copies of this process; here where there is none.
+
+    Raises UserError where one dies.
+    """
     results: dict[T, R] = {}
 
     def end(item: T, result: R | Death) -> None:
@@ -107,7 +171,7 @@ def collect(items: Sequence[T], copies: int, work: Callable[[T, Progress], R]) -
             raise UserError(str(result).capitalize(), hint="use fewer workers, or none (workers: 0)")
         results[item] = result
 
-    if min(copies, len(items)) < 2:
+    if not copies or len(items) < 2:
         return [work(item, _silent) for item in items]
     side_by_side(items, min(copies, len(items)), work, _silent, end, copies=True)
     return [results[item] for item in items]
@@ -125,9 +189,9 @@ def is_copyable() -> bool:
 class _Process(Generic[T, R]):
     """A process that works on what it is sent. No daemon: the work may start a child of its own."""
 
-    def __init__(self, work: Callable[[T, Progress], R], context: Any) -> None:
+    def __init__(self, work: Callable[[T, Progress], R], context: Any, spare: SpareCores | None) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, foreign.Carried(work)))
+        self.process = context.Process(target=_serve, args=(theirs, foreign.Carried(work), spare))
         self.process.start()
         theirs.close()
 
@@ -156,7 +220,9 @@ def _context() -> Any:
     return context
 
 
-def _serve(pipe: Connection, work: foreign.Carried) -> None:
+def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores | None) -> None:
+    global _spare
+    _spare = spare
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and stops us
     torch.set_num_threads(1)

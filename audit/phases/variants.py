@@ -13,9 +13,10 @@ from typing import Any
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
-from fedaudit.audit.phases.choice import choose_anew
+from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.options import propose_variants
 from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
@@ -23,9 +24,11 @@ from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConf
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import published_noise
 from fedaudit.reports.result import AuditResult
 
 JUDGED = ("score", "report")  # the phases that read what the variants left
+NOISED = 2.0  # times the work where there is noise: it is audited, and clients are played to read through it
 
 
 def list_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
@@ -54,6 +57,7 @@ def folder_of(run: RunDir, variant: Variant) -> RunDir:
     return RunDir(run.inside(f"variants/{variant.name}"))
 
 
+@sharing()
 def execute_all(run: RunDir, config: Config, names: list[str], progress: Progress) -> None:
     """Phases of a run with its variants, finished ones skipped; what they left is judged at the end.
 
@@ -62,10 +66,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     execute(run, config, [n for n in names if n not in JUDGED], progress, skip_finished=True)
     variants = list_variants(run, config) if "score" in names else ()
     wanted = tuple(p.name for p in phases(config))
-    cells = [
-        RunCell(name=v.name, folder=folder_of(run, v).path, config=config_of(run, config, v), phases=wanted)
-        for v in variants
-    ]
+    cells = [_make_cell(run, v, config_of(run, config, v), wanted) for v in variants]
     failures = copy_messages(run, cells, config)
     able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
     failures += run_cells(able, progress) if able else []
@@ -74,6 +75,15 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)
     if failures:
         raise complaint(failures, len(cells))
+
+
+def _make_cell(run: RunDir, variant: Variant, config: Config, wanted: tuple[str, ...]) -> RunCell:
+    case = open_case(run, config)
+    seconds = sum(choose(config, case).seconds.values())
+    if any(published_noise(case.protections, k) for k in case.card.uplink):
+        seconds *= NOISED
+    folder = folder_of(run, variant).path
+    return RunCell(name=variant.name, folder=folder, config=config, phases=wanted, seconds=seconds)
 
 
 def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list[Failure]:

@@ -343,3 +343,15 @@ def test_a_diluted_image_is_told_from_what_everybody_s_images_make_of_a_sum(hidd
 def test_mixtures_in_which_nobody_s_image_stands_hold_nobody() -> None:
     """Neither those of whom they are made, nor others; by chance one message in a thousand does."""
     assert not [seed for seed in range(8) if find(0.0, seed)]
+
+
+def test_whoever_was_looked_for_before_fits_as_well_as_before() -> None:
+    """Those of many images are found beside new ones, in whatever order they are asked about."""
+    numbers = noise(3, 3000)
+    in_values(numbers[2000:], IMAGES[4])
+    reader = Reader(SentNumbers(numbers, 3, 1000), [])
+    first, again = reader.fit(IMAGES[:8]), reader.fit(IMAGES[[9, 4, 2, 4]])
+    assert first[0].argmax() == 4 and first[0, 4] >= EXACT
+    assert again[0].tolist() == [again[0, 0], first[0, 4], first[0, 2], first[0, 4]]
+    fresh = Reader(SentNumbers(numbers, 3, 1000), [])
+    assert np.allclose(fresh.fit(IMAGES[[9]])[0], again[0, 0], atol=1e-6)
