@@ -8,6 +8,7 @@ import torch
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
+from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
 from fedaudit.audit.robustness.dropout import plan_dropout
@@ -44,7 +45,7 @@ def preflight(config: Config) -> Iterator[str]:
     with locate_errors(config.file):
         yield from warn_of_shortage(config, case)
     yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
-    seconds = {k: choice.seconds[k] for k, why in reasons.items() if not why}
+    seconds = correct_estimates(config, {k: choice.seconds[k] for k, why in reasons.items() if not why})
     rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
     yield from _list_rows("attacks that will run", rows)
     others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
@@ -69,7 +70,7 @@ def preflight(config: Config) -> Iterator[str]:
     attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()))
     yield (
         f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of one "
-        "core by the attacks' cards"
+        "core by the attacks' cards and by what this machine took"
     )
     if needed:
         many = fmt.plural(len(needed), "required question (*)", "required questions (*)")

@@ -38,6 +38,7 @@ from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.phases.efforts import correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED
 from fedaudit.audit.phases.evidence_files import NOTHING, card_fields, name_file
 from fedaudit.audit.phases.side_by_side import Death, collect, count_copies, side_by_side
@@ -119,7 +120,8 @@ class _Runner:
         self.attacks = [(build_plugin("attacks", s, f"attacks[{i}]"), s.label) for i, s in enumerate(specs)]
         self._ended = 0
         self.after: Callable[[int, str], None] = lambda number, death: None
-        self._run, self._specs, self._seconds, self._progress = run, specs, seconds, progress
+        self._run, self._config, self._specs, self._progress = run, config, specs, progress
+        self._estimates, self._seconds = seconds, correct_estimates(config, seconds)
         count = workers.processes(config.workers, case.device)
         self._copies = count_copies(count, len(specs)) if case.device == "cpu" else 0
         each = count // max(1, self._copies)  # processes that one attack may start
@@ -145,7 +147,11 @@ class _Runner:
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
         attack, name = self.attacks[number]
         progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
-        return attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, self._specs[number])}
+        began = time.process_time()
+        found = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, self._specs[number])}
+        if found["status"] == "ran":
+            record_error(self._config, name, self._estimates[name], time.process_time() - began)
+        return found
 
     def _tell(self, said: str, _: int, total: int) -> None:
         self._progress(said, self._ended, total)

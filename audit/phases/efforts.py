@@ -1,0 +1,53 @@
+"""How long attacks take here: what their cards estimate, times what this machine was seen to take.
+
+After a run it is kept, in the user's index, how wrong the card of each attack was under that method with these
+protections. An attack that was not run yet is as wrong as those that were; before the first run a short
+measurement of this machine is compared with the one that the cards' seconds are of. Only what people read is
+corrected: which attacks an audit runs, and in which order, rests on the cards alone and is the same everywhere.
+"""
+
+import statistics
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedaudit.audit.settings import index
+from fedaudit.audit.settings.config import Config, SimulatedConfig
+
+ERRORS, MACHINE = "efforts", "machine"
+LEAST = 0.1  # seconds, below which an attack says nothing of a card
+SIDE, PRODUCTS = 384, 40  # of the matrix products that are timed
+REFERENCE = 0.047  # processor-seconds of these on the machine of the cards
+
+
+def record_error(config: Config, attack: str, estimated: float, seconds: float) -> None:
+    """Keep how many times as long as estimated an attack took, in seconds of the processor."""
+    if max(estimated, seconds) >= LEAST:
+        index.keep(ERRORS, _key(config, attack), max(seconds, LEAST) / max(estimated, LEAST))
+
+
+def correct_estimates(config: Config, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Estimates of the cards, by attack, as this machine takes them."""
+    kept = {name: index.recall(ERRORS, _key(config, name)) for name in seconds}
+    errors = {name: error for name, error in kept.items() if isinstance(error, float) and 0 < error < np.inf}
+    usual = statistics.median(errors.values()) if errors else measure_machine()
+    return {name: estimate * errors.get(name, usual) for name, estimate in seconds.items()}
+
+
+def measure_machine() -> float:
+    """Times as long as the machine of the cards; measured once, in some hundredths of a second."""
+    kept = index.recall(ERRORS, MACHINE)
+    if isinstance(kept, float) and 0 < kept < np.inf:
+        return kept
+    ones, began = np.ones((SIDE, SIDE), np.float32), time.process_time()
+    for _ in range(PRODUCTS):
+        ones @ ones
+    times = max(time.process_time() - began, 1e-3) / REFERENCE
+    index.keep(ERRORS, MACHINE, times)
+    return times
+
+
+def _key(config: Config, attack: str) -> str:
+    method = config.method.name if isinstance(config, SimulatedConfig) else "recorded"
+    return " ".join([attack, method, *(p.name for p in config.protections)])
