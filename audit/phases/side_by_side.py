@@ -157,6 +157,8 @@ def side_by_side(
     finally:
         for process in [*idle, *(p for _, p in working.values())]:
             process.stop()
+        for _ in range(alive - count):  # where `end` has raised
+            give_up_core()
 
 
 def collect(items: Sequence[T], copies: int, work: Callable[[T, Progress], R]) -> list[R]:

@@ -10,7 +10,12 @@ EXAMPLES = RNG.random((5, 64)).astype(np.float32)
 
 def test_the_first_place_of_every_copy_is_named_and_no_other_example() -> None:
     numbers = RNG.normal(0, 1, 150_000).astype(np.float32)
-    for example, begin, scale, offset in ((3, 70_000, -2.0, 5.0), (3, 100, 0.5, -1.0), (0, 65_530, 1e-3, 0.0)):
+    for example, begin, scale, offset in (
+        (3, 70_000, -2.0, 5.0),
+        (3, 100, 0.5, -1.0),
+        (3, 5000, 2.0, 0.0),
+        (0, 65_530, 1e-3, 0.0),
+    ):
         numbers[begin : begin + 64] = scale * EXAMPLES[example] + offset
     assert [tuple(c) for c in find_copies(numbers, EXAMPLES)] == [(0, 65_530), (3, 100)]
 

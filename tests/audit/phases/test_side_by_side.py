@@ -5,7 +5,11 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
+from fedaudit.audit.phases import side_by_side as side_by_side_module
 from fedaudit.audit.phases.side_by_side import Death, SpareCores, collect, side_by_side
+from fedaudit.fl.runtime.errors import UserError
 
 
 def silent(phase: str, at: int, total: int) -> None:
@@ -44,3 +48,15 @@ def test_a_spare_core_is_taken_once() -> None:
     assert [cores.take() for _ in range(3)] == [True, True, False]
     cores.give()
     assert cores.take() and not cores.take()
+
+
+def test_a_core_that_was_taken_for_a_piece_that_fails_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = SpareCores(multiprocessing.get_context("fork"), 2)
+    monkeypatch.setattr(side_by_side_module, "_spare", cores)
+
+    def fail(item: int, result: object) -> None:
+        raise UserError(f"piece {item} ends the work")
+
+    with pytest.raises(UserError, match="ends the work"):
+        side_by_side(range(9), 1, lambda item, _: item, silent, fail, copies=True)
+    assert [cores.take() for _ in range(3)] == [True, True, False]
