@@ -53,6 +53,10 @@ def find_problems(
 
 def _check_presence(run: RunDir, config: Config, attacks: Sequence[AttackSpec]) -> Iterator[str]:
     wanted = [name_file(i, spec.label) for i, spec in enumerate(attacks)]
+    left = sum((run.evidence / name).is_file() for name in wanted)
+    if left < len(wanted):
+        gone = next(name for name in wanted if not (run.evidence / name).is_file())
+        yield f"{run.evidence / gone} is missing: {left} of {len(wanted)} attacks left evidence"
     wanted += [CLAIMED] if any(spec.name == READING for spec in attacks) else []
     wanted += [MATRIX] if config.matrix is not None else []
     wanted += [ABSENCE] if getattr(config, "absence", None) is not None else []

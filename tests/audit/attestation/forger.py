@@ -384,8 +384,8 @@ WAYS: dict[str, Way] = {
     "curves of evidence": Way(evidence(MEMBERSHIP, lambda e: {**e, "curves": []}), UNSEEN, TAKEN),
     "grey images": Way(evidence(RIDGE, grey), UNSEEN, TAKEN),
     "no images of evidence": Way(evidence(RIDGE, lambda e: {**e, "galleries": []}), UNSEEN, TAKEN),
-    "what an attack read": Way(evidence(COUNTS, lambda e: {**e, "read": []}), UNSEEN, TAKEN),
-    "a noise audit": Way(evidence("evidence/noise_audits.json", lambda a: [], "account"), UNSEEN, TAKEN),
+    "what an attack read": Way(evidence(COUNTS, lambda e: {**e, "read": []})),
+    "a noise audit": Way(evidence("evidence/noise_audits.json", lambda a: [], "account")),
     "bounds": Way(
         evidence("evidence/budgets.json", lambda b: [{**x, "epsilon_upper": 0.1} for x in b], "account")
     ),
@@ -403,9 +403,7 @@ WAYS: dict[str, Way] = {
     "settings that no attack had": Way(weaker_settings, UNSEEN, TAKEN, resets=True),
     "another released model": Way(other_model, UNSEEN, STATED + "messages, models, accuracies"),
     "the last round left out": Way(last_round_gone),
-    "a policy of the owner's own": Way(
-        no_rules, (CHECK, VERIFY, REPLAY), "the folder's own verdict is by policy", resets=True
-    ),
+    "a policy of the owner's own": Way(no_rules, resets=True),
     "another report": Way(swapped("report.html"), (CHECK,), UNDRAWN),
     "another report, and no word of reports": Way(swapped("report.html", linked=False)),
     "another report as JSON": Way(swapped("report.json"), (CHECK,), UNDRAWN),

@@ -286,7 +286,9 @@ FURTHER: dict[str, Way] = {
     "claimed counts removed": Way(removed(CLAIMED, "attack")),
     "claimed counts emptied": Way(written(CLAIMED, "{}\n", "attack")),
     "claimed counts that were not checked": Way(
-        written(CLAIMED, json.dumps({"reason": "clients cannot be played"}) + "\n", "attack"), UNSEEN, TAKEN
+        evidence_of(CLAIMED, lambda c: {**c, "reason": "clients cannot be played", "clients": [], "probes": 0}),
+        UNSEEN,
+        TAKEN,
     ),
     "replays emptied": Way(written(REPLAYED, "[]\n", "account")),
     "half of the replays": Way(half_gone("replay")),

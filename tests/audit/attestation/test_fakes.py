@@ -147,7 +147,7 @@ FAKES: dict[str, tuple[Callable[[Path], Any], tuple[str, ...], str]] = {
         ("attack",),
         "1 of 2 attacks left evidence",
     ),
-    "fewer attacks planned": (planned_less, ("attack",), "audit.json does not follow from the evidence"),
+    "fewer attacks planned": (planned_less, ("attack",), "is there, and no attack or setting leaves it"),
     "an old verdict beside an unfinished attack phase": (unfinished, (), "its attack phase did not end"),
     "a policy without rules": (no_rules, ("score",), "rules must have at least 1"),
     "a bound written into the evidence, chain made anew": (

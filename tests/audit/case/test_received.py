@@ -116,7 +116,10 @@ GOOD = {
     "observer": "server",
     "status": "ran",
     "reason": "",
-    "read": [],
+    **{key: [] for key in ("assertions", "sizes", "evidence", "people", "galleries", "texts", "curves", "read")},
+    "steps": 0,
+    "remedy": "",
+    "rounds": {},
     "seconds": 1.0,
 }
 
@@ -131,6 +134,7 @@ GOOD = {
         {"galleries": [{"title": "", "caption": "", "columns": [], "rows": []}]},
         {"more": 1},
         {"card": {}},
+        {"people": None},
     ],
 )
 def test_evidence_of_another_form_is_refused_by_its_key(wrong: dict[str, object]) -> None:
