@@ -172,7 +172,10 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     settings = {k: resolve(config)[k] for k in FIXED}
     entry = {"started": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "settings": settings}
     run.write_json(run.phases, {"simulate": entry})
-    run.write(run.ledger, b"")
+    for file in (run.ledger, run.metrics, run.artifacts / "manifest.jsonl"):
+        run.write(file, b"")
+    for name in ("data.json", "environment.json"):
+        run.write(run.path / name, b"{}")
     chain.begin(run, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
     for name, text in named.items():

@@ -226,6 +226,9 @@ def test_without_a_bound_there_is_no_curve() -> None:
 def folder(tmp_path: Path, releases: list[Release]) -> Path:
     (tmp_path / "config.yaml").write_text("federation: {dataset: digits}\nmethod: fedavg\ndelta: 1.0e-6\n")
     (tmp_path / "ledger.jsonl").write_text("".join(to_line(r) + "\n" for r in releases))
+    (tmp_path / "evidence").mkdir(exist_ok=True)
+    for name in ("replay.json", "noise_audits.json"):
+        (tmp_path / "evidence" / name).write_text("[]")
     return tmp_path
 
 
