@@ -174,8 +174,8 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     run.write_json(run.phases, {"simulate": entry})
     for file in (run.ledger, run.metrics, run.artifacts / "manifest.jsonl"):
         run.write(file, b"")
-    for name in ("data.json", "environment.json"):
-        run.write(run.path / name, b"{}")
+    run.write_json(run.data, {"data": "0" * 64, "population": "0" * 64})
+    run.write_json(run.path / "environment.json", {})
     chain.begin(run, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
     for name, text in named.items():
