@@ -251,7 +251,8 @@ def close(a: World | State, b: World | State, tolerance: float = 1e-6) -> bool:
 
 
 def pick_arrays(of: World | State) -> State:
-    """The model, or where clients keep theirs, the losses of their training."""
-    if not isinstance(of, World):
-        return of
-    return of.model or {"train_loss": torch.tensor([row["train_loss"] for row in of.history])}
+    """The model, or where clients keep theirs, how well they and the server did in the last round."""
+    if not isinstance(of, World) or of.model:
+        return of.model if isinstance(of, World) else of
+    last = {k: v for k, v in of.history[-1].items() if k in ("train_loss", "accuracy", "loss")}
+    return {k: torch.tensor(v, dtype=torch.float64).nan_to_num() for k, v in last.items()}
