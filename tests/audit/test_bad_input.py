@@ -159,7 +159,9 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
     from fedaudit.audit.attestation import chain
+    from fedaudit.audit.case.digests import of_data, of_population
     from fedaudit.audit.case.run_folder import RunDir
+    from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.phases.plan import FIXED
     from fedaudit.audit.settings.config import load
     from fedaudit.audit.settings.resolve import resolve
@@ -174,7 +176,8 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     run.write_json(run.phases, {"simulate": entry})
     for file in (run.ledger, run.metrics, run.artifacts / "manifest.jsonl"):
         run.write(file, b"")
-    run.write_json(run.data, {"data": "0" * 64, "population": "0" * 64})
+    case = SimulatedCase(config)
+    run.write_json(run.data, {"data": of_data(case.data), "population": of_population(case.population)})
     run.write_json(run.path / "environment.json", {})
     chain.begin(run, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
