@@ -47,6 +47,7 @@ def find_problems(
 ) -> Iterator[str]:
     """What is absent, emptied, or not what the config, the manifest's `lines` and the ledger make it."""
     yield from _check_presence(run, config, chosen.specs)
+    yield from _check_cells(run)
     yield from _check_attacks(run, chosen, lines)
     yield from _check_noise(run, config)
 
@@ -66,6 +67,16 @@ def _check_presence(run: RunDir, config: Config, attacks: Sequence[AttackSpec]) 
         yield f"{run.evidence / name} is missing, and these attacks and settings leave it"
     for name in sorted(present - set(wanted)):
         yield f"{run.evidence / name} is there, and no attack or setting leaves it"
+
+
+def _check_cells(run: RunDir) -> Iterator[str]:
+    """A matrix, and clients that do not answer, have runs, or say of each why it is not there."""
+    folder = EvidenceFolder(run)
+    matrix, absence = folder.matrix, folder.absence
+    if matrix is not None and not (matrix.cells or matrix.not_run):
+        yield f"{run.evidence / MATRIX} holds no cell, nor why one did not run"
+    if absence is not None and not (absence.curves or absence.not_run):
+        yield f"{run.evidence / ABSENCE} holds no curve, nor why one did not run"
 
 
 def _check_attacks(run: RunDir, chosen: AttackChoice, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -320,7 +320,7 @@ FURTHER: dict[str, Way] = {
     ),
     "evidence of another attack": Way(swap_evidence, UNSEEN, TAKEN),
     "measurements called planted": Way(evidence_of(COUNTS, each({"control": "positive"})), UNSEEN, TAKEN),
-    "less is worse": Way(evidence_of(COUNTS, each({"higher_is_worse": False})), UNSEEN, TAKEN),
+    "less is worse": Way(evidence_of(COUNTS, each({"higher_is_worse": False}))),
     "another remedy": Way(evidence_of(COUNTS, lambda e: {**e, "remedy": "none is needed"}), UNSEEN, TAKEN),
     "passed tests of noise": Way(
         evidence_of(
