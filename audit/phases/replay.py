@@ -6,7 +6,6 @@ that do not answer, in a folder of the reviewer's own, and every file of the own
 (audit/phases/compare_folders.py). Where training gives other digits here, attacks run on the owner's messages.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,8 +97,8 @@ def _take_record(run: RunDir, again: RunDir) -> None:
     """What training left on the owner's machine, in place of what it left here."""
     if not run.artifacts.is_dir() or not again.artifacts.is_dir():
         return
-    shutil.rmtree(again.artifacts)
-    shutil.copytree(run.artifacts, again.artifacts)
+    durable.remove_folder(again.artifacts)
+    _copy_messages(run, again)
     for name in (n for n in TRAINED if (run.path / n).is_file()):
         again.write(again.path / name, (run.path / name).read_bytes())
     chain.end(again, "simulate")
@@ -107,10 +106,17 @@ def _take_record(run: RunDir, again: RunDir) -> None:
 
 def _take_inbox(run: RunDir, again: RunDir) -> None:
     """The messages of a recorded federation, and what `fedaudit import` took in with them."""
-    shutil.copytree(run.artifacts, again.artifacts)
+    _copy_messages(run, again)
     for path in (run.truth, run.base, run.path / TAKEN, run.path / BROUGHT, *run.path.glob("*.py")):
         if path.is_file():
             durable.write(again.path / path.name, path.read_bytes())
+
+
+def _copy_messages(run: RunDir, again: RunDir) -> None:
+    for path in (p for p in run.artifacts.rglob("*") if p.is_file()):
+        at = again.artifacts / path.relative_to(run.artifacts)
+        durable.folder(at.parent)
+        again.write(at, run.inside(path.absolute()).read_bytes())
 
 
 def _describe(found: Comparison, run: RunDir, again: RunDir, config: Config) -> Iterator[str]:

@@ -22,6 +22,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Position
 from tests.attacks.world import SHAPE, World
@@ -79,9 +80,19 @@ class Silent:
 
     others: object = None  # what a bench of sums adds
     method, protections, is_protected = CASE.method, (), False
+    net = CASE.make_net()
 
     def with_and_without(self) -> "list[tuple[str, Silent]]":
         return [(REPLAYED, self)]
+
+    def drop_protections(self) -> "Silent":
+        return self
+
+    def classify(self, rows: Index) -> Index:
+        return np.zeros(len(rows), np.int64)
+
+    def replay_each(self, *_: object) -> list[tuple[str, None]]:
+        return [(REPLAYED, None)]
 
     def alone(self, *_: object, **__: object) -> "Silent":
         return self
