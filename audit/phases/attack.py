@@ -39,8 +39,7 @@ from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.phases.efforts import correct_estimates, record_error
-from fedaudit.audit.phases.evidence import CHECKS, CLAIMED
-from fedaudit.audit.phases.evidence_files import NOTHING, card_fields, name_file
+from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, NOTHING, card_fields, name_file
 from fedaudit.audit.phases.side_by_side import Death, collect, count_copies, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog

@@ -1,14 +1,18 @@
-"""Evidence: what phases left under evidence/, each file read and checked once, when it is asked for."""
+"""Evidence: the files that phases leave under evidence/; each is read and checked once, when it is asked for."""
 
+import dataclasses
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
+from fedaudit.attacks.attack import Card
 from fedaudit.audit.accounting.budget import SpentBudget
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
 from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
@@ -20,6 +24,11 @@ CHECKS, CLAIMED = "checks.json", "claimed_counts.json"
 LEDGER, BUDGETS = "ledger.json", "budgets.json"
 REPLAY, NOISE_AUDITS = "replay.json", "noise_audits.json"
 MATRIX, ABSENCE = "matrix.json", "absence.json"
+NOTHING: Mapping[str, Any] = {  # of an attack that measured nothing
+    **{key: [] for key in ("assertions", "sizes", "evidence", "people", "galleries", "texts", "curves")},
+    "steps": 0,
+    "remedy": "",
+}
 
 
 class EvidenceFolder:
@@ -88,3 +97,18 @@ class EvidenceFolder:
     def _read_if_there(self, name: str, form: type[T]) -> T | None:
         path = self._run.evidence / name
         return self._run.read(path, form) if path.is_file() else None
+
+
+def name_file(number: int, label: str) -> str:
+    """The file of an attack, by its place in the list."""
+    return f"{number:02d}-{label.replace(':', '.')}.json"
+
+
+def card_fields(card: Card, spec: AttackSpec | None = None) -> dict[str, Any]:
+    """The card as JSON, and all that it may read; of one attack twice the headlines differ."""
+    fields = dataclasses.asdict(card)
+    fields["threat"]["knows"] = sorted(card.threat.knows)
+    fields["modality"] = sorted(card.modality)
+    if spec is not None and spec.id:
+        fields["title"] += f" ({spec.label})"
+    return fields | {"reads": list(card.reads)}

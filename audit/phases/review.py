@@ -15,7 +15,7 @@ from fedaudit.audit.attestation.seal import read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.phases import evidence_files, import_
+from fedaudit.audit.phases import import_, whole_evidence
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.plan import phases, read_phases
@@ -123,7 +123,7 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
     yield from missing(run, config, case.simulated, case.training, history, lines)
-    yield from evidence_files.find_problems(run, config, choose(config, case), lines)
+    yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"

@@ -9,7 +9,7 @@ import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.people import People, Share
-from fedaudit.audit.phases.evidence_files import card_fields
+from fedaudit.audit.phases.evidence import card_fields
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.findings import Attacked

@@ -1,45 +1,32 @@
-"""The files of evidence/: their names, what they always hold, and what of them follows from the rest of a folder.
+"""Whether evidence is whole: which files there must be, and what of them follows from the rest of a folder.
 
 What an attack measured only a replay can say. Which files there must be, what an attack is, which rounds there
 were to read, and of which bounds and noise something must be said follows from the config, the messages and the
 ledger: it is asked here, so that what is absent or emptied is an error and never nothing.
 """
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedaudit.attacks.attack import Card
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.noise_audit.replay import list_bounds
 from fedaudit.audit.phases.choice import AttackChoice
-from fedaudit.audit.phases.evidence import ABSENCE, CLAIMED, MATRIX, NOISE_AUDITS, REPLAY, EvidenceFolder
+from fedaudit.audit.phases.evidence import (
+    ABSENCE,
+    CLAIMED,
+    MATRIX,
+    NOISE_AUDITS,
+    REPLAY,
+    EvidenceFolder,
+    card_fields,
+    name_file,
+)
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl import ledger
 
 READING = "label_counts_from_update"  # the attack whose reading claims are held against
-NOTHING: Mapping[str, Any] = {  # of an attack that measured nothing
-    **{key: [] for key in ("assertions", "sizes", "evidence", "people", "galleries", "texts", "curves")},
-    "steps": 0,
-    "remedy": "",
-}
-
-
-def name_file(number: int, label: str) -> str:
-    """The file of an attack, by its place in the list."""
-    return f"{number:02d}-{label.replace(':', '.')}.json"
-
-
-def card_fields(card: Card, spec: AttackSpec | None = None) -> dict[str, Any]:
-    """The card as JSON, and all that it may read; of one attack twice the headlines differ."""
-    fields = dataclasses.asdict(card)
-    fields["threat"]["knows"] = sorted(card.threat.knows)
-    fields["modality"] = sorted(card.modality)
-    if spec is not None and spec.id:
-        fields["title"] += f" ({spec.label})"
-    return fields | {"reads": list(card.reads)}
 
 
 def find_problems(
