@@ -115,8 +115,8 @@ class MetricsLine(Form):
 
     model_config = ConfigDict(extra="allow")
     round: Count
-    accuracy: float | None = None
-    class_accuracy: list[float | None] | None = None
+    accuracy: FiniteFloat | None = None
+    class_accuracy: list[FiniteFloat] | None = None
     correct: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # a bit a test example, of the last round
     selected: Count = 0
     delivered: Count = 0

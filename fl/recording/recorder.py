@@ -31,6 +31,7 @@ from fedaudit.fl.runtime.strict_json import parse_json
 
 MANIFEST = "manifest.jsonl"
 MOST_OF_A_LINE = 2**24  # bytes
+LONGEST = 200  # letters of the name of a message, which is a path
 FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line is, too
 _COMMON = {"round", "channel", "sender", "seen_by"}
 _FIELDS = {  # what each sort of line must hold
@@ -184,8 +185,8 @@ def check_form(line: Mapping[str, Any]) -> None:
         Party.parse(party)
     for kind in [*line["kinds"], *behind] if is_message else [line["traffic"]]:
         _check_kind(kind)
-    if is_message and not isinstance(line["message"], str):
-        raise ValueError(f"{line['message']!r:.60} is no name of a message")
+    if is_message and not (isinstance(line["message"], str) and len(line["message"]) <= LONGEST):
+        raise ValueError(f"{line['message']!r:.60} is no name of a message, or too long")
     if any(type(k) is not int for k in itertools.chain(*(behind.values() if is_message else [behind]))):
         raise ValueError("behind lists the numbers of clients")
 
