@@ -177,7 +177,7 @@ def _complain(error: Exception) -> None:
         say("  hint: only what the command line names is opened; --data NAME=PATH names more", err=True)
         return
     if isinstance(error, OSError) and error.filename:
-        say(f"error: {str(error.filename):.200} cannot be opened: {error.strerror}", err=True)
+        say(f"error: {error.filename!s:.200} cannot be opened: {error.strerror}", err=True)
         say("  hint: check the path, and what the folder names; a name may have 255 letters", err=True)
         return
     text = " ".join(str(error).split())[:300]
