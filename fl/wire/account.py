@@ -16,16 +16,18 @@ from fedaudit.fl.runtime.durable import Log
 class Accounts:
     """The lines of one run; without a `ledger` they are not written.
 
-    `sampling` is the law by which a client, or None for the likeliest one, comes to take part, until a draw is
-    noted. `counts_made` is the card's: clients count examples that they made.
+    `sampling` is the law by which a client, or None for the likeliest one, comes to take part in a round for
+    which no draw was noted: a draw says nothing of what is sent in another round. `counts_made` is the card's:
+    clients count examples that they made.
     """
 
     def __init__(
         self, ledger: Log | None, sampling: Callable[[int | None], Drawn], counts_made: bool = False
     ) -> None:
-        self.sampling = sampling
+        self._sampling = sampling
         self._ledger, self._counts_made = ledger, counts_made
-        self._drawn: tuple[int, frozenset[int]] | None = None  # the round of the last draw, and who it was
+        # the round of the last draw, who it was, and by which law
+        self._drawn: tuple[int, frozenset[int], Callable[[int | None], Drawn]] | None = None
         self._shares: list[Release] = []  # of noise that the round's senders add up to
 
     @property
@@ -33,12 +35,16 @@ class Accounts:
         """Whether this round's senders add up their shares of noise."""
         return bool(self._shares)
 
+    def get_law(self, round: int) -> Callable[[int | None], Drawn]:
+        """By which law a client, or None for the likeliest one, comes to take part in a round."""
+        return self._drawn[2] if self._drawn is not None and self._drawn[0] == round else self._sampling
+
     def note_draw(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
         """Note who was drawn to take part in a round, and how: all that the ledger says of sampling."""
         before = self._drawn[1] if self._drawn is not None and self._drawn[0] == round else frozenset()
         if before:  # two draws in one round: neither law holds alone
             law = lambda _: UNKNOWN  # noqa: E731
-        self._drawn, self.sampling = (round, before | frozenset(answering)), law
+        self._drawn = (round, before | frozenset(answering), law)
 
     def enter(self, release: Release) -> None:
         """Write the line of a release."""
@@ -95,9 +101,10 @@ class Accounts:
             return release
         index = release.sender.partition("/")[2]
         named = index.isdecimal()
-        law = self.sampling(int(index) if named else None)
-        if named and self._drawn is not None and self._drawn[0] == release.round:
-            law = law if int(index) in self._drawn[1] else UNKNOWN
+        client = int(index) if named else None
+        law = self.get_law(release.round)(client)
+        if self._drawn is not None and self._drawn[0] == release.round and named and client not in self._drawn[1]:
+            law = UNKNOWN
         rate = max(law.rate, release.sample_rate) if law.sampling == release.sampling else law.rate
         seen = EVERYONE if named else release.participation_seen_by
         if SERVER.role.value not in seen:

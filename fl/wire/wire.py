@@ -112,7 +112,7 @@ class Wire:
         Called in every round, with `before` as the mean where nothing came back: noise that is left
         out when nobody answers would tell that nobody did.
         """
-        mean, lines = self.chain.average(round, before, mean, delivered, clients, self.accounts.sampling)
+        mean, lines = self.chain.average(round, before, mean, delivered, clients, self.accounts.get_law(round))
         for line in lines:
             self.accounts.enter(line)
         self._checks.note_average()

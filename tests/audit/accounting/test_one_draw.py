@@ -105,3 +105,14 @@ def test_the_wire_writes_the_draw_that_was_made_whatever_a_line_says(tmp_path: P
     assert drawn.sample_rate == 0.8 and set(drawn.participation_seen_by) == {"server", "client", "public"}
     assert other.sampling == "unknown"  # it was not drawn
     assert json.loads(log.path.read_text().splitlines()[0])["coin"] == "rounds 5 to 9"
+
+
+def test_a_draw_says_nothing_of_what_is_sent_in_a_round_without_one(tmp_path: Path) -> None:
+    """Else a run that goes on after a kill, which knows no draw yet, would state another rate."""
+    log = Log(tmp_path / "ledger.jsonl")
+    wire = Wire(FedAvg.card, Streams(1), [], None, log)
+    wire.accounts.note_draw(4, (2,), lambda k: Drawn("poisson", 0.1))
+    for sender in ("client/*", "client/2"):
+        wire.accounts.enter(hidden(round=5, sender=sender, sampling="none", sample_rate=1.0))
+    log.offset()
+    assert [(line.sampling, line.sample_rate) for line in read(log.path)] == [("none", 1.0)] * 2

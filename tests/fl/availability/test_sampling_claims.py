@@ -143,7 +143,7 @@ def law(candidates: Sequence[int], choice: bool, twice: bool = False) -> str:
     five.participate(0, candidates, choice)
     if twice:
         five.participate(0, candidates, choice)
-    return five.wire.accounts.sampling(0).sampling
+    return five.wire.accounts.get_law(0)(0).sampling
 
 
 def test_a_choice_among_the_drawn_a_part_of_them_or_a_second_draw_is_another_law() -> None:
