@@ -76,7 +76,7 @@ class ClientMembership(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        asked = self._asked(claim, truth, rng)
+        asked = self._queries(claim, truth, rng)
         beside = {f"another client's {self.sent}": _pool(asked.blind)} if asked.blind else {}
         found = evidence(_pool(asked.real), beside, others=AGAINST)
         note = f"the {self.sent} of {PLANTED} held-out images in each client's place"
@@ -85,11 +85,11 @@ class ClientMembership(Attack):
         return [*found, *evidence(_pool(asked.silent), {}, note=note, control="negative")[:1]]
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:
-        real = self._asked(claim, truth).real
+        real = self._queries(claim, truth).real
         return [curve(self.sent, _pool(real))] if real else []
 
     @cached_property
-    def _asked(self) -> BuiltOnce[Asked]:
+    def _queries(self) -> BuiltOnce[Asked]:
         return BuiltOnce(self._ask)
 
     def _ask(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Asked:

@@ -58,13 +58,13 @@ class Reader:
     def fit(self, images: Floats) -> Values:
         """How well each image fits the stretch that it fits best, [readings, n]; no image is looked for twice."""
         keys = [np.ascontiguousarray(image).tobytes() for image in images]
-        new = {key: i for i, key in reversed(list(enumerate(keys))) if key not in self._known}
+        new = {key: i for i, key in reversed(list(enumerate(keys))) if key not in self._cache}
         if new:
             some = images[sorted(new.values())]
             plain = fits(self.sent.numbers, some, self.sent.rounds, self.sent.width)
             columns = np.stack([plain, *(m.fit(self.sent.newest, some) for m in self.mixtures)], axis=1)
-            self._known.update(zip((keys[i] for i in sorted(new.values())), columns, strict=True))
-        return np.stack([self._known[key] for key in keys], axis=1)
+            self._cache.update(zip((keys[i] for i in sorted(new.values())), columns, strict=True))
+        return np.stack([self._cache[key] for key in keys], axis=1)
 
     def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
         """The same where one sender wrote an image over its part of the mean."""
@@ -81,7 +81,7 @@ class Reader:
         return np.array(least)[:, None]
 
     @cached_property
-    def _known(self) -> dict[bytes, Values]:
+    def _cache(self) -> dict[bytes, Values]:
         return {}
 
     @cached_property

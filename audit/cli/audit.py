@@ -77,7 +77,9 @@ def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> 
     folder = run_phases(path, out, config, None, hours)
     if CONFINED.get() and not reads_elsewhere(config):
         own = folder.load_config()
-        keep_review(own, review(folder, own))
+        made = review(folder, own)
+        keep_review(own, made)
+        return folder, made.result
     return folder, read_result(folder)
 
 

@@ -98,9 +98,9 @@ class ClientPlayer:
 
     def recall(self, key: Hashable, compute: Callable[[], T]) -> T:
         """See fedaudit.attacks.attack.Player."""
-        if key not in self._recalled:
-            self._recalled[key] = compute()
-        found: T = self._recalled[key]
+        if key not in self._cache:
+            self._cache[key] = compute()
+        found: T = self._cache[key]
         return found
 
     def count_plays(self) -> int:
@@ -187,7 +187,7 @@ class ClientPlayer:
         return {}
 
     @cached_property
-    def _recalled(self) -> dict[Hashable, Any]:
+    def _cache(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property

@@ -397,7 +397,7 @@ FURTHER: dict[str, Way] = {
     ),
     "no libraries": Way(stated(lambda e: {**e, "versions": {}})),
 }
-CELLS = """
+WITH_A_VARIANT = """
 federation: {dataset: digits, train_limit: 160, test_limit: 40, clients: 4, availability: full, model: logreg}
 method: {name: fedavg, rounds: 1, local_epochs: 1}
 workers: 0
@@ -405,8 +405,9 @@ attacks: [label_counts_from_update]
 noise_audit: {play: false}
 report: [json]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 0.01}]}]
-matrix: {adversaries: [sign_flip], aggregators: [median], malicious: [1]}
-absence: {}
+"""
+CELLS = f"""{WITH_A_VARIANT}matrix: {{adversaries: [sign_flip], aggregators: [median], malicious: [1]}}
+absence: {{}}
 """
 OF_CELLS: dict[str, Way] = {
     "a matrix in which nothing is lost": Way(

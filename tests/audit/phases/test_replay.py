@@ -18,6 +18,7 @@ from fedaudit.audit.phases.replay import conclude_replay, make_again
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import conclude, each, edit, fedaudit, refit
+from tests.audit.attestation.further_ways import WITH_A_VARIANT
 
 
 def image(level: int, size: tuple[int, int] = (2, 2)) -> str:
@@ -71,17 +72,6 @@ def test_a_number_without_an_interval_may_differ_by_a_share_of_the_replayed_one(
     for theirs, ours, found in ((1.04, 1.0, [False]), (1.06, 1.0, [True]), (0.0, 0.0, []), (1e-3, 0.0, [True])):
         assert [p.far for p in compare_values(theirs, ours)] == found
     assert not list(compare_values(float("nan"), float("nan")))
-
-
-WITH_A_VARIANT = """
-federation: {dataset: digits, train_limit: 160, test_limit: 40, clients: 4, availability: full, model: logreg}
-method: {name: fedavg, rounds: 1, local_epochs: 1}
-workers: 0
-attacks: [label_counts_from_update]
-noise_audit: {play: false}
-report: [json]
-variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 0.01}]}]
-"""
 
 
 @pytest.fixture(scope="module")
