@@ -120,6 +120,7 @@ $(INSTALLED): pyproject.toml constraints.txt requirements.lock
 	$(BY_DIGEST) requirements.lock
 	$(RUN)/python -m pip install --quiet -c constraints.txt torch torchvision
 	$(RUN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	PYTHONDONTWRITEBYTECODE= $(RUN)/python -m compileall -q fedaudit fl attacks audit reports  # a boxed command cannot write here
 	@touch $@
 
 $(DONE): $(INSTALLED) requirements-dev.lock release/schemas.txt

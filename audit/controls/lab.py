@@ -26,7 +26,7 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import Arrivals
 from fedaudit.audit.case.case import Case, Examples
 from fedaudit.fl.artifact import Artifact, Channel, Role
-from fedaudit.fl.clients.client import Reply, evaluate
+from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site import Site, build_site
@@ -230,27 +230,19 @@ class Lab:
         reply = self.train(client, like.round, received)
         return self.send(client, like.round, reply.message, received, like.channel)
 
-    def replay_each(
-        self, like: Artifact, received: Message, bare_reply: Reply | None = None
-    ) -> list[tuple[str, Message | None]]:
+    def replay_each(self, like: Artifact, received: Message) -> list[tuple[str, Message | None]]:
         """Origins, and what arrives of such a visit: with the run's protections and, if there are any, without.
 
-        One visit serves both where no protection acts in training; `bare_reply`: of the one without, where it was
-        made before.
+        One visit serves both where no protection acts in training.
         """
         client, bare = like.sender.number, self.drop_protections()
-        reply = bare_reply or bare.train(client, like.round, received)
+        reply = bare.train(client, like.round, received)
         own = reply if self.private is None else self.train(client, like.round, received)
         sent = [(REPLAYED, self.send(client, like.round, own.message, received, like.channel))]
         if self.is_protected:
             arrived = bare.send(client, like.round, reply.message, received, like.channel)
             sent.append((UNPROTECTED, arrived))
         return sent
-
-    def classify(self, rows: Index) -> NDArray[np.int64]:
-        """Classes that the network gives these rows of data.train, as the last visit left it."""
-        x, _ = self.site.examples(self.holdings.data.train, rows)
-        return np.asarray(evaluate(self.site.trained, "forward", {}, x).argmax(1).cpu().numpy())
 
     def _read_in_sum(self, round: int, client: int, message: Message) -> Message:
         """What the server reads of a message under secure aggregation: the mean of the run's own sum.

@@ -2,13 +2,11 @@
 
 A membership attack that finds nothing in a model trained lightly on many images proves nothing
 unless it is seen to work where membership is certain to show. The auditor therefore trains every client
-anew on up to IMAGES of its own images for EPOCHS epochs, with the run's protections and without: from the
-recorded global model, by the method's own client code, and through the same protections. Labels are wrong, at
-random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
-arXiv:2404.17399). A model learns up to MOST at once: of more, the direction of an update tells little of each.
-Where a model, trained without the protections, gives fewer than LEARNT of them their wrong labels, they are split
-between two models, and so on down to TOGETHER, which the smallest model memorises. Noise that hides members from
-the attack in a real upload hides them here as well.
+anew on up to IMAGES of its own images, TOGETHER at a time, for EPOCHS epochs, with the run's protections and
+without: from the recorded global model, by the method's own client code, and through the same protections. Labels
+are wrong, at random, so that only memory can tell them (mislabelled canaries: Aerni, Zhang, Tramer, CCS 2024,
+arXiv:2404.17399). The smallest model memorises so few, and the direction of an update, or of a sum of many, still
+tells of each. Noise that hides members from the attack in a real upload hides them here as well.
 
 Plants of other kinds say what an attack can find where it misses this one, or what this one hides (models that
 learnt wrong labels are told by their confidence alone; the direction of so long a training tells little):
@@ -50,8 +48,7 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
-IMAGES, EPOCHS, MOST, TOGETHER, FEW = 20, 100, 6, 2, 5
-LEARNT = 0.9  # of people planted together, who must be memorised
+IMAGES, EPOCHS, TOGETHER, FEW = 20, 100, 2, 5
 ALL = 200  # people planted through all clients' code, about
 
 
@@ -114,25 +111,13 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 def _plant_wrong_labels(
     case: Case, lab: Lab, model: Artifact, start: Message, pairs: Sequence[Index], id: str, made: Replays
 ) -> None:
-    """Adds models that learnt these people under wrong labels: as many together as one memorises."""
+    """Adds models that learnt these people under wrong labels, one for each pair."""
     data, client = _change_labels(case.data, np.concatenate(pairs)), model.sender.number
-    most = TOGETHER if lab.net.task == "lm" else MOST  # what a language model says of a text is not its class
-    groups = np.array_split(np.arange(len(pairs)), -(-len(pairs) * TOGETHER // most))
-    waiting = [(int(g[0]), int(g[-1]) + 1) for g in reversed(groups)]
-    while waiting:
-        begin, end = waiting.pop()
-        chosen = np.sort(np.concatenate(pairs[begin:end]))
-        streams = Streams(case.streams.key("replay_models", client, begin))
+    for i, chosen in enumerate(map(np.sort, pairs)):
+        streams = Streams(case.streams.key("replay_models", client, i))
         alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=len(chosen), data=data)
-        bare = alone.drop_protections()
-        reply = bare.train(client, model.round, start)
-        learnt = float((bare.classify(chosen) == data.train.y[chosen]).mean()) if end - begin > 1 else 1.0
-        if learnt < LEARNT:
-            middle = (begin + end) // 2
-            waiting += [(middle, end), (begin, middle)]
-            continue
-        for origin, sent in alone.replay_each(model, start, reply):
-            name = name_replay(id + (f".{begin}" if begin else ""), origin)
+        for origin, sent in alone.replay_each(model, start):
+            name = name_replay(id + (f".{i}" if i else ""), origin)
             made.add(name, model, sent, chosen, {"n": len(chosen)}, origin)
 
 

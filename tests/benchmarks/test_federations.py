@@ -121,6 +121,13 @@ def test_an_audit_is_held_against_what_is_known() -> None:
 
 
 @pytest.mark.nightly
+def test_a_sum_of_hundreds_of_people_is_ready(tmp_path: Path) -> None:
+    """Attacks find people planted in it, and so their silence about the real ones counts."""
+    summary = audited(TABLE["sums_only"], tmp_path, 1)
+    assert summary["word"] == "ready", summary["open"]
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["one_large_step", "large_prototypes"])
 def test_a_clean_system_is_not_refused(name: str, tmp_path: Path) -> None:
     assert fits(TABLE[name], audited(TABLE[name], tmp_path, 0.3)) in ("right", "undecided")

@@ -16,7 +16,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import memorised
 from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.controls.memorised import IMAGES, MOST
+from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
@@ -85,7 +85,7 @@ def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> Non
     kinds = [(a.kind, a.channel) for a in made.artifacts]
     uplink = (Kind.LOCAL_MODEL, Channel.UPLINK)  # of the last client of each of two groups
     every = [uplink] * 2 + [(Kind.RELAY_MODEL, Channel.RELAY)] * 4  # every client that hands one on
-    assert kinds == [kind for kind in every for _ in range(-(-IMAGES // MOST))]
+    assert kinds == [kind for kind in every for _ in range(IMAGES // TOGETHER)]
     assert {a.id.rpartition("/")[0] for a in made.artifacts} == {"replay/model", "replay/relay"}
     assert min(knows(world, made)) > 0.9
 
@@ -97,7 +97,7 @@ def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
     assert noised.method.settings["noise"] != require_simulated(config).method.settings["noise"]
     world = SimulatedCase(noised)
     made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
-    assert len(made.artifacts) == 6 * -(-IMAGES // MOST) and np.mean(knows(world, made)) < 0.3
+    assert len(made.artifacts) == 6 * (IMAGES // TOGETHER) and np.mean(knows(world, made)) < 0.3
 
 
 def test_without_what_was_handed_on_nothing_is_replayed() -> None:
