@@ -17,6 +17,7 @@ LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
     "Opinion 28/2024); it decides no legal question."
 )
+UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
 
@@ -41,7 +42,7 @@ def answers(result: AuditResult) -> list[Answer]:
             where="Differential privacy budget",
         ),
         Answer(question="Does it hold elsewhere?", answer=_data(result), where=SCOPE),
-        Answer(question="What does the law ask?", answer=_law(result), where="Anonymity dossier"),
+        Answer(question="What is it evidence for, in law?", answer=_law(result), where="Anonymity dossier"),
     ]
 
 
@@ -50,26 +51,31 @@ def _people(result: AuditResult) -> str:
     parts = []
     if (heads := result.people) is not None:
         low, high = heads.interval
-        parts.append(f"{heads.expected:,.0f} of {heads.people:,} are exposed, net of luck ({low:,} to {high:,}).")
+        exposed = f"{heads.expected:,.0f} of {heads.people:,} are exposed"
+        parts.append(f"{exposed}, net of luck ({low:,} to {high:,}), each counted once.")
     people = [q for q in result.questions if q.aim.is_against_people]
-    bounds = sorted((q for q in people if q.at_most is not None and q.people), key=lambda q: -(q.at_most or 0))
+    bounds = sorted((q for q in people if q.at_most is not None), key=lambda q: -(q.at_most or 0))
     shown = [f"{name_question(q)} {q.at_most:,} of {q.people:,}" for q in bounds]
     if shown:
-        parts.append(f"Upper limits: {_shorten(shown)}.")
+        parts.append(f"At most, by one leak: {_shorten(shown)}.")
     if free := [q for q in people if q.at_most is None]:
-        parts.append(f"No upper limit is known for {len(free)} of {fmt.plural(len(people), 'question')}.")
+        parts.append(f"{len(free)} of {fmt.plural(len(people), 'question')} have no upper limit.")
     return " ".join(parts) or "Not known."
 
 
 def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     """Who succeeded, who read messages as well, and how attackers behaved."""
     able = dict.fromkeys(name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
-    readers = dict.fromkeys(name_observer(q.observer) for q in result.questions if q.aim.is_against_people)
-    others = [o for o in readers if o not in able]
+    asked = [q for q in result.questions if q.aim.is_against_people]
+    others = [q for q in asked if name_observer(q.observer) not in able]
     text = f"Shown for {_join(list(able))}." if able else "Shown for nobody."
     if others:
-        names = _join(others)
-        text += f" {names[:1].upper()}{names[1:]} read messages as well; nothing was shown for them."
+        names = _join(list(dict.fromkeys(name_observer(q.observer) for q in others)))
+        tried = sum(q.state not in UNTRIED for q in others)
+        text += (
+            f" {names[:1].upper()}{names[1:]} can read messages as well: attacks on {tried} of "
+            f"{fmt.plural(len(others), 'question')} about that ran and demonstrated nothing."
+        )
     return f"{text} {_conduct(ran, result)}"
 
 
@@ -111,7 +117,9 @@ def _open(result: AuditResult) -> str:
         return (
             "None: every required question has an answer." if result.questions else "All: no question was asked."
         )
-    return f"{fmt.plural(len(left), 'required question')}: {count_by_aim(left)}."
+    tried = sum(q.state is State.INCONCLUSIVE for q in result.questions)
+    of_all = f" {tried} of all {len(result.questions)} are inconclusive." if tried else ""
+    return f"{fmt.plural(len(left), 'required question')}: {count_by_aim(left)}.{of_all}"
 
 
 def describe_more(left: Sequence[Question]) -> str:
@@ -132,8 +140,12 @@ def describe_more(left: Sequence[Question]) -> str:
     if untested:
         time = f" (about {fmt.duration(sum(q.seconds or 0.0 for q in untested))})"
         parts.append(f"Testing more people{time} should settle {len(untested)}.")
-    if rest := len(left) - len(waiting) - len(untested):
-        parts.append(f"For {rest} no attack is known here that would settle them, whatever the time.")
+    rest = [q for q in left if not q.next_attack and not q.more]
+    lacking = sum(q.state is State.NO_ATTACK for q in rest)
+    if rest:
+        ways = [f"fedaudit has no attack for {lacking}"] if lacking else []
+        ways += [f"attacks on {len(rest) - lacking} ran without a result"] if len(rest) > lacking else []
+        parts.append(f"No time settles {len(rest)}: {' and '.join(ways)}.")
     return " ".join(parts)
 
 
@@ -175,7 +187,8 @@ def _bound(result: AuditResult) -> str:
     if refuted:
         towards = ", ".join(dict.fromkeys(b.observer for b in refuted))
         text.insert(0, f"Refuted towards {towards}: no limit holds there.")
-    return " ".join(text) or "No: differential privacy protects nobody here."
+    why = next((r.sentence for b in result.bounds for r in b.reasons), "")
+    return " ".join(text) or f"No: differential privacy protects nobody here{f' ({why})' if why else ''}."
 
 
 def _data(result: AuditResult) -> str:

@@ -67,7 +67,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     return DeploymentDecision(
         word=word,
         rule=rule,
-        sentence=_sentence(rule, result, failing, left, terms),
+        sentence=_sentence(rule, result, failing, left, terms, bar),
         more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
@@ -109,7 +109,7 @@ def list_harms(result: AuditResult) -> list[Finding]:
 
 
 def _sentence(
-    rule: str, result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms
+    rule: str, result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms, bar: Severity
 ) -> str:
     """What was demonstrated, how many questions are answered, and what the word rests on."""
     # that no epsilon limits what could be learned is no demonstration, unless the policy forbids it
@@ -121,9 +121,7 @@ def _sentence(
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
     text += f"; {count_answered(result.questions)}."
     reasons = {
-        SEVERE: "A leak or a harm at or above the bar succeeded against this federation."
-        if any(f.id in failing for f in shown if f.source not in STATEMENTS)
-        else "What is stated of a protection does not hold, or does not cover what ran.",
+        SEVERE: _describe_failing([f for f in shown if f.id in failing], bar),
         REFUTED: "A limit on the privacy loss that is stated does not hold.",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left),
@@ -132,6 +130,18 @@ def _sentence(
         "": _describe_ready(result),
     }
     return f"{text} {reasons[rule]} {' '.join(f'{r}.' for r in terms.refused)}".rstrip()
+
+
+def _describe_failing(failing: Sequence[Finding], bar: Severity) -> str:
+    """What forbids the deployment, by whether people or the model are harmed."""
+    seen = {
+        "harm to the model" if f.source == "robustness" else "leak" for f in failing if f.source not in STATEMENTS
+    }
+    if not seen:
+        return "What is stated of a protection does not hold, or does not cover what ran."
+    rated = str(bar) if bar is Severity.CRITICAL else f"{bar} or worse"
+    what = " and a ".join(sorted(seen, reverse=True))
+    return f"A {what} rated {rated} succeeded against this federation, which the policy forbids."
 
 
 def _describe_open(left: Sequence[Question]) -> str:
@@ -270,7 +280,7 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     bounds = [q for q in asked if q.at_most is not None and q.people]
     if asked and len(bounds) == len(asked):
         worst = max(bounds, key=lambda q: q.at_most or 0)
-        return f"{worst.at_most:,} of {worst.people:,}"
+        return f"{worst.at_most:,} of {worst.people:,}, by this alone"
     return "no upper limit is known"
 
 
@@ -282,7 +292,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        text = f"people are exposed, net of luck ({low:,} to {high:,} at 95 % confidence)"
+        text = f"people are exposed by all that was demonstrated, net of luck ({low:,} to {high:,}, 95 %)"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

@@ -58,11 +58,11 @@ class Aim(StrEnum):
 _WORDS = {
     Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
     Aim.MEMBERSHIP: "the person is recognised as one whose data were trained on, at 1 % false alarms",
-    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is right",
+    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is told rightly",
     Aim.INVERSION: "the person is named among others by what is drawn from a message",
     Aim.RECONSTRUCTION: "the person is named among others by what is drawn from a change",
     Aim.REGURGITATION: "a model emits the record",
-    Aim.LINKAGE: "a person or message is given to the right client",
+    Aim.LINKAGE: "it is told which client a person or a message belongs to",
     Aim.AVAILABILITY: "an answer is lost",
     Aim.TARGETED: "an answer of the targeted class is lost",
     Aim.BACKDOOR: "an input with the trigger gets the attacker's answer",

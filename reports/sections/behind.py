@@ -9,20 +9,19 @@ from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
 WORDS = {
-    "Safe": "a word that no audit says; a stronger adversary may do better than these attacks.",
+    "People": "those whose examples were trained on; an example is one person where nobody says otherwise.",
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
     "Group": "the examples of one class at one client; in a group of one, the message is about one example.",
     "Guessing": "what an adversary without the messages reaches; only what lies above it comes from them.",
     "Replays": "messages that the auditor makes anew, with clients' models and data.",
-    "Redrawn": "a reconstruction is nearer to the true image than to others of its class.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "Bounded": "at most a tolerable number of people could be exposed, by leaks as visible as those we planted.",
     "Demonstrated": "an attack worked on this run, beyond guessing with its whole interval.",
     "Inconclusive": "the attack missed a leak that was planted for it, or had too few trials: no good news.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
 }
-OF_MEANS = ("Prototype", "Group", "Replays", "Redrawn")  # that only federations which send means need
+OF_MEANS = ("Prototype", "Group", "Replays")  # that only federations which send means need
 LONGEST = 260  # signs of an answer
 MOST_SEEN = 4  # rows that fit the page
 

@@ -39,8 +39,7 @@ MOST_REMEDIES = 2
 MOST_NAMED = 1  # of the findings that do not fit
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_EFFECT = 140
-LONGEST_OF_MANY = 85  # of a cell of an option, where there are more than two
+LONGEST_OPTION, LONGEST_EFFECT = 80, 125
 LONGEST_ADVICE = 200
 LONGEST_SENTENCE = 300  # of the banner
 NOT_STATED = "not stated"
@@ -90,8 +89,8 @@ def _describe_system(result: AuditResult) -> Table:
         ["Clients and data", f"clients are: {stated['clients']}; data: {stated['data']}"],
         [
             "Responsible",
-            f"controller: {stated['controller']}; author of this audit: {stated['author']}; day of the audit: "
-            f"{stated['date']}; deployment: {stated['deployment']}",
+            f"controller: {stated['controller']}; author of this audit: {stated['author']}"
+            f"{f' ({s.date})' if s.date else ''}; deployment: {stated['deployment']}",
         ],
     ]
     return Table(
@@ -137,7 +136,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
     if more := decision.risks[len(shown) :]:
         text = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
         text += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
-        blocks.append(Paragraph(f"{len(more)} more, each in the appendix: {text}."))
+        blocks.append(Paragraph(f"{fmt.plural(len(more), 'more harm')}, each in the appendix: {text}."))
     return blocks
 
 
@@ -153,17 +152,17 @@ def _describe_baseline(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
-    beside = f"; in replays {fmt.interval(best.replayed, 'fraction')}" if best.replayed else ""
-    return f"95 % interval: {fmt.interval(best.interval, 'fraction')}{beside}"
+    own = fmt.interval(best.interval, "fraction")
+    if best.replayed:
+        return f"95 % interval: {fmt.interval(best.replayed, 'fraction')} in replays; {own} in the run's own few"
+    return f"95 % interval: {own}"
 
 
 def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
-    few = len(rows) < MOST_OPTIONS + 1
-    name, effect = (LONGEST, LONGEST_EFFECT) if few else (LONGEST_OF_MANY, LONGEST_OF_MANY)
     shown = _rank(rows)[:MOST_OPTIONS]
-    measured = [[_name_option(r, name), _effect(r, effect), _cost(r, rows[0]), BOX] for r in shown]
+    measured = [[_name_option(r), _effect(r), _cost(r, rows[0]), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
@@ -173,7 +172,7 @@ def _options(result: AuditResult) -> Table:
         header=["Option", "Its own audit", "Accuracy", "Choice"],
         rows=[*lettered, [last, "", "unchanged", BOX]],
         align="lllc",
-        widths=[3.7, 4.1, 1.3, 0.8],
+        widths=[3.0, 5.0, 1.2, 0.7],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -210,12 +209,12 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _name_option(row: Alternative, most: int) -> str:
+def _name_option(row: Alternative) -> str:
     what = "; ".join([*row.protections, *row.settings])
-    return _shorten(f"{row.name}: {what}" if what else row.name, most)
+    return _shorten(f"{row.name}: {what}" if what else row.name, LONGEST_OPTION)
 
 
-def _effect(row: Alternative, most: int) -> str | Cell:
+def _effect(row: Alternative) -> str | Cell:
     """The word and the coverage of an option's own audit, the people left, and why it is not recommended."""
     if not row.finished or row.word is None:
         return "not run to the end"
@@ -227,7 +226,7 @@ def _effect(row: Alternative, most: int) -> str | Cell:
     elif row.bound and row.bound.status is Status.REFUTED:
         parts.append("its epsilon is refuted")
     text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
-    return Cell(lead=row.word.words, text=_shorten(text, most))
+    return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
 
 
 def _cost(row: Alternative, audited: Alternative) -> str:

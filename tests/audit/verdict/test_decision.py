@@ -145,7 +145,7 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     text = decide(audit(CLEAN, questions=left), POLICY).more.replace("\u00a0", " ")
     assert text.startswith("About 10 s of one core would ask 2 of 4 open questions (left out: lira).")
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
-    assert text.endswith("For 1 no attack is known here that would settle them, whatever the time.")
+    assert text.endswith("No time settles 1: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
 
 
