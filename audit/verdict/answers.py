@@ -59,7 +59,7 @@ def _people(result: AuditResult) -> str:
     if shown:
         parts.append(f"At most, by one leak: {_shorten(shown)}.")
     if free := [q for q in people if q.at_most is None]:
-        parts.append(f"{len(free)} of {fmt.plural(len(people), 'question')} have no upper limit.")
+        parts.append(f"No limit for {len(free)} of {fmt.plural(len(people), 'question')}.")
     return " ".join(parts) or "Not known."
 
 
@@ -188,7 +188,7 @@ def _bound(result: AuditResult) -> str:
         towards = ", ".join(dict.fromkeys(b.observer for b in refuted))
         text.insert(0, f"Refuted towards {towards}: no limit holds there.")
     why = next((r.sentence for b in result.bounds for r in b.reasons), "")
-    return " ".join(text) or f"No: differential privacy protects nobody here{f' ({why})' if why else ''}."
+    return " ".join(text) or (f"No limit holds: {why}." if why else "No: it protects nobody here.")
 
 
 def _data(result: AuditResult) -> str:
