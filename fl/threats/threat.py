@@ -62,7 +62,7 @@ _WORDS = {
     Aim.INVERSION: "the person is named among others by what is drawn from a message",
     Aim.RECONSTRUCTION: "the person is named among others by what is drawn from a change",
     Aim.REGURGITATION: "a model emits the record",
-    Aim.LINKAGE: "it is told which client a person or a message belongs to",
+    Aim.LINKAGE: "a person or message is traced to its client",
     Aim.AVAILABILITY: "an answer is lost",
     Aim.TARGETED: "an answer of the targeted class is lost",
     Aim.BACKDOOR: "an input with the trigger gets the attacker's answer",
