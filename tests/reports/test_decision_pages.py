@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedaudit.audit.settings import catalog
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Word
@@ -18,7 +20,6 @@ from fedaudit.reports.sections._not_run import tabulate_failures
 from fedaudit.reports.sections.annexes import Annexes
 from fedaudit.reports.sections.behind import Behind
 from fedaudit.reports.sections.decision import Decision
-from fedaudit.reports.sections.limits import Limits
 from tests.reports.sample import result
 from tests.reports.sample_bounds import make_bound
 
@@ -222,6 +223,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
     )
     audited.decision.sentence = "Membership, server, the mean of the features of a class. " * 12
     audited.exposures = audited.exposures * 6
+    audited.questions = [audited.questions[0].model_copy(update={"aim": aim}) for aim in Aim]
     audited.decision.answers = audited.decision.answers * 5
     for answer in audited.decision.answers[:2]:
         answer.answer = "22 attacks that would apply. " + "Nothing attacked: how many examples one holds. " * 4
@@ -234,11 +236,11 @@ def test_the_pages_to_decide_by_are_two_however_much_was_found(risks: int, optio
     pypdf = pytest.importorskip("pypdf")
     title = "Prototypes on handwritten digits of ten clinics: privacy and robustness"
     audited = crowded(result(), risks, options, title)
-    document = compose(audited, [Decision, Behind, Limits])
-    sheets = [p.extract_text() for p in pypdf.PdfReader(io.BytesIO(Pdf().render(document))).pages]
-    first, second, third = (re.sub(r"\s+", " ", s).lower() for s in sheets)
+    document = compose(audited, [catalog.load("sections", n) for n in catalog.names("sections")])
+    sheets = [p.extract_text() for p in pypdf.PdfReader(io.BytesIO(Pdf().render(document))).pages[:2]]
+    first, second = (re.sub(r"\s+", " ", s).lower() for s in sheets)
     assert "review by" in first and "what stands behind page 1" in second
-    assert "appendices" in second and "limits of this audit" in third
+    assert "appendices" in second and "annexes for the file" in second
 
 
 def test_no_interval_is_written_in_brackets() -> None:
