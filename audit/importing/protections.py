@@ -166,7 +166,7 @@ def _noise(releases: Sequence[tuple[Upload, Release]]) -> tuple[Status, str] | N
         kind = next((k for k in upload.message if k == r.kind), None)
         if kind is None or r.unit != "client" or r.mechanism not in ("gaussian", "laplace"):
             continue
-        moving = change(upload.message[kind], _base(kind, upload))
+        moving = change(upload.message[kind], base_of(kind, upload.received))
         d = sum(v.numel() for v in moving.values())
         if d < NUMBERS or not r.noise_std:
             continue
@@ -202,12 +202,6 @@ def _ledger(stated: Sequence[Release], sent: Sequence[Upload]) -> CheckedStateme
         "No message of the record shows whether the noise it states was added.",
     )
     return CheckedStatement(id="ledger", title="The operator's ledger", status=status, text=text)
-
-
-def _base(kind: Kind, upload: Upload) -> Payload:
-    """What the payload is a change from."""
-    received = upload.received
-    return base_of(kind, Sending(upload.round, upload.sender, (), {}, received, torch.Generator()))
 
 
 def _try_protection(protection: Protection, sent: Sequence[Upload]) -> TriedProtection:
@@ -247,7 +241,7 @@ def _unlike(upload: Upload, seed: int) -> Message:
     rng = torch.Generator().manual_seed(seed)
     found: Message = {}
     for kind, payload in upload.message.items():
-        base = _base(kind, upload)
+        base = base_of(kind, upload.received)
         found[kind] = dict(payload)
         for name, v in change(payload, base).items():
             noise = torch.randn(v.shape, generator=rng) * max(1e-3, float(v.double().norm()) / v.numel() ** 0.5)
@@ -259,7 +253,7 @@ def _measure_change(kind: Kind, upload: Upload, before: Payload, after: Payload 
     """Share of the numbers of a payload that changed by more than rounding does; 1 where its arrays differ."""
     if after is None or {n: v.shape for n, v in before.items()} != {n: v.shape for n, v in after.items()}:
         return 1.0
-    base = _base(kind, upload)
+    base = base_of(kind, upload.received)
     moved = total = 0
     for name, value in before.items():
         old, new = value.double(), after[name].double()

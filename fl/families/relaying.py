@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from pydantic import Field
 
+from fedaudit.fl.artifact import Party
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.clients.failures import Faults, RandomFaults
 from fedaudit.fl.families.relay import START, Relay, Task, ToleranceConfig, plan
@@ -122,7 +123,8 @@ class Relaying(RoundMethod):
         """Carry the relays out, side by side; `work` names the clients' function.
 
         Of what a client returns, the kinds of card.relay are handed on, the others go to the server.
-        A result that is not finite is dropped: the next client starts where this one did.
+        A result that is not finite is dropped, except in kinds that get noise: the next client starts where this
+        one did.
         """
         federation.workers.everywhere("begin", t, {})
         content: list[dict[int, Message]] = [{} for _ in relays]
@@ -136,10 +138,12 @@ class Relaying(RoundMethod):
             ]
             done = federation.workers.map("work", jobs)
             for (g, task), reply in zip(working, done, strict=True):
-                carried = {k: v for k, v in reply.message.items() if k in self.card.relay}
-                rest = {k: v for k, v in reply.message.items() if k not in self.card.relay}
+                sent = federation.wire.chain.make_finite(t, Party.client(task.client), reply.message, {})
+                reply = replace(reply, message=sent)
+                carried = {k: v for k, v in sent.items() if k in self.card.relay}
+                rest = {k: v for k, v in sent.items() if k not in self.card.relay}
                 content[g][step] = given[g]
-                if not all(finite(p) for p in reply.message.values()):
+                if not all(finite(p) for p in sent.values()):
                     tally.rejected += 1
                     continue
                 content[g][step], replies[g][step] = carried, reply

@@ -16,7 +16,6 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from fedaudit.fl.model import State
 from fedaudit.fl.recording.noise import NoiseSource, with_origin
 from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.wire.noising import NON_FINITE, clip, replace_non_finite
 
 STATED_DELTA = 1e-5
 
@@ -92,18 +92,11 @@ def protect(
     """What is handed on of `sent`, as line_of() says; without noise and clipping the very same tensors."""
     if line is None:
         return sent
-    base = {k: received[k].cpu() if k in received else torch.zeros_like(v) for k, v in sent.items()}
-    factor = 1.0
     if config.clips:
-        gaps = (sent[k].double() - base[k].double() for k in sent if sent[k].is_floating_point())
-        norm = math.sqrt(sum(float(gap.square().sum()) for gap in gaps))
-        factor = min(1.0, config.sensitivity(kind) / norm) if norm > 0 else 1.0
-    clean = {
-        name: value if factor == 1.0 else base[name] + factor * (value - base[name])
-        for name, value in sent.items()
-        if value.is_floating_point()
-    }
-    return sent | (noise.release(line, clean) if line.noise_std else clean)
+        base = {name: received[name].cpu() for name in sent if name in received}
+        sent = clip(replace_non_finite(sent, base), base, config.sensitivity(kind))
+    clean = {name: value for name, value in sent.items() if value.is_floating_point()}
+    return sent | noise.release(line, clean) if line.noise_std else sent
 
 
 def line_of(
@@ -122,7 +115,7 @@ def line_of(
         mechanism="gaussian" if deviation else "none",
         noise_std=deviation,
         sensitivity=bound,
-        clipped="on one visit's change of all weights, before noise" if config.clips else "",
+        clipped=f"on one visit's change of all weights, before noise; {NON_FINITE}" if config.clips else "",
         clip_norm=bound if config.clips else None,
         clip_of="update" if config.clips else "",
         derived="clip" if config.clips else "declared",

@@ -82,12 +82,15 @@ class CentralDP(Protection):
             "server itself reads the uploads, or under secure aggregation their sum, without noise"
         )
 
+    def adds_noise_to(self, kind: Kind) -> bool:
+        return bool(self.config.noise_multiplier) and kind in (*TRAINED, Kind.GLOBAL_MODEL)
+
     def apply(self, sending: Sending) -> None:
         """The client's part: the clip. What it sends is released to the server alone."""
         kind = next((k for k in TRAINED if k in sending.message), None)
         if kind is None:
             return
-        bound, base = self.config.clip_norm, base_of(kind, sending)
+        bound, base = self.config.clip_norm, base_of(kind, sending.reference)
         payload = sending.message[kind]
         sending.message[kind] = clip(payload, base, bound)
         if kind in sending.protected:  # another protection has listed the upload

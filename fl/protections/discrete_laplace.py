@@ -59,6 +59,9 @@ class DiscreteLaplace(Protection):
             "server receives it"
         )
 
+    def adds_noise_to(self, kind: Kind) -> bool:
+        return bool(self.config.scale) and kind in self.config.kinds
+
     def apply(self, sending: Sending) -> None:
         c = self.config
         for kind in c.kinds:

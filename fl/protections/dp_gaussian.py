@@ -120,7 +120,7 @@ class DPGaussian(Protection):
     def apply(self, sending: Sending) -> None:
         for kind in self.config.kinds:
             if kind in sending.message:
-                releases, base = self._releases(kind, sending), base_of(kind, sending)
+                releases, base = self._releases(kind, sending), base_of(kind, sending.reference)
                 sending.message[kind] = self._add_noise(sending.message[kind], base, sending.noise, releases[0])
                 sending.protected.add(kind)
                 sending.releases += releases

@@ -64,7 +64,7 @@ class Laplace(Protection):
         for kind in c.kinds:
             if kind in sending.message:
                 line, clear = self._describe_release(kind, sending), in_clear(kind, sending, "laplace")
-                payload, base = sending.message[kind], base_of(kind, sending)
+                payload, base = sending.message[kind], base_of(kind, sending.reference)
                 sending.message[kind] = perturb(payload, base, c.clip_norm, sending.noise, line, order=1)
                 sending.protected.add(kind)
                 sending.releases += [line, *clear]

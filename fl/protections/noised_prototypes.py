@@ -61,6 +61,9 @@ class NoisedPrototypes(Protection):
             f"noise of multiplier {c.noise_multiplier:g} for both together, added before the server receives it"
         )
 
+    def adds_noise_to(self, kind: Kind) -> bool:
+        return kind in PAIR
+
     def apply(self, sending: Sending) -> None:
         present = [k for k in PAIR if k in sending.message]
         if not present:

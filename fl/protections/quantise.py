@@ -63,7 +63,7 @@ class Quantise(Protection):
         for kind in self.config.kinds:
             if kind not in sending.message:
                 continue
-            payload, base = sending.message[kind], base_of(kind, sending)
+            payload, base = sending.message[kind], base_of(kind, sending.reference)
             moving = change(payload, base)
             steps = {k: _step(v, self.config.bits) for k, v in moving.items()}
             moved = {k: self._round_values(v, steps[k], sending.rng) for k, v in moving.items()}

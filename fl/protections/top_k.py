@@ -61,7 +61,7 @@ class TopK(Protection):
             return
         for kind in self.config.kinds:
             if kind in sending.message:
-                payload, base = sending.message[kind], base_of(kind, sending)
+                payload, base = sending.message[kind], base_of(kind, sending.reference)
                 kept = largest(change(payload, base), self.config.share, self.config.values == "ternary")
                 whole = {k: v for k, v in payload.items() if k not in kept}
                 sent = rebuilt(payload, base, kept)

@@ -75,7 +75,7 @@ class PrivateTraining:
             clip_norm=self.clip_norm,
             clip_of="record",
             derived="clip",
-            clipped="on each example's gradient, in every local step",
+            clipped="on each example's gradient, in every local step; what is not finite counts as 0",
             source="dp_sgd",
         )
 
@@ -158,7 +158,8 @@ def train(
             grads, losses = each(weights, xb, y[batch])
             mean = float(losses.mean())
         for name, p in params.items():
-            p.grad_sample = grads[name].detach()  # type: ignore[attr-defined]
+            # what is not finite counts as nothing: it would take the clip, and its example would be seen
+            p.grad_sample = grads[name].detach().nan_to_num(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
         _add_noise(optimiser, params, noise, line)
         with torch.no_grad():
             noised = {k: p.grad for k, p in params.items() if p.grad is not None}

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import NamedTuple
 
 from fedaudit.fl.artifact import SERVER, Role
 from fedaudit.fl.data.participation import UNKNOWN, Drawn
@@ -12,22 +13,28 @@ from fedaudit.fl.ledger import EVERYONE, Release, to_line
 from fedaudit.fl.recording import tap
 from fedaudit.fl.runtime.durable import Log
 
+SamplingLaw = Callable[[int | None], Drawn]  # of a client, or of None for the likeliest one
+
+
+class RoundDraw(NamedTuple):
+    """Who was drawn to take part in a round, and by which law."""
+
+    round: int
+    clients: frozenset[int]
+    law: SamplingLaw
+
 
 class Accounts:
     """The lines of one run; without a `ledger` they are not written.
 
-    `sampling` is the law by which a client, or None for the likeliest one, comes to take part in a round for
-    which no draw was noted: a draw says nothing of what is sent in another round. `counts_made` is the card's:
-    clients count examples that they made.
+    `sampling` is the law by which clients come to take part in a round for which no draw was noted: a draw says
+    nothing of what is sent in another round. `counts_made` is the card's: clients count examples that they made.
     """
 
-    def __init__(
-        self, ledger: Log | None, sampling: Callable[[int | None], Drawn], counts_made: bool = False
-    ) -> None:
+    def __init__(self, ledger: Log | None, sampling: SamplingLaw, counts_made: bool = False) -> None:
         self._sampling = sampling
         self._ledger, self._counts_made = ledger, counts_made
-        # the round of the last draw, who it was, and by which law
-        self._drawn: tuple[int, frozenset[int], Callable[[int | None], Drawn]] | None = None
+        self._last_draw: RoundDraw | None = None
         self._shares: list[Release] = []  # of noise that the round's senders add up to
 
     @property
@@ -35,16 +42,17 @@ class Accounts:
         """Whether this round's senders add up their shares of noise."""
         return bool(self._shares)
 
-    def get_law(self, round: int) -> Callable[[int | None], Drawn]:
-        """By which law a client, or None for the likeliest one, comes to take part in a round."""
-        return self._drawn[2] if self._drawn is not None and self._drawn[0] == round else self._sampling
+    def get_law(self, round: int) -> SamplingLaw:
+        """By which law clients come to take part in a round."""
+        draw = self._find_draw(round)
+        return self._sampling if draw is None else draw.law
 
-    def note_draw(self, round: int, answering: Collection[int], law: Callable[[int | None], Drawn]) -> None:
+    def note_draw(self, round: int, answering: Collection[int], law: SamplingLaw) -> None:
         """Note who was drawn to take part in a round, and how: all that the ledger says of sampling."""
-        before = self._drawn[1] if self._drawn is not None and self._drawn[0] == round else frozenset()
-        if before:  # two draws in one round: neither law holds alone
-            law = lambda _: UNKNOWN  # noqa: E731
-        self._drawn = (round, before | frozenset(answering), law)
+        draw, clients = self._find_draw(round), frozenset(answering)
+        if draw is not None and draw.clients:  # two draws in one round: neither law holds alone
+            clients, law = clients | draw.clients, lambda _: UNKNOWN
+        self._last_draw = RoundDraw(round, clients, law)
 
     def enter(self, release: Release) -> None:
         """Write the line of a release."""
@@ -84,6 +92,11 @@ class Accounts:
             self.enter(replace(r, aggregated=there, noise_std=r.noise_std * left, shares=came[r.kind]))
         self._shares.clear()
 
+    def _find_draw(self, round: int) -> RoundDraw | None:
+        """What was noted of a round."""
+        draw = self._last_draw
+        return draw if draw is not None and draw.round == round else None
+
     def _drop_sensitivity(self, release: Release) -> Release:
         """Without a sensitivity where clients count what they made: one record may move that by any number."""
         made = self._counts_made and release.kind == Kind.NUM_EXAMPLES
@@ -102,8 +115,8 @@ class Accounts:
         index = release.sender.partition("/")[2]
         named = index.isdecimal()
         client = int(index) if named else None
-        law = self.get_law(release.round)(client)
-        if self._drawn is not None and self._drawn[0] == release.round and named and client not in self._drawn[1]:
+        law, draw = self.get_law(release.round)(client), self._find_draw(release.round)
+        if draw is not None and named and client not in draw.clients:
             law = UNKNOWN
         rate = max(law.rate, release.sample_rate) if law.sampling == release.sampling else law.rate
         seen = EVERYONE if named else release.participation_seen_by

@@ -14,6 +14,7 @@ from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.coded import flat, masks_of, spread
 from fedaudit.fl.recording.noise import NoiseSource, with_origin
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.noising import NON_FINITE, base_of, replace_non_finite
 from fedaudit.fl.wire.protection import Averaging, Message, Payload, Protection, Sending, in_order
 
 
@@ -81,7 +82,8 @@ class ProtectionChain:
                 sending.releases[before:], [*source.issued, *_list_training_noise(protection, sending)]
             )
             sending.releases[before:] = [
-                _name_stream(r, f"{stream}/{i}", sending.message) for i, r in enumerate(added)
+                _name_stream(_describe_clip(r, protection), f"{stream}/{i}", sending.message)
+                for i, r in enumerate(added)
             ]
         for kind, payload in sending.message.items():
             sending.message[kind] = in_order(kind, message.get(kind, payload), payload)
@@ -94,6 +96,18 @@ class ProtectionChain:
         sent = spread(sending.message, masks)  # what is masked for a secure sum is dense
         dense = {kind: dict(payload) for kind, payload in sent.items()} if self.hides_single_uploads else sent
         return dense, sending.releases
+
+    def make_finite(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+        """Return the message with no change where one is not finite, in kinds that get noise.
+
+        That a client's training diverged, so that its message would be rejected, is then not seen. Other kinds,
+        and messages of clients whom no protection binds, stay as they are.
+        """
+        bad = sender.index in self.compromised(round)
+        at_work = [p for p in self.protections if not (bad and self._skips(p))]
+        noised = [kind for kind in message if any(p.adds_noise_to(kind) for p in at_work)]
+        finite = {k: replace_non_finite(message[k], base_of(k, reference), k.counted) for k in noised}
+        return message | finite
 
     def average(
         self,
@@ -125,7 +139,8 @@ class ProtectionChain:
             protection.average(averaging)
             mean, stream = averaging.model, f"protection/{number}/{round}/mean"
             for i, release in enumerate(_name_source(averaging.releases, source.issued)):
-                lines.append(_name_stream(release, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
+                line = _describe_clip(release, protection)
+                lines.append(_name_stream(line, f"{stream}/{i}", {Kind.GLOBAL_MODEL: mean}))
             mean = tap.current().average(round, mean, averaging.releases)
         return mean, lines
 
@@ -150,6 +165,14 @@ def _list_training_noise(protection: Protection, sending: Sending) -> list[Relea
 def _name_source(releases: Iterable[Release], issued: Collection[Release]) -> list[Release]:
     """The lines with the generator of their noise, where the run's own source drew it, and else without any."""
     return [with_origin(r) if r in issued else replace(r, generator="") for r in releases]
+
+
+def _describe_clip(release: Release, protection: Protection) -> Release:
+    """A noised line that says what became of numbers that were not finite."""
+    if release.mechanism == "none" or not release.clipped or release.kind not in set(Kind):
+        return release
+    is_replaced = protection.adds_noise_to(Kind(release.kind))
+    return replace(release, clipped=f"{release.clipped}; {NON_FINITE}") if is_replaced else release
 
 
 def _name_stream(release: Release, stream: str, message: Message) -> Release:

@@ -100,6 +100,10 @@ class Protection(Plugin):
         """Standard deviation of the noise on each number of that kind; public, as its law is."""
         return 0.0
 
+    def adds_noise_to(self, kind: Kind) -> bool:
+        """Whether that kind, or a mean of it, gets noise: it may not show then whether its numbers are finite."""
+        return self.noise_std(kind) > 0
+
     def training(self) -> PrivateTraining | None:
         """How clients have to train, where the protection acts before there is a message."""
         return None

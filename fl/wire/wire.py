@@ -65,10 +65,12 @@ class Wire:
     ) -> Message | None:
         """Client to server. None where a number is not finite, or a count below 0: the server rejects all of it.
 
+        Not so in kinds that get noise, where such a number counts as no change.
         `settled` are kinds that the method protects itself, whose releases it enters itself.
         """
         party, server = Party.client(sender), (SERVER.role.value,)
         self._checks.check(message, Channel.UPLINK, party)
+        message = self.chain.make_finite(round, party, message, reference)
         if not is_finite(message):
             return None
         hidden = self.chain.hides_single_uploads
@@ -93,6 +95,7 @@ class Wire:
         """Client to the next client; a mediator on the path sees it too. `settled` as in uplink()."""
         party = Party.client(sender)
         self._checks.check(message, Channel.RELAY, party)
+        message = self.chain.make_finite(round, party, message, {})
         if not is_finite(message):
             return None
         to = str(Party.client(receiver))

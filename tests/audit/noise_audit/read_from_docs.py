@@ -487,9 +487,9 @@ class GoesDouble(Rounds):
 
 
 class WithdrawsItself(Rounds):
-    """Wrong towards the server: a client whose model does badly on its own data sends a number that is not
-    finite, so that it is rejected; whose upload is missing tells that its clean loss is large, and no line
-    has it."""
+    """Correct, although meant as wrong: a client whose model does badly on its own data sends a number that is
+    not finite, so that it is rejected, and whose upload is missing would tell that its clean loss is large. The
+    wire rejects no message that gets noise: such a number counts as no change."""
 
     def finish(self, client: Client, trained: Trained) -> Reply:
         reply = super().finish(client, trained)

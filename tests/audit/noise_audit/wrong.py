@@ -30,7 +30,7 @@ class Wrong(DPGaussian):
         for kind in self.config.kinds:
             if kind in sending.message:
                 self.kind = kind
-                payload, base = sending.message[kind], base_of(kind, sending)
+                payload, base = sending.message[kind], base_of(kind, sending.reference)
                 moved = self.noised(self.clipped(change(payload, base)))
                 sending.message[kind] = rebuilt(payload, base, moved)
                 sending.protected.add(kind)

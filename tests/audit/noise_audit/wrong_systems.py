@@ -219,7 +219,7 @@ class OwnNoise(DPGaussian):
 
     def apply(self, sending: Sending) -> None:
         kind = Kind.LOCAL_MODEL
-        payload, base = sending.message[kind], base_of(kind, sending)
+        payload, base = sending.message[kind], base_of(kind, sending.reference)
         moved = self.noised(self.clipped(change(payload, base), sending), sending)
         sending.message[kind] = rebuilt(payload, base, moved)
         sending.protected.add(kind)
@@ -274,7 +274,7 @@ class ClipsAfterNoise(OwnNoise):
     def apply(self, sending: Sending) -> None:
         super().apply(sending)
         kind = Kind.LOCAL_MODEL
-        payload, base = sending.message[kind], base_of(kind, sending)
+        payload, base = sending.message[kind], base_of(kind, sending.reference)
         moving = change(payload, base)
         factor = min(1.0, 30.0 / max(norm(moving, 2), 1e-12))
         sending.message[kind] = rebuilt(payload, base, {k: v * factor for k, v in moving.items()})

@@ -70,7 +70,7 @@ class Noising(Protection):
         for kind in self.kinds:
             if kind not in sending.message:
                 continue
-            payload, base = sending.message[kind], base_of(kind, sending)
+            payload, base = sending.message[kind], base_of(kind, sending.reference)
             moved = self.sent(self.clip(change(payload, base), sending), sending)
             sending.message[kind] = rebuilt(payload, base, moved)
             sending.protected.add(kind)

@@ -72,6 +72,6 @@ class ClipsTooLate(CentralDP):
 
     def apply(self, sending: Sending) -> None:
         payload = sending.message[Kind.LOCAL_MODEL]
-        loose = clip(payload, base_of(Kind.LOCAL_MODEL, sending), 10 * self.config.clip_norm)
+        loose = clip(payload, base_of(Kind.LOCAL_MODEL, sending.reference), 10 * self.config.clip_norm)
         super().apply(sending)
         sending.message[Kind.LOCAL_MODEL] = loose

@@ -36,6 +36,17 @@ def test_accounted_noise_clips_the_change_of_the_whole_network() -> None:
     assert all(torch.equal(kept[k], sent[k]) for k in sent)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), torch.finfo(torch.float32).max])
+def test_a_visit_that_diverged_hands_on_what_the_clip_and_the_noise_leave_of_it(bad: float) -> None:
+    start = {"a": torch.full((3,), -1e32), "b": torch.ones(4)}
+    sent = {"a": torch.tensor([bad, -1e32, -1e32]), "b": torch.tensor([1.0, 1, 1, 3])}
+    clip = NoiseConfig(mode="accounted", scale=0.0, model=1.0)
+    out = apply(Kind.RELAY_MODEL, sent, start, clip)
+    assert torch.equal(out["a"], start["a"]) and out["b"].tolist() == [1, 1, 1, 2]
+    noised = apply(Kind.RELAY_MODEL, sent, start, NoiseConfig(mode="accounted", scale=1.0))
+    assert all(bool(v.isfinite().all()) for v in noised.values())
+
+
 def test_without_noise_and_clipping_there_is_no_line_in_the_ledger() -> None:
     assert line_of(Kind.GAN_G, 0, 3, no_noise(), ("server",), "") is None
     bare = line_of(Kind.GAN_G, 0, 3, NoiseConfig(mode="accounted", scale=0.0), ("server",), "")

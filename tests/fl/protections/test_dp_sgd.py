@@ -94,6 +94,19 @@ def test_one_example_moves_the_model_by_the_clip_and_no_more() -> None:
     assert float(moved(start, free).norm()) > 2 * LR * 0.01 / N
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38])
+def test_an_example_whose_gradient_is_not_finite_moves_the_model_by_the_clip_at_most(bad: float) -> None:
+    x, y = examples()
+    x[3] = bad
+    private = PrivateTraining(clip_norm=0.01, noise_multiplier=0.0, sample_rate=1.0, steps=1)
+    others, one_more = (
+        trained(private, net(), x[keep], y[keep], records=torch.arange(N)[keep]).state
+        for keep in ([k for k in range(N) if k != 3], list(range(N)))
+    )
+    assert all(bool(v.isfinite().all()) for v in one_more.values())
+    assert float(moved(others, one_more).norm()) <= LR * 0.01 / N * 1.001
+
+
 def test_a_step_is_that_of_opacus_on_the_same_examples() -> None:
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
