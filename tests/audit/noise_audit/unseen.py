@@ -1,4 +1,4 @@
-"""Audits of the systems that readers of the documentation wrote (read_from_docs.yaml, more_from_docs.yaml).
+"""Audits of the systems that readers of the documentation wrote (read_from_docs.yaml and the two files after it).
 
 python -m tests.audit.noise_audit.unseen [NAME ...] prints what is said of each, and which are missed.
 """
@@ -21,7 +21,8 @@ from fedaudit.fl.ledger import read
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 
-FILES = [Path(__file__).with_name(name) for name in ("read_from_docs.yaml", "more_from_docs.yaml")]
+NAMES = ("read_from_docs.yaml", "more_from_docs.yaml", "further_from_docs.yaml")
+FILES = [Path(__file__).with_name(name) for name in NAMES]
 
 
 class System(NamedTuple):
