@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.play import SAME, PlayLimits, play
-from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, Messages, find_clips
+from fedaudit.audit.noise_audit.play import PlayLimits, play
+from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, SAME, Messages, find_clips
 from fedaudit.audit.noise_audit.world import Listener, copy_payload
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import Kind
@@ -196,7 +196,7 @@ def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: PlayLimits
     """
     central = any(r.sender.endswith("/*") for r in lines)
     everybody = range(case.clients)
-    still = Messages(find_clips(lines, central), {}, NOTHING, cohorts=lambda *_: everybody)
+    still = Messages(find_clips(lines, central), dict.fromkeys(everybody, NOTHING), lambda *_: everybody)
     listener = _NoiseListener("server", still)
     play(case, listener, SAME, limits)
     return [s for s in listener.samples if listener.is_noise_alone(s.line, case.protections)]

@@ -15,17 +15,14 @@ import numpy as np
 from fedaudit.audit.case.holders import holders
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit import probes
-from fedaudit.audit.noise_audit.play import SAME, Neighbour
-from fedaudit.audit.noise_audit.probes import Probe
+from fedaudit.audit.noise_audit.probes import SAME, Neighbour, Probe
 from fedaudit.audit.noise_audit.world import World
-from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, Release
-from fedaudit.fl.runtime.streams import Streams
 
 Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
-Tried = tuple[str, probes.Sent, probes.Sent | None, Cohort]  # its name, the client's messages, others', who
+Factor = Callable[[Release], float]
 DIRECTIONS = (probes.fill_evenly, probes.alternate_signs, probes.fill_one_array, probes.fill_arrays_alike)
 STEPS = 12  # numbers of examples that are left out
 QUIET = probes.Sent((1e-3,))  # which a rule may make as long as others'
@@ -33,9 +30,6 @@ GRID = 12  # norms near the clip where one client is tried at a time
 SPARE = 12  # records of one client
 CROWD = 20  # clients of the largest cohort, spread over all
 SINGLE = 16  # clients whose share of a mean is tried
-BRIGHT = 1e3  # times an image: its gradient is longer than any clip
-FEW = 2  # examples that a client is left with
-MANY = 4  # times that each of a client's examples is held
 
 
 class Side(NamedTuple):
@@ -50,6 +44,16 @@ class Side(NamedTuple):
         return self.neighbour is SAME and type(self.probe) is Probe
 
 
+class Crowd(NamedTuple):
+    """Where one client is tried: what it sends, who takes part, and what others send."""
+
+    name: str
+    sent: probes.Sent
+    cohort: Cohort
+    others: Mapping[int, probes.Sent] = {}  # of those who are not in it the messages stay
+    drawn: frozenset[int] | None = None  # rounds in which the client takes part, and no others; None: all
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two neighbouring worlds; a line lets clean values move by `factor(line)` times its sensitivity."""
@@ -57,7 +61,7 @@ class Pair:
     name: str
     first: Side
     second: Side
-    factor: Callable[[Release], float]
+    factor: Factor
     touched: frozenset[int] | None = None  # clients whose releases may differ; None: all that were told to
     trained: bool = False  # everybody is trained anew in both worlds
     spare: bool = False  # for where no pair before moved anything
@@ -93,19 +97,19 @@ class Pairs:
     def pair_record(self) -> Iterator[Pair]:
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
         for record in self._choose_records():
-            bright, without = _brighten_record(record), _remove_record(record)
+            bright, without = probes.brighten_record(record), probes.remove_record(record)
             held = frozenset(client for client, _ in record)
             yield Pair(without.name, Side(), Side(without), allow_removed_record, held)
             name = f"{bright.name}, or not"
             yield Pair(name, Side(bright), Side(without), allow_removed_record, held, another_seed=True)
             if replaced:
-                other = _replace_record(record)
+                other = probes.replace_record(record)
                 yield Pair(other.name, Side(bright), Side(other), allow_replaced_record, held)
         if any(r.unit == "record" and r.coin != EACH for r in self.lines):
             yield from self._pair_counts()
         for row in self.parts[self.target].tolist()[:SPARE]:  # of others the coins may leave out all steps
             record = [(self.target, row)]
-            bright, without = _brighten_record(record), _remove_record(record)
+            bright, without = probes.brighten_record(record), probes.remove_record(record)
             held = frozenset({self.target})
             name = f"{bright.name}, or not"
             yield Pair(name, Side(bright), Side(without), allow_removed_record, held, spare=True)
@@ -119,7 +123,8 @@ class Pairs:
         for start in range(0, STEPS, len(self.members)):
             left_out = {k: start + number for number, k in enumerate(self.members)}
             first, second = (
-                _make_fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()}) for more in (0, 1)
+                probes.make_fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()})
+                for more in (0, 1)
             )
             yield Pair(second.name, Side(first), Side(second), allow_examples, second.touched, True)
 
@@ -155,12 +160,8 @@ class Pairs:
         step = -(-len(self.members) // SINGLE)
         for target in self.members[::step]:  # a rule may trust any of them more than others
             if target not in whole:
-                two = (
-                    "with one other client",
-                    probes.Sent((probes.FAR,)),
-                    None,
-                    _make_constant_cohort((self.target, target)),
-                )
+                cohort = _make_constant_cohort((self.target, target))
+                two = Crowd("with one other client", probes.Sent((probes.FAR,)), cohort)
                 yield self._make_central_pair(target, clips, replaced, two)
 
     def _pair_central_cohorts(self, target: int, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
@@ -168,32 +169,62 @@ class Pairs:
         crowd = sorted({target, *self.members[::step]})
         half = sorted({target, *crowd[: len(crowd) // 2]})
         alone, some, everybody = (_make_constant_cohort(clients) for clients in ([target], half, crowd))
-        far, clipped = (probes.FAR,), probes.Sent((1.0,))
-        tried: list[Tried] = [
-            ("alone", probes.Sent(far), None, alone),
-            ("with half of the clients", probes.Sent(far, probes.alternate_signs), None, some),
-            ("with all clients", probes.Sent(far, probes.fill_one_array), None, everybody),
-            ("with all clients", probes.Sent(far, probes.fill_arrays_alike), None, everybody),
-            ("with all others at the clip along it", probes.Sent(far), clipped, everybody),
-            ("with all others at the clip against it", probes.Sent(far), clipped.negate(), everybody),
-            ("next to nothing, with all others at the clip", QUIET, clipped.negate(), everybody),
-            ("with half of the others at the clip along it", probes.Sent(far), clipped, some),
-        ]
-        for start in range(0, GRID, self.rounds):
-            tried.append(("alone and near the clip", self._choose_norms(4 * start, 4), None, alone))
-        for one in tried:
-            yield self._make_central_pair(target, clips, replaced, one)
+        far, clipped = probes.Sent((probes.FAR,)), probes.Sent((1.0,))
+        others = [k for k in crowd if k != target]
+        even = others[: len(others) // 2 * 2]  # two halves that one client tips
+        divided = _make_constant_cohort(sorted({target, *even}))
+        along, against = (dict.fromkeys(others, sent) for sent in (clipped, clipped.negate()))
+        opposed = along | dict.fromkeys(even[::2], clipped.negate())
+        uneven = along | dict.fromkeys(even[::2], QUIET)
+        yield from (
+            self._make_central_pair(target, clips, replaced, one)
+            for one in (
+                Crowd("alone", far, alone),
+                Crowd("with half of the clients", replace(far, direction=probes.alternate_signs), some),
+                Crowd("with all clients", replace(far, direction=probes.fill_one_array), everybody),
+                Crowd("with all clients", replace(far, direction=probes.fill_arrays_alike), everybody),
+                Crowd("with all others at the clip along it", far, everybody, along),
+                Crowd("with all others at the clip against it", far, everybody, against),
+                Crowd("next to nothing, with all others at the clip", QUIET, everybody, against),
+                Crowd("with half of the others at the clip along it", far, some, along),
+                Crowd("with others at the clip, half of them against the others", far, divided, opposed),
+                Crowd("with others at the clip, or half of them next to nothing", far, divided, uneven),
+                Crowd("next to nothing, with others of whom half are so", QUIET, divided, uneven),
+                *(
+                    Crowd("alone and near the clip", self._choose_norms(4 * start, 4), alone)
+                    for start in range(0, GRID, self.rounds)
+                ),
+                *(
+                    Crowd("drawn at first and not again", far, everybody, drawn=rounds)
+                    for rounds in self._list_first_draw()
+                ),
+            )
+        )
 
-    def _make_central_pair(self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: Tried) -> Pair:
+    def _list_first_draw(self) -> list[frozenset[int]]:
+        """The rounds that share the first draw, where noise on the mean is credited with sampling; else none."""
+        lines = [r for r in self.lines if r.sender.endswith("/*") and _is_credited(r)]
+        first = lines[0] if lines else None
+        shared = [r.round for r in lines if r is first or (r.coin and first is not None and r.coin == first.coin)]
+        return [frozenset(shared)] if shared and len(shared) < self.rounds else []
+
+    def _make_central_pair(self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: Crowd) -> Pair:
         """One client's message against none, or against its opposite."""
-        name, sent, others, cohort = tried
-        first = Side(probe=probes.Messages(clips, {target: sent}, others, cohort))
-        second = Side(probe=probes.Messages(clips, {}, others, _drop_client(target, cohort)), absent=target)
-        factor = allow_client
+        cohort, others = tried.cohort, tried.others
+        if tried.drawn is not None:
+            cohort = _limit_client(target, tried.drawn, cohort)
+        first = Side(probe=probes.Messages(clips, {**others, target: tried.sent}, cohort))
+        second = Side(probe=probes.Messages(clips, others, _drop_client(target, cohort)), absent=target)
+        factor: Factor = allow_client
         if replaced:
-            second = Side(probe=probes.Messages(clips, {target: sent.negate()}, others, cohort))
+            second = Side(probe=probes.Messages(clips, {**others, target: tried.sent.negate()}, cohort))
             factor = allow_replaced_client
-        name, again = f"a message of client {target}, {name}", (target, name) == (self.target, "alone")
+        if tried.drawn is not None:
+            factor = _allow_when_drawn(tried.drawn, factor)
+        name, again = (
+            f"a message of client {target}, {tried.name}",
+            (target, tried.name) == (self.target, "alone"),
+        )
         return Pair(name, first, second, factor, another_seed=again)
 
     def _pair_data(self) -> Iterator[Pair]:
@@ -205,13 +236,13 @@ class Pairs:
         k, rows = self.target, {k: self.parts[k] for k in self.members}
         own = {k: rows[k]}
         for neighbour, trained in (
-            (_make_hard_data(rows, self.case.streams), True),
-            (_make_easy_data(rows), True),
-            (_make_hard_data(own, self.case.streams), True),
-            (_make_easy_data(own), False),
-            (_make_few_examples(k), False),
-            (_make_many_examples(k), False),
-            (_make_many_examples(self.rarest), False),
+            (probes.make_hard_data(rows, self.case.streams), True),
+            (probes.make_easy_data(rows), True),
+            (probes.make_hard_data(own, self.case.streams), True),
+            (probes.make_easy_data(own), False),
+            (probes.make_few_examples(k), False),
+            (probes.make_many_examples(k), False),
+            (probes.make_many_examples(self.rarest), False),
         ):
             touched = neighbour.touched
             alone = len(touched) == 1
@@ -270,117 +301,23 @@ def allow_replaced_record(line: Release) -> float:
     return 1.0 if line.adjacency == "replace_one" else 2.0
 
 
+def _allow_when_drawn(rounds: Collection[int], factor: Factor) -> Factor:
+    """Of a client that takes part in these rounds alone: credit for sampling says that no other shows it."""
+    return lambda line: factor(line) if line.round in rounds or not _is_credited(line) else 0.0
+
+
+def _is_credited(line: Release) -> bool:
+    return line.sampling in ("poisson", "fixed_without_replacement") and line.sample_rate < 1
+
+
 def _make_constant_cohort(clients: Sequence[int]) -> Cohort:
     return lambda _, __: clients
 
 
 def _drop_client(target: int, cohort: Cohort) -> Cohort:
-    return lambda round, answering: [k for k in cohort(round, answering) if k != target]
+    return _limit_client(target, (), cohort)
 
 
-def _make_easy_data(rows: Mapping[int, Index]) -> Neighbour:
-    """Clients whose images are all black and of one class: they learn everything at once."""
-
-    def change(data: Data) -> Data:
-        own = np.concatenate(list(rows.values()))
-        return _with_rows(data, own, np.zeros_like(data.train.x[own]), np.zeros_like(data.train.y[own]))
-
-    return Neighbour(f"all examples of {_name_clients(rows)} black, of one class", frozenset(rows), data=change)
-
-
-def _make_hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
-    """Clients whose images are noise and whose labels mean nothing: they learn nothing."""
-
-    def change(data: Data) -> Data:
-        own = np.concatenate(list(rows.values()))
-        rng, x = streams.numpy("noise_audit", "hard"), data.train.x[own]
-        drawn = rng.random(x.shape) if x.dtype.kind == "f" else rng.permutation(x.reshape(-1)).reshape(x.shape)
-        return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
-
-    return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
-
-
-def _make_few_examples(client: int) -> Neighbour:
-    """A client with a few examples only: what it sends must not tell how many it holds."""
-
-    def change(parts: list[Index]) -> list[Index]:
-        return [part[:FEW] if k == client else part for k, part in enumerate(parts)]
-
-    return Neighbour(f"all but {FEW} examples of client {client} taken away", frozenset({client}), parts=change)
-
-
-def _make_many_examples(client: int) -> Neighbour:
-    """A client that holds each of its examples many times: it is the largest and the slowest of all."""
-
-    def change(parts: list[Index]) -> list[Index]:
-        return [np.tile(part, MANY) if k == client else part for k, part in enumerate(parts)]
-
-    return Neighbour(f"{MANY} times as many examples of client {client}", frozenset({client}), parts=change)
-
-
-def _make_fewer_examples(rows: Mapping[int, Index], labels: Index, left_out: Mapping[int, int]) -> Neighbour:
-    """Clients without so many of their examples, those of their largest classes first."""
-    gone = {}
-    for client, own in rows.items():
-        sizes = np.bincount(labels[own])
-        order = sorted(own.tolist(), key=lambda row: (-sizes[labels[row]], labels[row], row))
-        gone[client] = set(order[: left_out[client]])
-
-    counts = ", ".join(str(n) for n in left_out.values())
-    return _drop_rows(f"{_name_clients(rows)} without {counts} examples", gone)
-
-
-def _remove_record(record: Sequence[tuple[int, int]]) -> Neighbour:
-    """One record less with everybody who holds it: `record` are pairs of client and row of the training set."""
-    held = {client: {row for c, row in record if c == client} for client, _ in record}
-
-    return _drop_rows(f"one record less, held by {_name_clients(held)}", held)
-
-
-def _brighten_record(record: Sequence[tuple[int, int]]) -> Neighbour:
-    """A record whose gradient is longer than any clip, wherever it is held."""
-    rows = np.unique([row for _, row in record])
-
-    def change(data: Data) -> Data:
-        x = data.train.x[rows]
-        return _with_rows(data, rows, (1 + x) * BRIGHT if x.dtype.kind == "f" else x, data.train.y[rows])
-
-    held = {client for client, _ in record}
-    return Neighbour(f"one record of extreme values, held by {_name_clients(held)}", frozenset(held), data=change)
-
-
-def _replace_record(record: Sequence[tuple[int, int]]) -> Neighbour:
-    """A record in the place of another: of extreme values, and of another class."""
-    rows = np.unique([row for _, row in record])
-
-    def change(data: Data) -> Data:
-        x = data.train.x[rows]
-        y = (data.train.y[rows] + 1) % len(data.classes)
-        return _with_rows(data, rows, (1 + x) * -BRIGHT if x.dtype.kind == "f" else x, y)
-
-    held = {client for client, _ in record}
-    return Neighbour(
-        f"one record replaced by another, held by {_name_clients(held)}", frozenset(held), data=change
-    )
-
-
-def _drop_rows(name: str, gone: Mapping[int, Collection[int]]) -> Neighbour:
-    """`gone`: client -> rows of the training set that it no longer holds."""
-
-    def change(parts: list[Index]) -> list[Index]:
-        return [part[~np.isin(part, list(gone[k]))] if k in gone else part for k, part in enumerate(parts)]
-
-    return Neighbour(name, frozenset(gone), parts=change)
-
-
-def _with_rows(data: Data, rows: Index, x: np.ndarray, y: np.ndarray) -> Data:
-    images, labels = data.train.x.copy(), data.train.y.copy()
-    images[rows], labels[rows] = x, y
-    return replace(data, train=Arrays(x=images, y=labels, owner=data.train.owner))
-
-
-def _name_clients(numbers: Collection[int]) -> str:
-    listed = sorted(numbers)
-    if len(listed) > FEW:
-        return f"{len(listed)} clients"
-    return f"client{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+def _limit_client(target: int, rounds: Collection[int], cohort: Cohort) -> Cohort:
+    """The cohort, whose client `target` takes part in these rounds alone."""
+    return lambda round, answering: [k for k in cohort(round, answering) if k != target or round in rounds]

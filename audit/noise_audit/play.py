@@ -11,10 +11,9 @@ import numpy as np
 
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.noise_audit.probes import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.fl.clients.client import Reply
-from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.recording.tap import listening
@@ -27,19 +26,6 @@ STEPS = frozenset({"exchange"})  # parts of a training, of which the last one en
 FEWEST = 8  # examples that a client holds, where it has so many
 OTHER_SEED = 0x5EED  # added to the run's own
 TRAINED = ("train", "work")  # what a site does for one client
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A federation on neighbouring data: what is changed."""
-
-    name: str
-    touched: frozenset[int] = frozenset()  # clients whose data are changed: others need not be trained again
-    data: Callable[[Data], Data] = lambda data: data
-    parts: Callable[[list[Index]], list[Index]] = lambda parts: parts
-
-
-SAME = Neighbour("the same data")
 
 
 @dataclass(frozen=True)

@@ -284,9 +284,10 @@ class Listener(MessageTap):
         self._compare_values(key, {k: v for k, v in first.items() if k not in moving}, second)
         distance = _measure_distance(moving, second, 2 if line.mechanism == "gaussian" else 1)
         declared = (line.sensitivity or 0.0) * self.factor(line)
-        ratio = distance / declared if declared else float("inf") if distance else 0.0
+        excess = distance - declared * (1 + RELATIVE) - self._bound_rounding(moving, second, line)
+        ratio = distance / declared if declared else float("inf") if excess > 0 else 0.0
         self.ratios[key] = max(ratio, self.ratios.get(key, 0.0))
-        if distance > declared * (1 + RELATIVE) + self._bound_rounding(moving, second, line):
+        if excess > 0:
             text = f"moved by {distance:.4g} where the ledger declares {declared:.4g}"
             self.differences.append(WorldDifference(key, text, ratio))
 

@@ -1,8 +1,8 @@
 """A third set of systems that make a stated bound false, and some that only look as if they did.
 
-Written from docs/ and fl/README.md: server optimisers, robust weights and rounding in a rule, stale uploads, private
-training that something clean is added to, coins that follow each other. Every docstring says what is wrong, or why
-nothing is; further_from_docs.yaml has the configs.
+Written from docs/ and fl/README.md: server optimisers, robust weights and rounding in a rule, stale uploads,
+private training that something clean is added to, coins that follow each other. Every docstring says what is
+wrong, or why nothing is; further_from_docs.yaml has the configs.
 """
 
 from collections.abc import Mapping, Sequence

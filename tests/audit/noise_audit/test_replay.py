@@ -10,7 +10,8 @@ import torch
 from fedaudit.audit.noise_audit import probes, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import SAME, PlayLimits, play
+from fedaudit.audit.noise_audit.play import PlayLimits, play
+from fedaudit.audit.noise_audit.probes import SAME
 from fedaudit.audit.noise_audit.replay import audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.fl.kinds import Kind
