@@ -2,21 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 
+from fedaudit.audit.accounting.accountants import prv
 from fedaudit.audit.accounting.accountants.auto import Auto
 from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
-from fedaudit.audit.accounting.terms import terms
+from fedaudit.audit.accounting.terms import Terms, terms
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, run_tests
 from fedaudit.audit.noise_audit.play import PlayLimits, reseed
-from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.ledger import Release
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
 CONFIDENCE = 0.975  # of a lower bound
@@ -28,6 +30,7 @@ class NoisedReleases(NamedTuple):
     releases: int
     epsilon: float
     line: Release  # one of them
+    counts: Terms = {}  # as accountants see them
 
 
 @sharing()
@@ -73,17 +76,20 @@ def bound_below(
     """The least epsilon of a kind's Gaussian noise, as large as it can be by what was measured of it.
 
     The standard deviation of n normal numbers is at most sqrt(sum of squares / chi-squared quantile), with
-    confidence `CONFIDENCE`. None where the exact cost of the releases is not known.
+    confidence `CONFIDENCE`. Independent coins are taken as the ledger states them. None where no lower end of the
+    cost of the releases is known.
     """
     own = [r for r in releases if r.kind == kind]
-    claim = find_claim(own, delta)
     units = np.concatenate([s.units for s in samples if s.line.kind == kind] or [np.zeros(0)])
-    exact = claim.line.mechanism == "gaussian" and claim.line.sampling == "none" and claim.line.coin != EACH
-    if not exact or not len(units):
+    if any(r.mechanism != "gaussian" or r.sampling not in ("none", "poisson") for r in own) or not len(units):
         return None
     more = math.sqrt(float(units @ units) / float(scipy.stats.chi2.ppf(1 - CONFIDENCE, len(units))))
-    largest = [replace(r, noise_std=r.noise_std * more) for r in own]
-    return rounded_down(find_claim(largest, delta).epsilon)
+    claim = find_claim([replace(r, noise_std=r.noise_std * more) for r in own], delta)
+    if not any(term.sampled for term in claim.counts):
+        return rounded_down(claim.epsilon)
+    with suppress(ArithmeticError, ValueError):  # past its range it says nothing
+        return rounded_down(prv.bound(claim.counts, delta).lower or 0.0)
+    return None
 
 
 def record_no_test(releases: Sequence[Release], delta: float, reason: str) -> list[NoiseAuditRecord]:
@@ -141,9 +147,10 @@ def find_claim(releases: Sequence[Release], delta: float) -> NoisedReleases:
         own = [r for r in releases if r.unit == unit]
         observer = "another client" if all(r.sender.endswith("/*") for r in own) else "server"
         for group in towards(observer, own, unit)[1].values():
-            cost = frozenset(terms(group).items())
+            counts = terms(group)
+            cost = frozenset(counts.items())
             if cost not in known:
                 known[cost] = Auto().epsilon(group, delta).epsilon
             if not worst.releases or known[cost] > worst.epsilon:
-                worst = NoisedReleases(sum(r.count for r in group), known[cost], group[0])
+                worst = NoisedReleases(sum(r.count for r in group), known[cost], group[0], counts)
     return worst

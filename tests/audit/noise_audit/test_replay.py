@@ -95,6 +95,17 @@ def test_a_release_that_moves_too_far_is_refuted_with_its_factor(
     assert result.ratio == pytest.approx(ratio, rel=5e-4)
 
 
+def test_where_sampling_is_credited_no_round_shows_a_client_that_was_not_drawn() -> None:
+    system = {
+        "protections": [CENTRAL],
+        "aggregator": "tests.audit.noise_audit.further_from_docs:CarriesTheAbsent",
+        **method("fedavg", rounds=2),
+        "federation": {"availability": {"name": "bernoulli", "p": 0.5}},
+    }
+    result = check(OTHERS, **system)
+    assert result.status == "refuted" and result.pair.endswith("drawn at first and not again")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["ClipsAfterNoise", "WrapsAround"])
 def test_a_bound_that_comes_after_the_noise_is_none(name: str) -> None:
@@ -250,7 +261,8 @@ def listen(system: dict[str, Any], side: Side = Side(), first: world.World | Non
 def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
     system = {"protections": [GAUSSIAN]}
     first = listen(system).world
-    far = probes.Messages({Kind.LOCAL_MODEL: 1.0}, {}, probes.Sent((1e4,)))
+    everybody = dict.fromkeys(range(6), probes.Sent((1e4,)))
+    far = probes.Messages({Kind.LOCAL_MODEL: 1.0}, everybody)
     second = Listener("server", far, first)
     released: list[Payload] = []
     carry = second.carry

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.noise_audit.noise_samples import draw_noise
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
 from fedaudit.audit.noise_audit.play import PlayLimits, reseed
-from fedaudit.audit.noise_audit.report import audit_noise, record_tests
-from fedaudit.fl.ledger import Release
+from fedaudit.audit.noise_audit.report import audit_noise, bound_below, find_claim, record_tests
+from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAuditRecord
 from tests.audit.noise_audit.drawn import line_of
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, make_case
@@ -45,6 +45,33 @@ def test_correct_noise_of_a_run_passes(kind: str, sender: str, changes: dict[str
     assert not record.refuted and not record.not_audited, record.sentence
     assert 0 < record.failure_rate <= 0.05 and len(record.checks) >= 10
     assert "no proof" in record.sentence
+
+
+CONFIGS = {
+    "dp_sgd": {"kind": "local_model", "unit": "record", "coin": EACH, "count": 5, "sample_rate": 0.1},
+    "dp_fedavg": {"kind": "global_model", "sender": "client/*", "sample_rate": 0.2},
+}
+
+
+@pytest.mark.parametrize(("name", "rounds", "z"), [("dp_sgd", 20, 0.936), ("dp_fedavg", 60, 1.216)])
+def test_beside_the_epsilon_of_sampled_noise_stands_what_it_loses_at_least(
+    name: str, rounds: int, z: float
+) -> None:
+    fields = line_of(0, 0).__dict__ | CONFIGS[name] | {"sampling": "poisson", "participation_seen_by": ()}
+    fields |= {"noise_std": z, "sensitivity": 1.0, "observers": ("client",)}
+    lines = [Release(**(fields | {"round": t})) for t in range(rounds)]
+    rng, most = np.random.default_rng(3), find_claim(lines, 1e-5).epsilon
+    samples = [NoiseSample(line, "w", rng.normal(0, z, 5_000)) for line in lines]
+    least = bound_below(str(fields["kind"]), samples, lines, 1e-5)
+    assert least is not None and 0.95 * most < least < most < 8.01
+    louder = [NoiseSample(line, "w", rng.normal(0, 2 * z, 5_000)) for line in lines]
+    less = bound_below(str(fields["kind"]), louder, lines, 1e-5)
+    assert less is not None and less < 0.6 * most
+
+
+def test_where_no_lower_end_is_known_none_is_stated() -> None:
+    line = Release(**(line_of(0, 0).__dict__ | {"sampling": "fixed_without_replacement", "sample_rate": 0.1}))
+    assert bound_below("local_model", [NoiseSample(line, "w", np.ones(100))], [line], 1e-5) is None
 
 
 WRONG = {
