@@ -25,6 +25,7 @@ Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
 Factor = Callable[[Release], float]
 DIRECTIONS = (probes.fill_evenly, probes.alternate_signs, probes.fill_one_array, probes.fill_arrays_alike)
 STEPS = 12  # numbers of examples that are left out
+LOUD, CLIPPED = probes.Sent((probes.FAR,)), probes.Sent((1.0,))
 QUIET = probes.Sent((1e-3,))  # which a rule may make as long as others'
 GRID = 12  # norms near the clip where one client is tried at a time
 SPARE = 12  # records of one client
@@ -156,50 +157,50 @@ class Pairs:
         """The noise is on the mean: one client is tried, in cohorts of one, of half and of all clients."""
         whole = dict.fromkeys((self.target, self.members[-1]))  # the last one may count otherwise
         for target in whole:
-            yield from self._pair_central_cohorts(target, clips, replaced)
+            for crowd in self._list_cohorts(target):
+                yield self._make_central_pair(target, clips, replaced, crowd)
+        for crowd in self._list_turning_points():
+            yield self._make_central_pair(self.target, clips, replaced, crowd)
         step = -(-len(self.members) // SINGLE)
         for target in self.members[::step]:  # a rule may trust any of them more than others
             if target not in whole:
                 cohort = _make_constant_cohort((self.target, target))
-                two = Crowd("with one other client", probes.Sent((probes.FAR,)), cohort)
+                two = Crowd("with one other client", LOUD, cohort)
                 yield self._make_central_pair(target, clips, replaced, two)
 
-    def _pair_central_cohorts(self, target: int, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
-        step = -(-len(self.members) // CROWD)
-        crowd = sorted({target, *self.members[::step]})
+    def _list_cohorts(self, target: int) -> Iterator[Crowd]:
+        crowd = self._choose_crowd(target)
         half = sorted({target, *crowd[: len(crowd) // 2]})
         alone, some, everybody = (_make_constant_cohort(clients) for clients in ([target], half, crowd))
-        far, clipped = probes.Sent((probes.FAR,)), probes.Sent((1.0,))
-        others = [k for k in crowd if k != target]
-        even = others[: len(others) // 2 * 2]  # two halves that one client tips
-        divided = _make_constant_cohort(sorted({target, *even}))
-        along, against = (dict.fromkeys(others, sent) for sent in (clipped, clipped.negate()))
-        opposed = along | dict.fromkeys(even[::2], clipped.negate())
-        uneven = along | dict.fromkeys(even[::2], QUIET)
-        yield from (
-            self._make_central_pair(target, clips, replaced, one)
-            for one in (
-                Crowd("alone", far, alone),
-                Crowd("with half of the clients", replace(far, direction=probes.alternate_signs), some),
-                Crowd("with all clients", replace(far, direction=probes.fill_one_array), everybody),
-                Crowd("with all clients", replace(far, direction=probes.fill_arrays_alike), everybody),
-                Crowd("with all others at the clip along it", far, everybody, along),
-                Crowd("with all others at the clip against it", far, everybody, against),
-                Crowd("next to nothing, with all others at the clip", QUIET, everybody, against),
-                Crowd("with half of the others at the clip along it", far, some, along),
-                Crowd("with others at the clip, half of them against the others", far, divided, opposed),
-                Crowd("with others at the clip, or half of them next to nothing", far, divided, uneven),
-                Crowd("next to nothing, with others of whom half are so", QUIET, divided, uneven),
-                *(
-                    Crowd("alone and near the clip", self._choose_norms(4 * start, 4), alone)
-                    for start in range(0, GRID, self.rounds)
-                ),
-                *(
-                    Crowd("drawn at first and not again", far, everybody, drawn=rounds)
-                    for rounds in self._list_first_draw()
-                ),
-            )
-        )
+        along, against = (dict.fromkeys(set(crowd) - {target}, sent) for sent in (CLIPPED, CLIPPED.negate()))
+        yield Crowd("alone", LOUD, alone)
+        yield Crowd("with half of the clients", replace(LOUD, direction=probes.alternate_signs), some)
+        yield Crowd("with all clients", replace(LOUD, direction=probes.fill_one_array), everybody)
+        yield Crowd("with all clients", replace(LOUD, direction=probes.fill_arrays_alike), everybody)
+        yield Crowd("with all others at the clip along it", LOUD, everybody, along)
+        yield Crowd("with all others at the clip against it", LOUD, everybody, against)
+        yield Crowd("next to nothing, with all others at the clip", QUIET, everybody, against)
+        yield Crowd("with half of the others at the clip along it", LOUD, some, along)
+        for start in range(0, GRID, self.rounds):
+            yield Crowd("alone and near the clip", self._choose_norms(4 * start, 4), alone)
+
+    def _list_turning_points(self) -> Iterator[Crowd]:
+        """Two halves that one client tips, and rounds in which it takes no part after others in which it did."""
+        crowd = self._choose_crowd(self.target)
+        others = [k for k in crowd if k != self.target]
+        even = others[: len(others) // 2 * 2]
+        divided, half = _make_constant_cohort(sorted({self.target, *even})), even[::2]
+        at_clip = dict.fromkeys(even, CLIPPED)
+        opposed, uneven = (at_clip | dict.fromkeys(half, sent) for sent in (CLIPPED.negate(), QUIET))
+        yield Crowd("with others at the clip, half of them against the others", LOUD, divided, opposed)
+        yield Crowd("with others at the clip, or half of them next to nothing", LOUD, divided, uneven)
+        yield Crowd("next to nothing, with others of whom half are so", QUIET, divided, uneven)
+        for rounds in self._list_first_draw():
+            yield Crowd("drawn at first and not again", LOUD, _make_constant_cohort(crowd), drawn=rounds)
+
+    def _choose_crowd(self, target: int) -> list[int]:
+        step = -(-len(self.members) // CROWD)
+        return sorted({target, *self.members[::step]})
 
     def _list_first_draw(self) -> list[frozenset[int]]:
         """The rounds that share the first draw, where noise on the mean is credited with sampling; else none."""

@@ -41,7 +41,7 @@ from fedaudit.fl.ledger import EACH, EVERYONE, Mechanism, Release, Unit
 Array = NDArray[np.float64]
 CELLS, SLACK = 2001, 1e-3  # of one draw's outcomes; relative error of the accountants' grids
 STEP = 4e-3  # grid of the lower value's losses
-SECONDS = 600.0
+SECONDS = 3600.0
 RULES: tuple[tuple[str, dict[str, object]], ...] = (("mean", {}), ("median", {}), ("trimmed_mean", {"f": 1}))
 
 
