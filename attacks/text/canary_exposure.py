@@ -30,7 +30,7 @@ from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.text._language import score_tokens
 from fedaudit.attacks.text.sequence_membership import CARD, explain_network
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.tokenizer import Tokenizer
+from fedaudit.fl.data.hf_folder import open_tokenizer
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import settings
@@ -90,7 +90,7 @@ class CanaryExposure(Attack):
         draws = np.random.default_rng(int(claim["seed"]))
         exposures: dict[int, list[float]] = {}
         for canary in truth.canaries:
-            own = Tokenizer(tokens).cut(f"{canary.prefix} {canary.secret}")
+            own = open_tokenizer(tokens).cut(f"{canary.prefix} {canary.secret}")
             copies = sum(_holds(text, own) for text in texts)
             if len(own) <= int(claim["length"]):
                 exposure = self.rank_secret(claim["models"][0], tokens, canary, draws)
@@ -116,7 +116,7 @@ class CanaryExposure(Attack):
         """Exposure of one secret, in bits."""
         number = self.config.alternatives
         secrets = [canary.secret, *(_draw_like(canary.secret, rng) for _ in range(number - 1))]
-        tokenizer = Tokenizer(tokens)
+        tokenizer = open_tokenizer(tokens)
         begin = len(tokenizer.cut(canary.prefix))
         cut = [tokenizer.cut(f"{canary.prefix} {secret}") for secret in secrets]
         texts = np.zeros((number, max(map(len, cut))), np.int64)
