@@ -37,7 +37,10 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 AFTER = 5  # batches of each client that detectors leave out: SplitGuard's code leaves out 20 of its one client
-UNKNOWN = "Fu et al., NDSS 2023: how often an honest server scores so low is not known, so it accuses nobody"
+UNKNOWN = (
+    "Fu et al., NDSS 2023: on digits 20 honest servers scored .27 to .46 and 20 hijackers .04 to .09 "
+    "(docs/attacks.md); elsewhere that is not known, so it accuses nobody"
+)
 Floats = NDArray[np.floating[Any]]
 
 
@@ -99,7 +102,7 @@ class Answers(NamedTuple):
     @property
     def suffices_splitguard(self) -> bool:
         """Whether a batch had false labels, and two had true ones."""
-        return 0 < self.is_false.sum() < len(self.is_false) - 1
+        return bool(0 < self.is_false.sum() < len(self.is_false) - 1)
 
     def score_scrutinizer(self) -> float:
         means = Similarities(*np.mean(self.likeness, axis=0))

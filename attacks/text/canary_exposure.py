@@ -106,12 +106,11 @@ class CanaryExposure(Attack):
         for copies, some in sorted(exposures.items()):
             judge = Judge(looks=looks, condition={"copies": copies})
             knowing_nothing, said = KNOWING_NOTHING, note
+            interval = judge.bound_mean(np.array(some), rng, groups=INDEPENDENT, bounds=(0, top))
             if len(some) < FEW:
                 interval = bound_few(some, self.config.alternatives, judge.alpha)
                 knowing_nothing = replace(KNOWING_NOTHING, interval=(0.0, bound_luck(len(some), judge.alpha)))
                 said = f"{note}; {THESE}"
-            else:
-                interval = judge.bound_mean(np.array(some), rng, groups=INDEPENDENT, bounds=(0, top))
             measure = "exposure_of_one" if copies == 1 else "exposure"
             blind = [knowing_nothing, *([Baseline(name=NEVER, value=float(np.mean(never)))] if never else [])]
             found.append(judge.state(measure, float(np.mean(some)), len(some), interval, blind, said))

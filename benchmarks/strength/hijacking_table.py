@@ -49,9 +49,9 @@ SGD, ADAM = {"optimiser": "sgd"}, {"optimiser": "adam"}
 OPTIMISERS: Mapping[str, Mapping[str, Any]] = {  # a round is 35 batches of all clients together
     "SGD 0.05, 350 batches": {**SGD, "lr": 0.05, "rounds": 10},
     "Adam 0.001, 350 batches": {**ADAM, "lr": 0.001, "rounds": 10},
+    "SGD 0.2, 1,400 batches": {**SGD, "lr": 0.2, "rounds": 40},
     "Adam 0.003, 350 batches": {**ADAM, "lr": 0.003, "rounds": 10},
     "SGD 0.05, 1,400 batches": {**SGD, "lr": 0.05, "rounds": 40},
-    "SGD 0.2, 1,400 batches": {**SGD, "lr": 0.2, "rounds": 40},
     "Adam 0.001, 1,400 batches": {**ADAM, "lr": 0.001, "rounds": 40},
 }
 ATTACKS = {"hijacked_images": "the hijacker's decoder", "unsplit": "UnSplit", "activation_ridge": "ridge"}

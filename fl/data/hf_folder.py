@@ -103,7 +103,7 @@ class FolderTokenizer(Tokenizer):
 
     def cut(self, text: str) -> list[int]:
         ids = self.folder.tokenizer.encode(text, add_special_tokens=False).ids
-        return self.folder.swap(np.array(ids, np.int64)).tolist()
+        return [int(i) for i in self.folder.swap(np.array(ids, np.int64))]
 
 
 def open_folder(path: str) -> HFFolder:

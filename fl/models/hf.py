@@ -135,7 +135,7 @@ def check_files(folder: Path) -> None:
 def _turn(module: Any) -> nn.Linear:
     """x W + b, W [in, out], as a linear layer."""
     inputs, outputs = module.weight.shape
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = nn.Linear(inputs, outputs)
     layer.weight, layer.bias = nn.Parameter(module.weight.detach().T.contiguous()), module.bias
     return layer
 
