@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy.stats
+import scipy
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Effort, Extractor, Knowledge, Truth
