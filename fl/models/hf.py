@@ -18,6 +18,7 @@ from fedaudit.fl.data.hf_folder import HFFolder, import_extra, open_folder
 from fedaudit.fl.model import Adapted, score_next_tokens
 from fedaudit.fl.models.rnns import check_sequence
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.strict_json import parse_json
 
@@ -38,7 +39,7 @@ class HF(Adapted):
     @settings
     class Config:
         path: str = Field(description="folder with config.json, *.safetensors and tokenizer.json")
-        vocabulary: int | None = Field(
+        vocabulary: AtLeastOne | None = Field(
             default=None, description="number of tokens that the data are cut into; null: as many as they have"
         )
 
