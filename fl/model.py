@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn, stack
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, log_softmax
 
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.runtime.errors import UserError
@@ -22,6 +22,7 @@ class Net(nn.Module):
 
     source: str = ""  # paper and section
     task: Task = "classify"
+    brings_weights = False  # whether its first weights are read, and public, where others' are drawn
 
     @settings
     class Config:
@@ -90,10 +91,14 @@ class Adapted(Net):
         return self
 
     def features(self, x: Tensor) -> Tensor:
+        return self.catch_features(lambda: self._inner[0](x))
+
+    def catch_features(self, run: Callable[[], object]) -> Tensor:
+        """What enters the head while `run` runs the module."""
         caught: list[Tensor] = []
         hook = self.head.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
         try:
-            self._inner[0](x)
+            run()
         finally:
             hook.remove()
         return caught[-1]
@@ -101,6 +106,13 @@ class Adapted(Net):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self._inner[0](x)
         return out
+
+
+def score_next_tokens(logits: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of texts x [b, T] and logits [b, T - 1, V] after each token but the last: as Net.token_losses()."""
+    wanted = x[:, 1:]
+    losses = -log_softmax(logits, -1).gather(-1, wanted[..., None])[..., 0]
+    return losses, wanted != 0
 
 
 def adapt(module: nn.Module) -> Net:

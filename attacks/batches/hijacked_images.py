@@ -13,7 +13,7 @@ gradients, and batch [m], the message that it answers.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (
     Similarities,
     compare_gradients,
+    compute_chance,
     measure_fit,
     score_choices,
     score_scrutinizer,
@@ -36,7 +37,10 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 AFTER = 5  # batches of each client that detectors leave out: SplitGuard's code leaves out 20 of its one client
-UNKNOWN = "Fu et al., NDSS 2023: how often an honest server scores so low is not known, so it accuses nobody"
+UNKNOWN = (
+    "Fu et al., NDSS 2023: on digits 20 honest servers scored .27 to .46 and 20 hijackers .04 to .09 "
+    "(docs/attacks.md); elsewhere that is not known, so it accuses nobody"
+)
 Floats = NDArray[np.floating[Any]]
 
 
@@ -70,7 +74,7 @@ class HijackedImages(ActivationInversion):
         return [[next(split) for _ in group] for group in groups]
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        pairs = _pair_answers(view)
+        pairs = pair_answers(view)
         answered, batches = zip(*pairs, strict=True) if pairs else ((), ())
         return {
             **super().run(view, knowledge, rng),
@@ -88,8 +92,25 @@ class HijackedImages(ActivationInversion):
         return reason
 
 
-def judge_detectors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-    """The scores of both detectors of all that clients were sent; nothing where nobody knows the labels."""
+class Answers(NamedTuple):
+    """What clients can tell of the answers to their batches."""
+
+    means: Floats  # [n, D], each batch's mean gradient
+    is_false: NDArray[np.bool_]  # [n], whether its labels were
+    likeness: Sequence[Similarities]  # of batches with true labels, of which two are equal
+
+    @property
+    def suffices_splitguard(self) -> bool:
+        """Whether a batch had false labels, and two had true ones."""
+        return bool(0 < self.is_false.sum() < len(self.is_false) - 1)
+
+    def score_scrutinizer(self) -> float:
+        means = Similarities(*np.mean(self.likeness, axis=0))
+        return score_scrutinizer(means, measure_fit([s.same for s in self.likeness]))
+
+
+def read_answers(claim: Claim, truth: Truth) -> Answers:
+    """Of all batches of which the labels are known."""
     means, is_false, likeness = list[Floats](), list[bool](), list[Similarities]()
     for answered, batch in zip(claim["answered"].tolist(), claim["batch"].tolist(), strict=True):
         true = truth.find_batch(answered)
@@ -101,26 +122,28 @@ def judge_detectors(claim: Claim, truth: Truth, rng: np.random.Generator) -> lis
         is_false.append(bool((np.asarray(truth.read_upload(batch).get("labels", labels)) != labels).all()))
         if not is_false[-1] and len(np.unique(labels)) < len(labels):
             likeness.append(compare_gradients(gradient, labels))
-    found = []
-    if likeness:
-        score = score_scrutinizer(
-            Similarities(*np.mean(likeness, axis=0)), measure_fit([s.same for s in likeness])
-        )
+    return Answers(np.stack(means) if means else np.zeros((0, 0)), np.array(is_false, bool), likeness)
+
+
+def judge_detectors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
+    """The scores of both detectors of all that clients were sent; nothing where nobody knows the labels."""
+    answers, found = read_answers(claim, truth), list[Evidence]()
+    if answers.likeness:
         judge = Judge(condition={"detector": "Gradients Scrutinizer"}, note=UNKNOWN)
-        found.append(judge.state("gradient_score", score, len(likeness), None))
-    if 0 < sum(is_false) < len(is_false) - 1:
-        found.append(_judge_guard(score_choices(np.stack(means), np.array(is_false), rng), is_false))
+        score = answers.score_scrutinizer()
+        found.append(judge.state("gradient_score", score, len(answers.likeness), None))
+    if answers.suffices_splitguard:
+        found.append(_judge_guard(score_choices(answers.means, answers.is_false, rng), answers.is_false))
     return found
 
 
-def _judge_guard(scores: Floats, is_false: Sequence[bool]) -> Evidence:
+def _judge_guard(scores: Floats, is_false: NDArray[np.bool_]) -> Evidence:
     """SplitGuard's score beside those of random choices of batches, as a server that ignores labels has them."""
-    value, random = float(scores[0]), scores[1:]
-    p = (1 + int((random >= value).sum())) / (1 + len(random))
+    value, random, p = float(scores[0]), scores[1:], compute_chance(scores)
     heeds = "the server heeds labels" if p <= 0.05 else "nothing shows that the server heeds labels"
     low, middle, high = np.quantile(random, (0.025, 0.5, 0.975)).tolist()
     note = (
-        f"arXiv:2108.09052; {sum(is_false)} batches had false labels; a server that ignores labels scores as "
+        f"arXiv:2108.09052; {is_false.sum()} batches had false labels; a server that ignores labels scores as "
         f"high with chance {p:.3f}: {heeds}"
     )
     judge = Judge(condition={"detector": "SplitGuard"}, note=note)
@@ -128,7 +151,7 @@ def _judge_guard(scores: Floats, is_false: Sequence[bool]) -> Evidence:
     return judge.state("gradient_score", value, len(is_false), None, [ignoring])
 
 
-def _pair_answers(view: Sequence[Artifact]) -> list[tuple[str, str]]:
+def pair_answers(view: Sequence[Artifact]) -> list[tuple[str, str]]:
     """Each message of gradients from the server, with the batch that it answers, but a client's first ones."""
     seen = index(view)
     sent, answers = (defaultdict[tuple[str, int], list[str]](list) for _ in range(2))

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Card, Effort, Images, Knowledge, Layered
+from fedaudit.attacks.attack import Effort, Images, Knowledge, Layered
 from fedaudit.attacks.batches._reading import Arrays, group_by_weights, list_batches
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers, train_network
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.summaries._membership import ClientMembership, Scorer, Values
+from fedaudit.attacks.summaries._membership import CARD, ClientMembership, Scorer, Values
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
+from fedaudit.fl.threats.threat import Position, ThreatModel
 
 Labels = NDArray[np.int64]
 EVERY = 1_000_000  # batches of a client's newest round
@@ -40,19 +40,15 @@ EVERY = 1_000_000  # batches of a client's newest round
 
 class RowMembership(ClientMembership):
     sent = "rows"
-    card = Card(
+    card = replace(
+        CARD,
         title="Membership from a row for each example",
         source="after Carlini et al., arXiv:2112.03570",
-        aim=Aim.MEMBERSHIP,
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture", "auxiliary_data"})),
-        requires=(),
         also_reads=(Kind.FEATURES, Kind.SMASHED, Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL),
         aids=(Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL),
-        learns="whether a given image was in one client's training data, from the rows that its layers made",
         does_not_show="membership to a server that comes to know layers which it does not know here",
-        control="",  # planted in measure()
         remedy="keep the first layers from whoever reads the rows, or clip and noise rows with a stated epsilon",
-        uncounted="It compares images within each client, and flags nobody.",
         effort=Effort(seconds=6, grows=("parameters", "auxiliary")),
     )
 

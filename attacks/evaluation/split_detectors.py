@@ -73,6 +73,11 @@ def score_choices(means: Floats, is_false: NDArray[np.bool_], rng: np.random.Gen
     return score_splitguard(*(g / g.sum(axis=1, keepdims=True) @ means for g in groups))
 
 
+def compute_chance(scores: Floats) -> float:
+    """How likely a server that ignores labels scores as high, by what score_choices() gives."""
+    return (1 + int((scores[1:] >= scores[0]).sum())) / len(scores)
+
+
 def score_scrutinizer(means: Similarities, error: float) -> float:
     """The score of Gradients Scrutinizer from 0 to 1, of similarities and the error of their fit over batches."""
     whole = means.same + means.other

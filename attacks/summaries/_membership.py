@@ -17,18 +17,33 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 PLANTED = 4  # images behind a planted message
 AGAINST = "held-out images of the same classes"
 Values = NDArray[np.float64]
 Pair = tuple[Values, Values]  # scores of members, and of non-members
+
+
+CARD = Card(
+    title="Membership in what a client sent",
+    source="",
+    aim=Aim.MEMBERSHIP,
+    threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
+    requires=(),
+    learns="whether a given image was in one client's training data",
+    does_not_show="",
+    control="",  # planted in measure()
+    remedy="",
+    uncounted="It compares images within each client, and flags nobody.",
+)
 
 
 class Scorer(Protocol):
@@ -51,7 +66,7 @@ class Asked(NamedTuple):
 
 
 class ClientMembership(Attack):
-    """Base class. A subclass sets `card` and `sent` and writes `build_scorers`."""
+    """Base class. A subclass completes CARD, sets `sent` and writes `build_scorers`."""
 
     sent = ""  # what a client sent, in the words of its notes
 

@@ -9,38 +9,34 @@ Claim: as in _membership.py.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Card, Effort, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Images, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.models._gradients import Gradients
 from fedaudit.attacks.prototypes._weights import sent_with
-from fedaudit.attacks.summaries._membership import ClientMembership, Scorer, Values
+from fedaudit.attacks.summaries._membership import CARD, ClientMembership, Scorer, Values
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
 CHUNK = 100  # images whose gradients are in memory at a time
 
 
 class FisherMembership(ClientMembership):
     sent = "diagonal"
-    card = Card(
+    card = replace(
+        CARD,
         title="Membership from Fisher diagonals",
         source="after Li, Li, Ribeiro, ICLR 2023, cosine attack, on what FedCurv sends (arXiv:1910.07796)",
-        aim=Aim.MEMBERSHIP,
-        threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
         requires=(Kind.FISHER,),
         also_reads=(Kind.LOCAL_MODEL,),
         aids=(Kind.LOCAL_MODEL,),
-        learns="whether a given image was in one client's training data, from its Fisher diagonal",
         does_not_show="membership to an adversary that sums up several rounds; nor the classes that a client has",
-        control="",  # planted in measure()
         remedy="aggregate Fisher diagonals securely, or noise them with a stated epsilon",
-        uncounted="It compares images within each client, and flags nobody.",
         effort=Effort(seconds=2, grows=("parameters", "clients")),
     )
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Effort, Extractor, Knowledge, Truth
@@ -26,11 +27,11 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import find_members
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.modality.text import strip
-from fedaudit.attacks.stats import INDEPENDENT
+from fedaudit.attacks.stats import INDEPENDENT, Interval, clopper_pearson
 from fedaudit.attacks.text._language import score_tokens
 from fedaudit.attacks.text.sequence_membership import CARD, explain_network
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.tokenizer import Tokenizer
+from fedaudit.fl.data.hf_folder import open_tokenizer
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import settings
@@ -38,6 +39,8 @@ from fedaudit.fl.threats.threat import Aim
 
 KNOWING_NOTHING = Baseline(name="a secret that the model knows nothing of", value=math.log2(math.e))
 NEVER = "secrets that are in no text"
+FEW = 5  # secrets: below, an interval is about these alone, since so few say little of others
+THESE = "of other secrets than these it says nothing"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -90,7 +93,7 @@ class CanaryExposure(Attack):
         draws = np.random.default_rng(int(claim["seed"]))
         exposures: dict[int, list[float]] = {}
         for canary in truth.canaries:
-            own = Tokenizer(tokens).cut(f"{canary.prefix} {canary.secret}")
+            own = open_tokenizer(tokens).cut(f"{canary.prefix} {canary.secret}")
             copies = sum(_holds(text, own) for text in texts)
             if len(own) <= int(claim["length"]):
                 exposure = self.rank_secret(claim["models"][0], tokens, canary, draws)
@@ -102,10 +105,15 @@ class CanaryExposure(Attack):
         found = []
         for copies, some in sorted(exposures.items()):
             judge = Judge(looks=looks, condition={"copies": copies})
+            knowing_nothing, said = KNOWING_NOTHING, note
             interval = judge.bound_mean(np.array(some), rng, groups=INDEPENDENT, bounds=(0, top))
+            if len(some) < FEW:
+                interval = bound_few(some, self.config.alternatives, judge.alpha)
+                knowing_nothing = replace(KNOWING_NOTHING, interval=(0.0, bound_luck(len(some), judge.alpha)))
+                said = f"{note}; {THESE}"
             measure = "exposure_of_one" if copies == 1 else "exposure"
-            blind = [KNOWING_NOTHING, *([Baseline(name=NEVER, value=float(np.mean(never)))] if never else [])]
-            found.append(judge.state(measure, float(np.mean(some)), len(some), interval, blind, note))
+            blind = [knowing_nothing, *([Baseline(name=NEVER, value=float(np.mean(never)))] if never else [])]
+            found.append(judge.state(measure, float(np.mean(some)), len(some), interval, blind, said))
         if never:
             judge = Judge(control="negative", condition={"copies": 0}, note=NEVER)
             interval = judge.bound_mean(np.array(never), rng, groups=INDEPENDENT, bounds=(0, top))
@@ -116,7 +124,7 @@ class CanaryExposure(Attack):
         """Exposure of one secret, in bits."""
         number = self.config.alternatives
         secrets = [canary.secret, *(_draw_like(canary.secret, rng) for _ in range(number - 1))]
-        tokenizer = Tokenizer(tokens)
+        tokenizer = open_tokenizer(tokens)
         begin = len(tokenizer.cut(canary.prefix))
         cut = [tokenizer.cut(f"{canary.prefix} {secret}") for secret in secrets]
         texts = np.zeros((number, max(map(len, cut))), np.int64)
@@ -137,6 +145,28 @@ def compute_exposure(own: float, others: "np.ndarray[tuple[int, ...], np.dtype[n
     """log2 R - log2 rank of a score among R - 1 others, higher being likelier; ties are shared out."""
     rank = 1 + int((others > own).sum()) + int((others == own).sum()) / 2
     return math.log2(1 + len(others)) - math.log2(rank)
+
+
+def bound_few(exposures: Sequence[float], alternatives: int, alpha: float) -> Interval:
+    """Of these very secrets: how far up each is among all of its format, by the alternatives that were drawn.
+
+    The mean of exact intervals, each at alpha over their number (Clopper, Pearson 1934).
+    """
+    low, high = 0.0, 0.0
+    for exposure in exposures:
+        above = alternatives * 2.0**-exposure - 1
+        less, more = clopper_pearson(above, alternatives - 1, alpha / len(exposures))
+        low += -math.log2(more) / len(exposures)
+        high += min(math.log2(alternatives), -math.log2(max(less, 1 / alternatives))) / len(exposures)
+    return low, high
+
+
+def bound_luck(secrets: int, alpha: float) -> float:
+    """What the mean exposure of so many secrets of which a model knows nothing stays below, at 1 - alpha / 2.
+
+    Each is exponential with mean log2 e, since ranks are uniform.
+    """
+    return float(scipy.stats.gamma.isf(alpha / 2, secrets, scale=math.log2(math.e) / secrets))
 
 
 def _draw_like(secret: str, rng: np.random.Generator) -> str:

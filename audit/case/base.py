@@ -43,6 +43,12 @@ def make_base(
     public data's classes elsewhere; its head is kept where it is one of the same task. Raises UserError where
     the public text is cut into other pieces than the federation's.
     """
+    if make.args[0].brings_weights:
+        raise UserError(
+            f"{WHERE}: the network brings weights of its own, and no base is trained for it",
+            hint="leave base out",
+            key=WHERE,
+        )
     public = load_public(settings, dataset)
     if data.schema is None or public.schema is None or public.schema.pieces != data.schema.pieces:
         raise UserError(

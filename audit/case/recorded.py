@@ -17,6 +17,7 @@ from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.networks import adapt_maker, maker, read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
+from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import RecordedConfig
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
@@ -165,7 +166,8 @@ class RecordedClients(RecordedData):
         if self.subject.model is None:
             return None
         examples = self.subject.examples
-        make = maker(self.subject.model, tuple(examples.shape), len(examples.classes), "subject.model")
+        model = self.config.locate_files(self.subject.model)
+        make = maker(model, tuple(examples.shape), len(examples.classes), "subject.model")
         if self.subject.adapters is None:
             return make
         folds = isinstance(self.method, RoundMethod) and self.method.folds_adapters
@@ -180,10 +182,15 @@ class RecordedClients(RecordedData):
     @cached_property
     def make_net(self) -> Callable[[], Net] | None:
         """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
-        if self.network is None or (self.subject.base and self.base is None):
+        if self.network is None or (self.subject.base and self.base is None and not self._brings_weights):
             return None
         on_top = self._base and self.subject.adapters is None
         return partial(_build_on, self.network, self._base) if on_top else self.network
+
+    @property
+    def _brings_weights(self) -> bool:
+        cls = catalog.load("models", self.subject.model.name) if self.subject.model else Net
+        return issubclass(cls, Net) and cls.brings_weights
 
     @cached_property
     def _base(self) -> Mapping[str, torch.Tensor]:

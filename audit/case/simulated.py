@@ -109,7 +109,7 @@ class SimulatedClients(SimulatedData):
     @cached_property
     def _make_whole(self) -> "partial[Net]":
         """Builds the model without adapters."""
-        model, schema = self.config.federation.model, self.data.schema
+        model, schema = self.config.locate_files(self.config.federation.model), self.data.schema
         pieces = None if schema is None else len(schema.pieces)
         return maker(model, self.data.shape, len(self.data.classes), "federation.model", pieces)
 
@@ -123,7 +123,7 @@ class SimulatedClients(SimulatedData):
         )
         if federation.base is None:
             return first
-        return make_base(federation.base, federation.dataset, self.data, self._make_whole, first)
+        return make_base(federation.base, self._named_data, self.data, self._make_whole, first)
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""

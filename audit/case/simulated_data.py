@@ -12,6 +12,7 @@ from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.data.dataset import Data, Dataset, sound
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
@@ -46,16 +47,20 @@ class FromConfig:
 class SimulatedData(FromConfig):
     """Who has which data."""
 
+    @property
+    def _named_data(self) -> PluginSpec:
+        return self.config.locate_files(self.config.federation.dataset)
+
     @cached_property
     def dataset(self) -> Dataset:
-        found: Dataset = build_plugin("datasets", self.config.locate_data(), "federation.dataset")
+        found: Dataset = build_plugin("datasets", self._named_data, "federation.dataset")
         return found
 
     @cached_property
     def data(self) -> Data:
         limits = self.config.federation
         data = share_result(
-            ("data", repr(self.config.locate_data())), lambda: sound(self.dataset.load(), self.dataset.title)
+            ("data", repr(self._named_data)), lambda: sound(self.dataset.load(), self.dataset.title)
         )
         data = replace(
             data,

@@ -65,6 +65,7 @@ OF_LATEST = (
     "condensed",
     "activations",
 )  # controls that play every client's latest message, whatever else was read
+UNMEASURED = "it ran, and this federation has nothing that its claims could be measured on"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -316,6 +317,8 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         try:
             found = _measure(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
+            if not found["evidence"]:
+                found |= {"status": "not_applicable", "reason": UNMEASURED}
         except Untold as untold:
             said = attack.assertions(claim, case.data.classes)
             found = _record_unverified(attack, name, bench, said, told, knowledge, str(untold.args[0]))

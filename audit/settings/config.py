@@ -37,6 +37,7 @@ from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
+PATH, TOKENIZER = FILES = "path", "tokenizer"  # settings of data sets and networks that name a file or folder
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
 
@@ -126,6 +127,19 @@ class Config(Group):
     def names_policy_file(self) -> bool:
         """Whether the policy is a file, and none of ours."""
         return "/" in self.policy or self.policy.endswith((".yaml", ".yml"))
+
+    def locate_files(self, spec: PluginSpec) -> PluginSpec:
+        """A data set or a network as it may be opened; raises UserError as `locate_policy`.
+
+        A config that others wrote downloads nothing, and reads its folder or what the reader gave.
+        """
+        if self._received is None:
+            return spec
+        settings = {key: value for key, value in spec.settings.items() if key != "download"}
+        for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER)):
+            if settings.get(key) is not None or (key == PATH and name in self._received.data):
+                settings[key] = self._received.locate(name, str(settings.get(key)))
+        return PluginSpec(name=spec.name, settings=settings)
 
     def locate_claims(self) -> list[Path]:
         """Files of claims; raises UserError as `locate_policy`."""
@@ -245,17 +259,6 @@ class SimulatedConfig(Config):
     )
     evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
     checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
-
-    def locate_data(self) -> PluginSpec:
-        """The data set as it may be opened: a config that others wrote downloads nothing, and reads its folder or
-        what the reader gave; raises UserError as `locate_policy`."""
-        spec: PluginSpec = self.federation.dataset
-        if self._received is None:
-            return spec
-        settings = {key: value for key, value in spec.settings.items() if key != "download"}
-        if settings.get("path") is not None or spec.name in self._received.data:
-            settings["path"] = self._received.locate(spec.name, str(settings.get("path")))
-        return PluginSpec(name=spec.name, settings=settings)
 
     @model_validator(mode="after")
     def _check_matrix(self) -> Self:

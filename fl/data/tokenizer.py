@@ -70,7 +70,10 @@ class Tokenizer:
             else:
                 n = 1
                 parts = [f"<0x{b:02X}>" for b in chunk[at].encode()]
-                out += [self._ids[p] for i, p in enumerate([mark + parts[0], *("##" + p for p in parts[1:])])]
+                signs = [mark + parts[0], *("##" + p for p in parts[1:])]
+                if self.tokens.unknown is not None and not self._ids.keys() >= {*signs}:
+                    return [self.tokens.unknown]
+                out += [self._ids[p] for p in signs]
             at, mark = at + n, "##"
         return out
 
@@ -118,7 +121,7 @@ def read_tokenizer(path: str) -> Tokenizer:
     if kind not in ("WordPiece", "WordLevel"):
         raise UserError(
             f"{path} holds a tokenizer of type {kind!r:.40}, expected WordPiece or WordLevel",
-            hint="pieces of bytes and merges are not read; leave the key out for a tokenizer of ours",
+            hint="others are read of the folder that holds a model's config.json too: name the folder",
         )
     end = next((n for n in ("[SEP]", "</s>", "<eos>", "<|endoftext|>") if n in vocabulary), None)
     padding = next((n for n in ("[PAD]", "<pad>") if n in vocabulary), None)
@@ -127,24 +130,14 @@ def read_tokenizer(path: str) -> Tokenizer:
             f"{path} has no piece that ends a text, or its id 0 is no padding",
             hint="[PAD] or <pad> with id 0, and [SEP], </s> or <eos>",
         )
-    missing = [c for c in PRINTABLE if c not in vocabulary or "##" + c not in vocabulary]
-    tokens = Tokens(pieces=tuple(numbered), origin=f"the user's {file.name}", end=int(vocabulary[end]))
-    unknown = next((vocabulary[n] for n in ("[UNK]", "<unk>") if n in vocabulary), None)
+    missing = [c for c in (*PRINTABLE, *BYTES) if c not in vocabulary or "##" + c not in vocabulary]
+    unknown = next((int(vocabulary[n]) for n in ("[UNK]", "<unk>") if n in vocabulary), None)
     if unknown is None and missing:
         raise UserError(
             f"{path} has neither {missing[0]!r} nor a piece for what is unknown", hint="add [UNK] or <unk>"
         )
-    return _WithUnknown(tokens, int(unknown)) if unknown is not None else Tokenizer(tokens)
-
-
-@dataclass(frozen=True)
-class _WithUnknown(Tokenizer):
-    """A tokenizer that writes what it cannot cut as one piece."""
-
-    unknown: int = 0
-
-    def _cut_chunk(self, chunk: str, mark: str) -> list[int]:
-        try:
-            return super()._cut_chunk(chunk, mark)
-        except KeyError:
-            return [self.unknown]
+    return Tokenizer(
+        Tokens(
+            pieces=tuple(numbered), origin=f"the user's {file.name}", end=int(vocabulary[end]), unknown=unknown
+        )
+    )

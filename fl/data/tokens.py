@@ -16,6 +16,8 @@ class Tokens:
     private: bool = False  # chosen by clients' own text, so that the list itself tells of it
     padding: int = 0  # id of what stands behind the end of a text; it is neither read nor predicted
     end: int = 1  # id of what ends a text
+    unknown: int | None = None  # id of what cannot be cut; null: everything can
+    folder: str = ""  # of Hugging Face's format, whose own tokenizer cuts texts; empty: ours does
 
     def mask(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which ids [..., T] are of the text."""
@@ -28,13 +30,14 @@ class Tokens:
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
-    """Text of pieces: one that begins with ## goes on the word before it."""
+    """Text of pieces: one that begins with ## goes on the word before it, where there is one."""
     out: list[str] = []
     for piece in pieces:
-        if piece.startswith("##") and len(piece) > 2 and out:
+        goes_on = piece.startswith("##") and len(piece) > 2
+        if goes_on and out:
             out[-1] += piece[2:]
         else:
-            out.append(piece)
+            out.append(piece[2:] if goes_on else piece)
     return " ".join(out)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.data.hf_folder import read_folder_tokenizer
 from fedaudit.fl.data.tokenizer import LEAST, Tokenizer, learn_tokenizer, read_tokenizer
 from fedaudit.fl.data.tokens import Canary
 from fedaudit.fl.runtime.errors import UserError
@@ -27,7 +29,9 @@ class TextConfig:
         default=4000, ge=LEAST, le=1_000_000, description="pieces of the vocabulary, where no tokenizer is given"
     )
     tokenizer: str | None = Field(
-        default=None, description="path of a tokenizer.json, read as data; null: pieces chosen by text"
+        default=None,
+        description="path of a tokenizer.json, or of a folder of Hugging Face's format, read as data; "
+        "null: pieces chosen by text",
     )
     vocabulary_from: Literal["public", "clients"] = Field(
         default="public",
@@ -47,7 +51,8 @@ def read_help_pages() -> dict[str, str]:
 def make_tokenizer(config: TextConfig, texts: Sequence[str], title: str) -> Tokenizer:
     """The tokenizer that the settings name."""
     if config.tokenizer is not None:
-        return read_tokenizer(config.tokenizer)
+        is_folder = Path(config.tokenizer).expanduser().is_dir()
+        return (read_folder_tokenizer if is_folder else read_tokenizer)(config.tokenizer)
     if config.vocabulary_from == "clients":
         return learn_tokenizer(texts, config.vocabulary, title, private=True)
     return _learn_from_help(config.vocabulary)

@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, log_softmax
+from torch.nn.functional import gelu, linear
 
 from fedaudit.fl.kinds import Task
-from fedaudit.fl.model import Net
+from fedaudit.fl.model import Net, score_next_tokens
 from fedaudit.fl.models.rnns import check_sequence
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import name_of
@@ -158,7 +158,4 @@ class Transformer(Net):
     def token_losses(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.task != "lm":
             return super().token_losses(x)
-        wanted = x[:, 1:]
-        logits = self.head(self.features(x)[:, :-1])
-        losses = -log_softmax(logits, -1).gather(-1, wanted[..., None])[..., 0]
-        return losses, wanted != 0
+        return score_next_tokens(self.head(self.features(x)[:, :-1]), x)

@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_beside_a_config_is_not_importable_unless_it_is_named(here: Path) -> None:
-    for name in ("tqdm", "mine", "own_helper"):
+    for name in ("gradio", "mine", "own_helper"):
         (here / f"{name}.py").write_text(
             "from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg): ...\n"
         )
@@ -43,7 +43,7 @@ def test_a_file_beside_a_config_is_not_importable_unless_it_is_named(here: Path)
     shown = RUNNER.invoke(app, ["show", "c.yaml"])
     assert shown.exit_code == 0 and "name: mine:Mine" in shown.output
     assert sys.path == path and sys.modules["mine"].__file__ == str(here / "mine.py")
-    assert importlib.util.find_spec("tqdm") is None and importlib.util.find_spec("own_helper") is None
+    assert importlib.util.find_spec("gradio") is None and importlib.util.find_spec("own_helper") is None
 
 
 def test_an_installed_module_comes_before_a_file_of_its_name(here: Path) -> None:

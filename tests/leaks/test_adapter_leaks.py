@@ -19,10 +19,7 @@ from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, 
 
 OF_TEXT = ("private_vocabulary", "text_unit", "sparse_noise", "adapter_reach", "hidden_texts")
 REFUSED = {"one array in clear"}  # a method whose clients use data outside of training, under dp_sgd
-UNNAMED = {  # by a finding of medium severity: why
-    "canaries sixteen times",  # canary_exposure says that only its controls could be measured; not mended
-    "full rank",  # named, and low: it is no leak by itself
-}
+UNNAMED = {"full rank"}  # by a finding of medium severity: it is named, and low, since it is no leak by itself
 PLAYED = ("untrained_adapters", "adapter_rows", "full_rank")
 
 

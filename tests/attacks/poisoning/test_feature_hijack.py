@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedaudit.attacks.attack import BatchTruth, Images, Knowledge
-from fedaudit.attacks.batches.hijacked_images import AFTER, HijackedImages, _pair_answers, judge_detectors
+from fedaudit.attacks.batches.hijacked_images import AFTER, HijackedImages, judge_detectors, pair_answers
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.poisoning._pilot import penalise_slope
 from fedaudit.attacks.poisoning.feature_hijack import FeatureHijack
@@ -113,7 +113,7 @@ class Told:
 def detect(first: int) -> dict[str, Evidence]:
     world = train(first)
     artifacts: list[Artifact] = world.artifacts
-    pairs = _pair_answers(artifacts)
+    pairs = pair_answers(artifacts)
     claim = {
         name: np.array(ids) for name, ids in zip(("answered", "batch"), zip(*pairs, strict=True), strict=True)
     }

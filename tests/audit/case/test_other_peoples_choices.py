@@ -11,10 +11,14 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
-from fedaudit.audit.settings.config import load, require_simulated
+from fedaudit.audit.settings.config import Config, load, require_simulated
 from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.received import load_run_config
+from fedaudit.audit.settings.resolve import reads_elsewhere
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from tests.test_house import MODULES
@@ -77,11 +81,39 @@ def test_data_are_given_by_name_and_path(entry: str, audited: Received) -> None:
 def test_a_received_config_downloads_nothing_and_one_of_the_user_may(tmp_path: Path) -> None:
     text = "federation: {dataset: {name: mnist, download: true}, clients: 2, model: logreg}\nmethod: fedavg\n"
     (tmp_path / "config.yaml").write_text(text)
-    assert require_simulated(load(tmp_path / "config.yaml")).locate_data().settings["download"] is True
+    assert locate(load(tmp_path / "config.yaml")).settings["download"] is True
     config = require_simulated(RunDir(tmp_path).load_config())
-    assert "download" not in config.locate_data().settings
+    assert "download" not in locate(config).settings
     derived = overridden(config, {"seed": 8, "federation": {"dataset": {"download": True}}}, where="a variant")
-    assert "download" not in require_simulated(derived).locate_data().settings
+    assert "download" not in locate(derived).settings
+
+
+def locate(config: Config) -> PluginSpec:
+    return config.locate_files(require_simulated(config).federation.dataset)
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "name"),
+    [("dataset", "path", "jsonl"), ("dataset", "tokenizer", "tokenizer"), ("model", "path", "hf")],
+)
+def test_a_received_config_opens_no_file_outside_by_any_setting(
+    part: str, key: str, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run" / "config.yaml"
+    file.parent.mkdir()
+    spec = {"name": "hf" if part == "model" else "jsonl", "path": "texts.jsonl", key: str(tmp_path / "other")}
+    federation = {"dataset": "notes", "model": "tiny_gpt"} | {part: spec}
+    file.write_text(yaml.safe_dump({"federation": federation, "method": "fedavg"}))
+    for data in ({}, {name: tmp_path / "mine"}):
+        data |= {"jsonl": tmp_path / "texts.jsonl"} if key == "tokenizer" else {}
+        config = require_simulated(load_run_config(file, trust_plugins=False, data=data))
+        case = SimulatedCase(config)
+        if name in data:
+            assert config.locate_files(getattr(config.federation, part)).settings[key] == str(tmp_path / "mine")
+            continue
+        with pytest.raises(UserError, match=f"reads {name} from"):
+            _ = case.dataset if part == "dataset" else case.make_net
+    assert reads_elsewhere(load(file))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedaudit.fl.data.dataset import Arrays, Data, sound
-from fedaudit.fl.data.tokenizer import LEAST, Tokenizer, learn_tokenizer, read_tokenizer
+from fedaudit.fl.data.hf_folder import open_tokenizer
+from fedaudit.fl.data.tokenizer import LEAST, PRINTABLE, Tokenizer, learn_tokenizer, read_tokenizer
 from fedaudit.fl.data.tokens import Tokens
 from fedaudit.fl.datasets._texts import read_help_pages
 from fedaudit.fl.runtime.errors import UserError
@@ -72,6 +73,18 @@ def test_a_tokenizer_json_is_read_as_data(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
         read_tokenizer(str(file))
+
+
+def test_what_cannot_be_cut_is_unknown_for_whoever_cuts_or_the_file_is_refused(tmp_path: Path) -> None:
+    file, signs = tmp_path / "tokenizer.json", [*PRINTABLE, *("##" + c for c in PRINTABLE)]
+    pieces = ["[PAD]", "[SEP]", *signs]
+    file.write_text(json.dumps({"model": {"vocab": {piece: i for i, piece in enumerate(pieces)}}}))
+    with pytest.raises(UserError, match="neither '<0x80>' nor a piece for what is unknown"):
+        read_tokenizer(str(file))
+    file.write_text(json.dumps({"model": {"vocab": {piece: i for i, piece in enumerate([*pieces, "[UNK]"])}}}))
+    tokenizer = read_tokenizer(str(file))
+    for cuts in (tokenizer, open_tokenizer(tokenizer.tokens)):  # an attack has the pieces alone
+        assert cuts.cut("a é b") == [pieces.index("a"), len(pieces), pieces.index("b")]
 
 
 def test_ids_beyond_the_vocabulary_are_refused() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from tests.fl.equivalence.programs import PROGRAMS
+from tests.fl.equivalence.programs import PROGRAMS, name_method
 from tests.fl.equivalence.replay import Case, cases, differences, replay
 from tests.fl.equivalence.second import TOLERANCE
 from tests.fl.equivalence.test_terms import CASES as TERMS
@@ -20,7 +20,7 @@ def compare(methods: Collection[str] = ()) -> Iterator[tuple[str, bool]]:
         if not methods or any(case.name.startswith(m) for m in methods):
             yield f"term {case.name}", _wrong(lambda c=case: check_term(c))  # type: ignore[misc]
     for name in PROGRAMS:
-        if not methods or name in methods:
+        if not methods or name_method(name) in methods:
             yield f"second program {name}", _wrong(lambda n=name: _program(n))  # type: ignore[misc]
 
 

@@ -1,4 +1,4 @@
-"""The second programs, by the names of their methods."""
+"""The second programs, by the names of their methods; what is set otherwise stands after a comma."""
 
 from collections.abc import Callable
 
@@ -28,3 +28,8 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
     "split_u_shape": splits.split_u_shape,
     "splitfed_v2": splits.splitfed_v2,
 }
+
+
+def name_method(program: str) -> str:
+    """The method that a program is a second one of."""
+    return program.partition(", ")[0]

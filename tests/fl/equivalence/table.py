@@ -12,7 +12,7 @@ import pytest
 
 from fedaudit.audit.cli.show import print_table
 from fedaudit.audit.settings import catalog
-from tests.fl.equivalence.programs import PROGRAMS
+from tests.fl.equivalence.programs import PROGRAMS, name_method
 from tests.fl.equivalence.replay import Case, cases, differences, replay
 from tests.fl.equivalence.second import TOLERANCE
 
@@ -34,16 +34,15 @@ def _public(case: Case) -> tuple[list[str], bool]:
 
 
 def _second(name: str) -> tuple[list[str], bool]:
-    found, card = PROGRAMS[name](), catalog.load("methods", name).card
+    found, method = PROGRAMS[name](), name_method(name)
     good = found.difference() <= TOLERANCE
     gaps = [f"{found.difference():.1e}", f"{found.effect():.1e}"]
-    return [
-        f"second-{name}",
-        name,
-        f"second program after {card.source.removeprefix('after ')}",
-        *gaps,
-        _word(good),
-    ], good
+    return [f"second-{name}", method, describe_source(method), *gaps, _word(good)], good
+
+
+def describe_source(method: str) -> str:
+    source = catalog.load("methods", method).card.source
+    return f"second program after {source.removeprefix('after ')}"
 
 
 def _word(good: bool) -> str:
