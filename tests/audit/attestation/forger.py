@@ -453,10 +453,11 @@ WAYS: dict[str, Way] = {
 def main() -> None:
     """Print which command refuses which way: `python -m tests.audit.attestation.forger [WORD IN ITS NAME]`."""
     from tests.audit.attestation import further_ways as further
+    from tests.audit.attestation.odd_ways import ODD
 
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     tables = (
-        (WAYS | further.FURTHER, make_run),
+        (WAYS | further.FURTHER | ODD, make_run),
         (further.OF_CELLS, further.make_cells),
         (further.RECORDED, further.make_recorded),
     )

@@ -1,8 +1,8 @@
-"""A hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
+"""Some hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
 
-The ways are those of forger.py and further_ways.py, whose tables README and SECURITY.md do not repeat. Behind
-them stands a property: whatever field of whatever file is changed, removed or emptied, a replay names it, or it
-is one of those that are printed as stated by the owner.
+The ways are those of forger.py, further_ways.py and odd_ways.py, whose tables README and SECURITY.md do not
+repeat. Behind them stands a property: whatever field of whatever file is changed, removed or emptied, a replay
+names it, or it is one of those that are printed as stated by the owner.
 """
 
 import json
@@ -24,7 +24,7 @@ from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folde
 from fedaudit.audit.phases.replay import conclude_replay, make_again
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.attestation import further_ways
+from tests.audit.attestation import further_ways, odd_ways
 from tests.audit.attestation.forger import (
     CHECK,
     COMMANDS,
@@ -40,7 +40,7 @@ from tests.audit.attestation.forger import (
 
 Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
 TABLES = {
-    "run": (WAYS | further_ways.FURTHER, make_run),
+    "run": (WAYS | further_ways.FURTHER | odd_ways.ODD, make_run),
     "cells": (further_ways.OF_CELLS, further_ways.make_cells),
     "recorded": (further_ways.RECORDED, further_ways.make_recorded),
 }
