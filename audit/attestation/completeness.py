@@ -117,5 +117,13 @@ def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[st
             yield f"{run.path / name} is missing"
         elif of_file(path, name) != line["sha256"]:
             yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
+        elif (found := _count_bytes(path)) != line.get("bytes", found):
+            yield f"{run.path / name} holds {found:,} bytes of arrays, and its line says {line['bytes']:,}"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
+
+
+def _count_bytes(path: Path) -> int:
+    """Of all arrays of a message: what follows its head, whose length stands in the first eight bytes."""
+    with open(path, "rb") as file:
+        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")

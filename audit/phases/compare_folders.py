@@ -53,7 +53,7 @@ DIGESTS: dict[str, tuple[str, ...]] = {
     "chain.json": ("links.*.wrote", "links.*.read"),
     "artifacts/manifest.jsonl": ("*.sha256",),
 }
-DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "checkpoint/*", "*.lock")
+DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "*.lock")
 TRAINED = ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json")
 
 
@@ -136,15 +136,28 @@ def _are_equal(left: Path, right: Path) -> bool:
 
 
 def _distance(left: Path, right: Path) -> float:
-    """How far apart two messages are, as a share of ours; infinite where their arrays are others."""
+    """How far apart two messages are, as a share of ours; infinite where more than numbers of arrays differs."""
+    contents = left.read_bytes(), right.read_bytes()
     try:
-        theirs, ours = load_arrays(left.read_bytes()), load_arrays(right.read_bytes())
+        theirs, ours = map(load_arrays, contents)
     except (SafetensorError, ValueError, KeyError):
         return math.inf
+    if len({_read_head(c) for c in contents}) > 1 and not _is_state(left):
+        return math.inf  # other arrays, or the same in other bytes: no machine gives those
     if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
         return math.inf
     apart = [_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
     return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
+
+
+def _read_head(content: bytes) -> bytes:
+    """What a safetensors file says of its arrays: names, types, shapes, places, and notes of its writer."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a file is a checkpoint, whose head has the lengths of logs, which other digits change."""
+    return path.parent.name == "checkpoint"
 
 
 def _share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:

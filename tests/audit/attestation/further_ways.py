@@ -81,7 +81,7 @@ def finish(folder: Path) -> None:
     kept = {name: (folder / name).read_bytes() for name in ("chain.json", "phases.json")}
     try:
         conclude(folder)
-    except UserError:
+    except Exception:
         for name, content in kept.items():
             (folder / name).write_bytes(content)
         refit(folder, "score", "report")

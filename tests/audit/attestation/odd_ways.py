@@ -35,6 +35,7 @@ from tests.audit.attestation.forger import (
 from tests.audit.attestation.further_ways import (
     LEDGER,
     MANIFEST,
+    NO_LEDGER,
     edit_lines,
     evidence_of,
     finish,
@@ -159,28 +160,36 @@ ODD: dict[str, Way] = {
     "traffic of no bytes": Way(lines(MANIFEST, lambda r: {**r, "bytes": 0} if "traffic" in r else r)),
     "no bytes in metrics": Way(lines("metrics.jsonl", lambda r: {**r, "bytes_up": 0, "bytes_down": 0})),
     "ten times the noise, in the ledger alone": Way(
-        lines(LEDGER, lambda r: {**r, "noise_std": 10 * r["noise_std"]})
+        lines(LEDGER, lambda r: {**r, "noise_std": 10 * r["noise_std"]}), UNSEEN, NO_LEDGER
     ),
     "clients that are drawn one time in a hundred": Way(
-        lines(LEDGER, lambda r: {**r, "sampling": "poisson", "sample_rate": 0.01, "participation_seen_by": []})
+        lines(LEDGER, lambda r: {**r, "sampling": "poisson", "sample_rate": 0.01, "participation_seen_by": []}),
+        UNSEEN,
+        NO_LEDGER,
     ),
-    "releases that the public does not see": Way(lines(LEDGER, lambda r: {**r, "observers": ["server"]})),
+    "releases that the public does not see": Way(
+        lines(LEDGER, lambda r: {**r, "observers": ["server"]}), UNSEEN, NO_LEDGER
+    ),
     # files and fields of what never ran
     "an attack that nobody configured": Way(unlisted_attack),
     "a matrix that nobody configured": Way(unasked_matrix),
     "an option that nobody configured": Way(
-        unasked_option, (CHECK, VERIFY, REPLAY), "no phase wrote these, and nothing here is about them: variants"
+        unasked_option, UNSEEN, "no phase wrote these, and nothing here is about them: variants"
     ),
-    "an import that never was": Way(written("import.json", '{"checks": []}\n', "simulate")),
+    "an import that never was": Way(
+        written("import.json", '{"checks": []}\n', "simulate"), UNSEEN, "nothing here is about them: import.json"
+    ),
     "an array that the model does not have": Way(messages(smuggle)),
     # bytes beside what is read
     "a note in the head of every message": Way(
         rewrite_messages(lambda arrays: save(arrays, {"audited": "by the board"})), UNSEEN, "messages"
     ),
-    "messages in doubles": Way(rewrite_messages(in_doubles), UNSEEN, "messages"),
-    "another checkpoint": Way(other_checkpoint, (CHECK, VERIFY, REPLAY), "checkpoint"),
-    "a seal by the forger's own key": Way(own_seal, (CHECK, VERIFY, REPLAY), "seal"),
+    "messages in doubles": Way(rewrite_messages(in_doubles)),
+    "another checkpoint": Way(other_checkpoint, UNSEEN, "messages, models"),
+    "a seal by the forger's own key": Way(own_seal, (CHECK, VERIFY, REPLAY), "seal.json: not checked"),
     "an export without a result": Way(empty_export, (CHECK,), "report.sarif", resets=True),
     # the owner's own yardstick
-    "a delta at which everybody may be lost": Way(every_phase(lambda c: c.update(delta=0.5)), resets=True),
+    "a delta at which everybody may be lost": Way(
+        every_phase(lambda c: c.update(delta=0.5)), (CHECK, VERIFY, REPLAY), "1 medium", resets=True
+    ),
 }
