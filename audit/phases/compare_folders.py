@@ -92,14 +92,16 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
     Raises UserError for the first place that is further away than is tolerated.
     """
     left, right = (dict(_list_files(run, trained)) for run in (theirs, ours))
-    messages = [name for name in right if name.endswith(".safetensors") and name in left]
-    moved = {
-        name: _distance(left[name], right[name]) for name in messages if not _are_equal(left[name], right[name])
+    arrays = [name for name in right if name.endswith(".safetensors") and name in left]
+    distances = {
+        name: _distance(left[name], right[name]) for name in arrays if not _are_equal(left[name], right[name])
     }
+    messages = [name for name in arrays if not _is_state(right[name])]
+    moved = [distances[name] for name in messages if name in distances]
     same = 2 * len(moved) <= len(messages) and bool(messages)
     places, code = list[str](), list[str]()
     for name in sorted(left.keys() | right.keys()):
-        found = list(_compare_files(name, left.get(name), right.get(name), moved.get(name)))
+        found = list(_compare_files(name, left.get(name), right.get(name), distances.get(name)))
         must_be_equal = same and _is_trained(name)
         for place in found:
             if place.far or must_be_equal:
@@ -111,7 +113,7 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
         code=tuple(code),
         messages=len(messages),
         moved=len(moved),
-        reach=max(moved.values(), default=0.0),
+        reach=max(moved, default=0.0),
     )
 
 
