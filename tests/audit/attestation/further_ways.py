@@ -325,7 +325,7 @@ FURTHER: dict[str, Way] = {
     "passed tests of noise": Way(
         evidence_of(
             NOISE,
-            lambda a: [{**x, "checks": [{**c, "text": "passed"} for c in x["checks"]]} for x in a],
+            lambda a: [{**x, "checks": [{**c, "text": c["text"][:9]} for c in x["checks"]]} for x in a],
             "account",
         ),
         UNSEEN,
