@@ -32,7 +32,7 @@ def missing(
     if isinstance(config, SimulatedConfig):
         yield from _check_scores(run.metrics, config.evaluate_every, history)
         yield from _check_senders(run.artifacts, config, lines)
-    yield from _check_files(run, lines)
+    yield from check_files(run, lines)
 
 
 def _check_rounds(
@@ -107,7 +107,8 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
             return
 
 
-def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Messages that are not as the manifest's lines have them, missing, or in none."""
     listed = set()
     for line in (li for li in lines if "message" in li):
         name = f"artifacts/{line['message']}.safetensors"

@@ -9,7 +9,7 @@ from evidence/, unless they run again (audit/phases/replay.py).
 from collections.abc import Iterable, Iterator
 
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.attestation.completeness import missing
+from fedaudit.audit.attestation.completeness import check_files, missing
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
 from fedaudit.audit.attestation.seal import read_record
 from fedaudit.audit.case.open import open_case
@@ -29,7 +29,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import Text
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
@@ -133,10 +133,22 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
     yield from missing(run, config, case.simulated, case.training, history, lines)
+    yield from _find_problems_of_cells(run)
     yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
+
+
+def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
+    """Digests of the matrix's runs, and of those with clients that do not answer, that are not of their files."""
+    for name in ("matrix", "absence"):
+        for phases_file in sorted((run.path / name).rglob("phases.json")):
+            cell = RunDir(phases_file.parent)
+            ended = [phase for phase, entry in read_phases(cell).items() if entry["seconds"] is not None]
+            yield from chain.broken(cell, chain.read_chain(cell), ended)
+            if (cell.artifacts / MANIFEST).is_file():
+                yield from check_files(cell, list(manifest(cell.artifacts)))
 
 
 def find_unmet(

@@ -6,6 +6,7 @@ names it, or it is one of those that are printed as stated by the owner.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -153,7 +154,7 @@ def changed(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
-        return value * 2 + 1
+        return 0.0 if math.isinf(value) else value * 2 + 1
     return f"{value}x" if isinstance(value, str) else "x"
 
 
@@ -225,7 +226,10 @@ def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
             for at, made in list_edits(line):
                 text = [json.dumps(made if j == i else other) for j, other in enumerate(lines)]
                 yield (i, *at), ("\n".join(text) + "\n").encode()
-        yield (), b""
+        if lines:
+            yield (), b""
+    elif name.endswith(".py"):
+        yield ("code",), path.read_bytes() + b"# another line\n"
     else:
         for at, made in list_edits(json.loads(path.read_text())):
             yield at, json.dumps(made).encode()
