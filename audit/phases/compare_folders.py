@@ -177,6 +177,10 @@ def _compare_files(name: str, left: Path | None, right: Path | None, moved: floa
         if moved is not None:
             yield ValuePlace(f"it is {fmt.percent(moved)} of its length away", not moved <= DRIFT)
         return
+    if not name.endswith((".json", ".jsonl")):  # code that came with a record
+        if not _are_equal(left, right):
+            yield ValuePlace("it is another file", True)
+        return
     own = name_in_run(name)
     theirs, ours = (_read(path, own) for path in (left, right))
     if own == "metrics.jsonl":
