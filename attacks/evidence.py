@@ -15,6 +15,8 @@ REPLAYED = "replayed"
 UNPROTECTED = "replayed, without the protections"  # shows whether an attack works at all
 WHOLE = "replayed, all of the cell"  # of the very examples behind a recorded message
 
+ROUNDING = 1e-9  # how far an end of an interval may lie on the wrong side of its value
+
 
 def is_replay(origin: str) -> bool:
     """Whether the auditor had a client send it, with the run's protections or without."""
@@ -23,18 +25,22 @@ def is_replay(origin: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a blind adversary gets in the same trials."""
+    """What a blind adversary gets in the same trials. Raises ValueError for a value that no measurement gives."""
 
     name: str  # "class mean", "wrong prototype, same class", "chance"
     value: float
     interval: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _check_value(self.name, self.value, self.interval)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """One measured agreement of claim and truth. Never a verdict: the policy decides what it means.
 
-    Raises ValueError where the measure has no row in attacks/measure.py, or its unit or direction is another.
+    Raises ValueError where the measure has no row in attacks/measure.py, its unit or direction is another, or no
+    measurement gives such a value.
     """
 
     measure: str  # a name of attacks/measure.py: "rank1", "ssim", "auc", "count_exact_match"
@@ -57,6 +63,12 @@ class Evidence:
                 f"measure {row.name} is in unit {row.unit!r} with higher_is_worse={row.higher_is_worse} "
                 f"(attacks/measure.py), got {self.unit!r} and {self.higher_is_worse}"
             )
+        _check_value(self.measure, self.value, self.interval)
+        if self.trials < 0 or self.looks < 1 or not 0 < self.confidence < 1:
+            raise ValueError(
+                f"{self.measure}: {self.trials} trials, {self.looks} comparisons and confidence "
+                f"{self.confidence:g} cannot be"
+            )
 
     @property
     def strongest(self) -> Baseline | None:
@@ -69,6 +81,13 @@ class Evidence:
     def place(self) -> str:
         """The condition in words, "n = 5, origin = recorded"; evidence of one place is judged together."""
         return ", ".join(f"{k} = {v if isinstance(v, str) else f'{v:,.6g}'}" for k, v in self.condition.items())
+
+
+def _check_value(name: str, value: float, interval: tuple[float, float] | None) -> None:
+    """Raises ValueError for NaN, and for an interval that does not hold its value."""
+    low, high = (value, value) if interval is None else interval
+    if not low - ROUNDING <= value <= high + ROUNDING:  # nor is NaN anywhere
+        raise ValueError(f"{name} is {value:g}, and its interval {low:g} to {high:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,14 @@ FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """So many hits in so many trials. A tie counts in part."""
+    """So many hits in so many trials. A tie counts in part. Raises ValueError for more hits than trials."""
 
     hits: float = 0.0
     trials: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hits <= self.trials:
+            raise ValueError(f"{self.hits:g} hits of {self.trials} trials cannot be")
 
     def __add__(self, other: "Share") -> "Share":
         return Share(hits=self.hits + other.hits, trials=self.trials + other.trials)
@@ -34,7 +38,8 @@ class Share:
 class People:
     """Whom one attack tested, each once, with all that it read of every round; and whom it hit.
 
-    Rows are those of the training data of all clients; they name people within a run and nowhere else.
+    Rows are those of the training data of all clients; they name people within a run and nowhere else. Raises
+    ValueError where more people are hit than were tested, more tested than are held, or one person counts twice.
     """
 
     kind: Kind | None = None  # what was read of them; None: all that the attack claims something of
@@ -51,6 +56,20 @@ class People:
     # client -> the same through the run's protections: what is left?
     left: Mapping[int, Share] = field(default_factory=dict)
     false_alarms: float = 0.0  # membership: the rate that the threshold was set for; 0: a hit is no threshold
+
+    def __post_init__(self) -> None:
+        for client, rows in self.tested.items():
+            tested, held = set(rows), self.held.get(client, 0)
+            if len(tested) < len(rows) or len(rows) > held:
+                raise ValueError(f"client {client} holds {held} people, and {len(rows)} of them were tested")
+        for client, rows in self.hit.items():
+            if len(set(rows)) < len(rows) or not set(self.tested.get(client, ())).issuperset(rows):
+                raise ValueError(f"client {client}: somebody is hit who was not tested, or twice")
+        for client, count in self.unclaimed.items():
+            if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
+                raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
+        if not 0 <= self.false_alarms < 1:
+            raise ValueError(f"a rate of false alarms is at least 0 and less than 1, got {self.false_alarms:g}")
 
 
 class Arrivals(NamedTuple):

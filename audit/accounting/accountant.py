@@ -100,7 +100,7 @@ class Numerical(Accountant):
 
     @settings
     class Config:
-        seconds: Positive = Field(default=60.0, description="wall time that one bound may take, in seconds")
+        seconds: Positive = Field(default=60.0, description="processor time that one bound may take, in seconds")
         gigabytes: Positive = Field(default=8.0, description="address space a bound may take, in gigabytes")
 
     function: Callable[[Terms, float], Bound]

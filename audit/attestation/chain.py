@@ -25,7 +25,7 @@ WRITES = {
     "simulate": ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
     "import": (
         *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
-        *("truth.safetensors", "base.safetensors", "import.json", "inbox.json", "stated-ledger.jsonl"),
+        *("truth.safetensors", "base.safetensors", "import.json", "inbox.json", "stated-ledger.jsonl", "*.py"),
     ),
     "attack": ("evidence/[0-9]*.json", "evidence/checks.json", "evidence/claimed_counts.json"),
     "account": (

@@ -32,7 +32,7 @@ def missing(
     if isinstance(config, SimulatedConfig):
         yield from _check_scores(run.metrics, config.evaluate_every, history)
         yield from _check_senders(run.artifacts, config, lines)
-    yield from _check_files(run, lines)
+    yield from check_files(run, lines)
 
 
 def _check_rounds(
@@ -107,7 +107,8 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
             return
 
 
-def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Messages that are not as the manifest's lines have them, missing, or in none."""
     listed = set()
     for line in (li for li in lines if "message" in li):
         name = f"artifacts/{line['message']}.safetensors"
@@ -117,5 +118,13 @@ def _check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[st
             yield f"{run.path / name} is missing"
         elif of_file(path, name) != line["sha256"]:
             yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
+        elif (found := _count_bytes(path)) != line.get("bytes", found):
+            yield f"{run.path / name} holds {found:,} bytes of arrays, and its line says {line['bytes']:,}"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
+
+
+def _count_bytes(path: Path) -> int:
+    """Of all arrays of a message: what follows its head, whose length stands in the first eight bytes."""
+    with open(path, "rb") as file:
+        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")

@@ -6,6 +6,7 @@ times, commit, hardware and reports. A seal signs the record; what stands in the
 owner until somebody signed it.
 """
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -40,10 +41,10 @@ def name_in_run(name: str) -> str:
     return "/".join(parts[start:])
 
 
-def is_of_run(name: str) -> bool:
-    """Whether some phase, of the run, of its variants or of its cells, leaves a file of this name."""
+def is_of_run(name: str, phases: Iterable[str] = WRITES) -> bool:
+    """Whether one of these phases, of the run, of its variants or of its cells, leaves a file of this name."""
     own = name_in_run(name)
-    known = [*OWN, "artifacts/*/*.safetensors", *(p for patterns in WRITES.values() for p in patterns)]
+    known = [*OWN, "artifacts/*/*.safetensors", *(p for phase in phases for p in WRITES[phase])]
     return any(own.count("/") == p.count("/") and fnmatchcase(own, p) for p in known)
 
 

@@ -190,6 +190,7 @@ def list_files_of_people(folder: Path) -> list[Path]:
         "checkpoint",
         "evidence",
         "ledger.jsonl",
+        "stated-ledger.jsonl",
         "truth.safetensors",
         "import.json",
         "inbox.json",

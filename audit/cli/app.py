@@ -1,6 +1,7 @@
 """Machinery of the command line: groups, and commands whose errors are one sentence and a hint."""
 
 import contextlib
+import errno
 import functools
 import inspect
 import os
@@ -97,9 +98,15 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
         try:
             for value in (*args, *kwargs.values()):
                 _refuse_special(value)
-            function(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):
+            try:
+                function(*args, **kwargs)
+            finally:
+                sys.stdout.flush()  # what nobody could be told is an error, whatever the verdict is
+        except typer.Exit:
             raise
+        except BrokenPipeError:  # whoever read has gone; 1 would say "not ready"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             say("\nstopped; the same command continues", err=True)
             raise typer.Exit(130) from None
@@ -179,6 +186,10 @@ def _complain(error: Exception) -> None:
     if isinstance(error, OSError) and error.filename:
         say(f"error: {error.filename!s:.200} cannot be opened: {error.strerror}", err=True)
         say("  hint: check the path, and what the folder names; a name may have 255 letters", err=True)
+        return
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        say(f"error: what was to be printed cannot be written: {error.strerror}", err=True)
+        say("  hint: free some space, and give the command again", err=True)
         return
     text = " ".join(str(error).split())[:300]
     say(f"error: unexpected {type(error).__name__}: {text}", err=True)

@@ -63,7 +63,7 @@ def _recall_audit(path: Path, out: Path | None, config: "Config") -> "tuple[RunD
         return None
     folder = RunDir.open(at)
     is_same = path.is_dir() or folder.config.read_bytes() == dump(resolve(config)).encode()
-    made = recall_review(folder, config) if is_same else None
+    made = recall_review(folder) if is_same else None
     return (folder, made.result) if made else None
 
 
@@ -76,9 +76,8 @@ def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> 
 
     folder = run_phases(path, out, config, None, hours)
     if CONFINED.get() and not reads_elsewhere(config):
-        own = folder.load_config()
-        made = review(folder, own)
-        keep_review(own, made)
+        made = review(folder, folder.load_config())
+        keep_review(folder, made)
         return folder, made.result
     return folder, read_result(folder)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.chain import policy_digest
+from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.reviewed import Review, recall_review
@@ -97,7 +98,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
 def _review_folder(folder: RunDir, config: Config, policy: GradingPolicy | None, reviewer: Reviewer) -> Review:
     """A review made here before, where one decides all that is asked; else a new one."""
     if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder, config, policy_digest(policy) if policy else "")
+        made = recall_review(folder, policy_digest(policy) if policy else "")
         if made is not None:
             return made
     from fedaudit.audit.phases.review import review
@@ -140,6 +141,8 @@ def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: 
             yield f"{names}: rendered here once more, to the same bytes"
         else:
             yield f"{names}: the bytes that chain.json names, not rendered here; `fedaudit verify` renders them"
+    if statement is None and (judged.folder.path / SEAL).exists():
+        yield f"{SEAL}: not checked, and nothing here rests on it; `fedaudit verify --key PUBLIC` checks it"
     if review.strangers:
         names = ", ".join(review.strangers[:MOST_STRANGERS])
         if (more := len(review.strangers) - MOST_STRANGERS) > 0:

@@ -66,7 +66,10 @@ def record_tests(
         own = [r for r in releases if r.kind == kind and r.noise_multiplier]
         # what was asked of all kinds together holds, or fails, for each
         asked = [t for t in tests if t.kind in (kind, "")] if kind in sampled else []
-        records.append(_record(kind, asked, own, delta, missing))
+        checks = [
+            NoiseCheck(name=t.name, passed=t.passed, text=t.text, failure_rate=t.failure_rate) for t in asked
+        ]
+        records.append(record_kind(kind, checks, own, delta, missing))
     return records
 
 
@@ -96,16 +99,17 @@ def record_no_test(releases: Sequence[Release], delta: float, reason: str) -> li
     """A record for each kind in `releases`, of which nothing was tested for this reason."""
     kinds = dict.fromkeys(r.kind for r in releases if r.noise_multiplier)
     own = {kind: [r for r in releases if r.kind == kind and r.noise_multiplier] for kind in kinds}
-    return [_record(kind, (), own[kind], delta, reason) for kind in kinds]
+    return [record_kind(kind, (), own[kind], delta, reason) for kind in kinds]
 
 
-def _record(
-    kind: str, tests: Sequence[NoiseTest], releases: Sequence[Release], delta: float, missing: str
+def record_kind(
+    kind: str, checks: Sequence[NoiseCheck], releases: Sequence[Release], delta: float, missing: str
 ) -> NoiseAuditRecord:
+    """All of a record that follows from what was tested of a kind's noise and from the ledger's lines of it."""
     claim = find_claim(releases, delta)
     line = claim.line
-    failed = [t for t in tests if not t.passed]
-    reason = "" if tests else missing
+    failed = [c for c in checks if not c.passed]
+    reason = "" if checks else missing
     return NoiseAuditRecord(
         id=f"noise-audit-{kind}",
         kind=kind,
@@ -119,23 +123,21 @@ def _record(
         single=rounded_up(Auto().epsilon([line], delta).epsilon),
         releases=claim.releases,
         composed=rounded_up(claim.epsilon),
-        failure_rate=round(sum(t.failure_rate for t in tests), 12),
+        failure_rate=round(sum(c.failure_rate for c in checks), 12),
         refuted=bool(failed),
-        sentence=_summarise(tests, failed, reason),
-        checks=[
-            NoiseCheck(name=t.name, passed=t.passed, text=t.text, failure_rate=t.failure_rate) for t in tests
-        ],
+        sentence=_summarise(checks, failed, reason),
+        checks=list(checks),
         not_audited=reason,
     )
 
 
-def _summarise(tests: Sequence[NoiseTest], failed: Sequence[NoiseTest], reason: str) -> str:
+def _summarise(checks: Sequence[NoiseCheck], failed: Sequence[NoiseCheck], reason: str) -> str:
     """What the tests say, for people."""
     if reason:
         return f"Not audited. {reason}"
     if failed:
-        return " ".join(f"{t.name.capitalize()} failed: {t.text}." for t in failed)
-    tried = sum(not t.text.startswith("not tried") for t in tests)
+        return " ".join(f"{c.name.capitalize()} failed: {c.text}." for c in failed)
+    tried = sum(not c.text.startswith("not tried") for c in checks)
     return f"None of {tried} tests contradicts the noise, which is no proof that it is right."
 
 

@@ -53,7 +53,7 @@ DIGESTS: dict[str, tuple[str, ...]] = {
     "chain.json": ("links.*.wrote", "links.*.read"),
     "artifacts/manifest.jsonl": ("*.sha256",),
 }
-DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "checkpoint/*", "*.lock")
+DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "*.lock")
 TRAINED = ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json")
 
 
@@ -92,14 +92,16 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
     Raises UserError for the first place that is further away than is tolerated.
     """
     left, right = (dict(_list_files(run, trained)) for run in (theirs, ours))
-    messages = [name for name in right if name.endswith(".safetensors") and name in left]
-    moved = {
-        name: _distance(left[name], right[name]) for name in messages if not _are_equal(left[name], right[name])
+    arrays = [name for name in right if name.endswith(".safetensors") and name in left]
+    distances = {
+        name: _distance(left[name], right[name]) for name in arrays if not _are_equal(left[name], right[name])
     }
+    messages = [name for name in arrays if not _is_state(right[name])]
+    moved = [distances[name] for name in messages if name in distances]
     same = 2 * len(moved) <= len(messages) and bool(messages)
     places, code = list[str](), list[str]()
     for name in sorted(left.keys() | right.keys()):
-        found = list(_compare_files(name, left.get(name), right.get(name), moved.get(name)))
+        found = list(_compare_files(name, left.get(name), right.get(name), distances.get(name)))
         must_be_equal = same and _is_trained(name)
         for place in found:
             if place.far or must_be_equal:
@@ -111,7 +113,7 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
         code=tuple(code),
         messages=len(messages),
         moved=len(moved),
-        reach=max(moved.values(), default=0.0),
+        reach=max(moved, default=0.0),
     )
 
 
@@ -136,15 +138,28 @@ def _are_equal(left: Path, right: Path) -> bool:
 
 
 def _distance(left: Path, right: Path) -> float:
-    """How far apart two messages are, as a share of ours; infinite where their arrays are others."""
+    """How far apart two messages are, as a share of ours; infinite where more than numbers of arrays differs."""
+    contents = left.read_bytes(), right.read_bytes()
     try:
-        theirs, ours = load_arrays(left.read_bytes()), load_arrays(right.read_bytes())
+        theirs, ours = map(load_arrays, contents)
     except (SafetensorError, ValueError, KeyError):
         return math.inf
+    if len({_read_head(c) for c in contents}) > 1 and not _is_state(left):
+        return math.inf  # other arrays, or the same in other bytes: no machine gives those
     if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
         return math.inf
     apart = [_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
     return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
+
+
+def _read_head(content: bytes) -> bytes:
+    """What a safetensors file says of its arrays: names, types, shapes, places, and notes of its writer."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a file is a checkpoint, whose head has the lengths of logs, which other digits change."""
+    return path.parent.name == "checkpoint"
 
 
 def _share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
@@ -161,6 +176,10 @@ def _compare_files(name: str, left: Path | None, right: Path | None, moved: floa
     if name.endswith(".safetensors"):
         if moved is not None:
             yield ValuePlace(f"it is {fmt.percent(moved)} of its length away", not moved <= DRIFT)
+        return
+    if not name.endswith((".json", ".jsonl")):  # code that came with a record
+        if not _are_equal(left, right):
+            yield ValuePlace("it is another file", True)
         return
     own = name_in_run(name)
     theirs, ours = (_read(path, own) for path in (left, right))

@@ -9,8 +9,8 @@ from evidence/, unless they run again (audit/phases/replay.py).
 from collections.abc import Iterable, Iterator
 
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.attestation.completeness import missing
-from fedaudit.audit.attestation.record import digest_record, is_of_run
+from fedaudit.audit.attestation.completeness import check_files, missing
+from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
 from fedaudit.audit.attestation.seal import read_record
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
@@ -22,14 +22,14 @@ from fedaudit.audit.phases.plan import phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.reviewed import Review
 from fedaudit.audit.phases.score import confirm, derive
-from fedaudit.audit.phases.variants import config_of, folder_of, results
+from fedaudit.audit.phases.variants import config_of, folder_of, list_variants, results
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import Text
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult
 
@@ -46,9 +46,11 @@ def review(
     """
     for problem in _find_problems(run, config):
         raise UserError(problem, hint=DO_NOT)
-    for variant, audited in results(run, config):
-        if audited is not None:
-            review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
+    variants = {
+        variant.name: review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
+        for variant, audited in results(run, config)
+        if audited is not None
+    }
     confirmed = confirm(run, config)
     content, record = chain.read_chain(run).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
@@ -68,7 +70,8 @@ def review(
         scored_by=scored_by,
         reports=_confirm_reports(run, config.sections, config.report, render=render),
         is_rendered=render,
-        strangers=tuple(_find_strangers(run)),
+        strangers=tuple(_find_strangers(run, config)),
+        variants=variants,
     )
 
 
@@ -94,10 +97,17 @@ def _confirm_reports(
     return tuple(present)
 
 
-def _find_strangers(run: RunDir) -> list[str]:
-    """Files of the folder, at any depth, that are no part of a run, of its variants or of its cells."""
+def _find_strangers(run: RunDir, config: Config) -> list[str]:
+    """Files of the folder, at any depth, that no phase of this config leaves, nor of its variants and cells."""
+    ran = [p.name for p in phases(config)]
+    cells = [f"variants/{v.name}/" for v in list_variants(run, config)]
+    cells += [f"{name}/" for name in ("matrix", "absence") if getattr(config, name, None) is not None]
     names = sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
-    return [n for n in names if not is_of_run(n)]
+    return [
+        n
+        for n in names
+        if not is_of_run(n, ran) or (n.partition("/")[0] in CELLS and not n.startswith(tuple(cells)))
+    ]
 
 
 def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
@@ -123,10 +133,22 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
     yield from missing(run, config, case.simulated, case.training, history, lines)
+    yield from _find_problems_of_cells(run)
     yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
+
+
+def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
+    """Digests of the matrix's runs, and of those with clients that do not answer, that are not of their files."""
+    for name in ("matrix", "absence"):
+        for phases_file in sorted((run.path / name).rglob("phases.json")):
+            cell = RunDir(phases_file.parent)
+            ended = [phase for phase, entry in read_phases(cell).items() if entry["seconds"] is not None]
+            yield from chain.broken(cell, chain.read_chain(cell), ended)
+            if (cell.artifacts / MANIFEST).is_file():
+                yield from check_files(cell, list(manifest(cell.artifacts)))
 
 
 def find_unmet(

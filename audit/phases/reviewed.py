@@ -6,7 +6,8 @@ from the audit.json that this digest covers. A folder from elsewhere, or one tha
 whole.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from fedaudit.audit.attestation.record import digest_record
@@ -14,8 +15,7 @@ from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.resolve import keep, reads_elsewhere, resolve
+from fedaudit.audit.settings.resolve import keep, resolve
 from fedaudit.reports.result import AuditResult
 
 LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
@@ -32,25 +32,28 @@ class Review:
     reports: tuple[str, ...]  # names of the folder's reports
     is_rendered: bool  # whether they were rendered here once more, to the same bytes
     strangers: tuple[str, ...]  # files that no phase wrote
+    variants: Mapping[str, "Review"] = field(default_factory=dict)  # by name, where they were reviewed with it
 
 
-def keep_review(config: Config, made: Review) -> None:
-    """Note that a record was reviewed here; nothing where more than the folder and our code decides it."""
-    if not made.scored_by and not reads_elsewhere(config):
-        kept = {name: value for name, value in vars(made).items() if name != "result"}
-        keep(config, resolve(config))  # whether anything else is read is asked of it first
-        index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
+def keep_review(run: RunDir, made: Review) -> None:
+    """Note that a record, and that of each variant, was reviewed here under the run's own policy.
+
+    For folders of which their bytes and our code decide all (`reads_elsewhere`).
+    """
+    config = run.load_config()
+    kept = {name: value for name, value in vars(made).items() if name not in ("result", "variants")}
+    keep(config, resolve(config))  # light commands ask for it
+    index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
+    for name, part in made.variants.items():
+        keep_review(RunDir(run.inside(f"variants/{name}")), part)
 
 
-def recall_review(run: RunDir, config: Config, policy: str = "") -> Review | None:
+def recall_review(run: RunDir, policy: str = "") -> Review | None:
     """The review of a folder with these very bytes, made here by this code; None where there was none.
 
     `policy` is the digest of the reviewer's, by default that of the folder's own.
     """
-    if reads_elsewhere(config):
-        return None
-    record = digest_record(run.path)
-    kept = index.recall("reviewed", _key(record))
+    kept = index.recall("reviewed", _key(digest_record(run.path)))
     if not isinstance(kept, dict):
         return None
     own = kept.pop("policy")

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.noise_audit.replay import list_bounds
+from fedaudit.audit.noise_audit.report import record_kind
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
     ABSENCE,
@@ -111,5 +112,14 @@ def _check_noise(run: RunDir, config: Config) -> Iterator[str]:
     records = evidence.noise_audits
     for kind in sorted({r.kind for r in records} ^ {r.kind for r in noised if is_played}):
         yield f"{run.evidence / NOISE_AUDITS} does not fit the ledger's noise on {kind}"
-    for record in (r for r in records if not r.checks and not r.not_audited):
-        yield f"{run.evidence / NOISE_AUDITS} holds no test of {record.kind}, nor why there is none"
+    for record in records:
+        if not record.checks and not record.not_audited:
+            yield f"{run.evidence / NOISE_AUDITS} holds no test of {record.kind}, nor why there is none"
+        own = [r for r in noised if r.kind == record.kind]
+        made = record_kind(record.kind, record.checks, own, config.delta, record.not_audited)
+        made = made.model_copy(update={"at_least": record.at_least})  # measured, as the tests are
+        if found := difference(record.model_dump(), made.model_dump()):
+            yield (
+                f"{run.evidence / NOISE_AUDITS} does not follow from its tests and the ledger: {found.key} of "
+                f"{record.kind} should be {found.right!r}"
+            )

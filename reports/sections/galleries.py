@@ -16,7 +16,8 @@ class Galleries(Section):
             blocks.append(
                 Paragraph(
                     f"{plural(count, 'picture')} of people's data, and of what attacks drew of it, are withheld. "
-                    "The run folder keeps them; `fedaudit phase report RUN --annex` writes them to a file."
+                    "The run folder keeps them; `fedaudit phase report RUN --annex annex.html` writes them to a "
+                    "file of their own."
                 )
             )
             rows = [[w.title, str(w.pictures), w.sha256[:16]] for w in result.withheld]

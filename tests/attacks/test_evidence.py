@@ -179,3 +179,26 @@ def test_the_records_import_neither_torch_nor_numpy() -> None:
     code = "import sys, fedaudit.attacks.evidence; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": math.nan},
+        {"value": 0.4},
+        {"interval": (0.9, 0.5)},
+        {"interval": (math.nan, 1.0)},
+        {"trials": -1},
+        {"looks": 0},
+        {"confidence": 1.0},
+        {"baselines": ({"name": "chance", "value": math.nan},)},
+        {"baselines": ({"name": "chance", "value": 0.5, "interval": (0.6, 0.7)},)},
+    ],
+    ids=str,
+)
+def test_a_value_that_no_measurement_gives_is_refused_when_it_is_made_and_when_it_is_read(wrong: dict) -> None:
+    right = {"measure": "auc", "value": 0.7, "unit": "fraction", "trials": 9, "interval": (0.5, 1.0)}
+    reader = TypeAdapter(Evidence)
+    assert reader.validate_python(right).value == 0.7
+    with pytest.raises(ValueError):
+        reader.validate_python(right | wrong)

@@ -1,6 +1,7 @@
 """Bad configs and damaged folders: one sentence, a hint, exit code 2, no traceback, nothing executed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -273,3 +274,23 @@ def test_the_installed_command_fails_the_same_way(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "fedaudit", "show", str(path)], capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (f"error: {path}:4: unknown key federation.clints\n  hint: did you mean 'clients'?\n")
+
+
+@pytest.mark.parametrize("command", ["tools list methods", "tools doctor"])
+def test_a_verdict_that_nobody_could_be_told_is_an_error_and_not_the_word_not_ready(command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)  # whoever read has gone
+    words = [sys.executable, "-m", "fedaudit", *command.split()]
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_what_cannot_be_printed_is_an_error_in_a_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "fedaudit", "tools", "list", "methods"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(
+        "error: what was to be printed cannot be written: No space"
+    )

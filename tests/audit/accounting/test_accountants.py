@@ -5,6 +5,8 @@ own, run when the accounting was specified; for fixed-size sampling the lower en
 """
 
 import math
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +22,7 @@ from fedaudit.audit.accounting.accountants.prv import PRV
 from fedaudit.audit.accounting.accountants.rdp import RDP
 from fedaudit.audit.accounting.accountants.wor_pld import WorPLD
 from fedaudit.audit.accounting.budget import budgets
-from fedaudit.audit.accounting.child import Exceeded, call
+from fedaudit.audit.accounting.child import Exceeded, call, keep
 from fedaudit.audit.accounting.terms import Term, coarsen_terms, terms
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release
@@ -294,6 +296,24 @@ def test_past_its_cap_an_accountant_is_inconclusive_and_auto_falls_back() -> Non
     whole = tightest(terms(HUNDRED), 1e-5, short)
     assert whole.epsilon == Exact().epsilon([release(1.0)] * 100, 1e-5).epsilon
     assert not whole.inconclusive and "not credited" in whole.note
+
+
+def compute_for(seconds: float) -> float:
+    began = time.process_time()
+    while time.process_time() - began < seconds:
+        pass
+    return seconds
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processor time of another process is not known here")
+def test_a_cap_is_of_the_processor_so_that_a_bound_does_not_depend_on_what_else_the_machine_does() -> None:
+    with keep():
+        call(compute_for, 60, 8.0, 0.0)  # what it imports is no part of what follows
+        assert call(time.sleep, 0.5, 8.0, 1.5) is None  # as where others have the processor
+        with pytest.raises(Exceeded, match=r"longer than 0\.5 s"):
+            call(compute_for, 0.5, 8.0, 60.0)
+        with pytest.raises(Exceeded, match=r"longer than 0\.05 s"):  # it hangs
+            call(time.sleep, 0.05, 8.0, 60.0)
 
 
 def test_auto_never_exceeds_what_crediting_no_sampling_gives() -> None:

@@ -330,6 +330,7 @@ class Way:
 TAKEN = "what the attacks measured was taken from evidence/"  # without --replay
 UNDRAWN = "report.html, report.json: the bytes that chain.json names, not rendered here"
 STATED = "stated by the owner: "
+NOTHING = {"value": 0.0, "interval": [0.0, 1.0]}
 UNSEEN = (CHECK, VERIFY)  # what only a replay or a key sees
 WAYS: dict[str, Way] = {
     "the word is ready": Way(audit(decision(word="ready", rule=""))),
@@ -361,17 +362,29 @@ WAYS: dict[str, Way] = {
     ),
     "values of evidence": Way(evidence(COUNTS, each({"value": 0.0, "interval": [0.0, 0.1]})), UNSEEN, TAKEN),
     "values of evidence by a little": Way(
-        evidence(MEMBERSHIP, each(lambda e: {"value": e["value"] * 0.5})), UNSEEN, TAKEN
+        evidence(
+            MEMBERSHIP,
+            each(
+                lambda e: {
+                    "value": e["value"] * 0.5,
+                    "interval": e["interval"] and [i / 2 for i in e["interval"]],
+                }
+            ),
+        ),
+        UNSEEN,
+        TAKEN,
     ),
     "intervals": Way(evidence(MEMBERSHIP, each({"interval": [0.0, 1.0]})), UNSEEN, TAKEN),
     "trials": Way(evidence(COUNTS, each(lambda e: {"trials": 10 * e["trials"]})), UNSEEN, TAKEN),
     "baselines": Way(
-        evidence(COUNTS, each(lambda e: {"baselines": [{**b, "value": 1.0} for b in e["baselines"]]})),
+        evidence(
+            COUNTS, each(lambda e: {"baselines": [{**b, "value": 1.0, "interval": None} for b in e["baselines"]]})
+        ),
         UNSEEN,
         TAKEN,
     ),
-    "planted leaks": Way(evidence(MEMBERSHIP, each({"value": 0.0}, control="positive")), UNSEEN, TAKEN),
-    "data nobody trained on": Way(evidence(MEMBERSHIP, each({"value": 0.0}, control="negative")), UNSEEN, TAKEN),
+    "planted leaks": Way(evidence(MEMBERSHIP, each(NOTHING, control="positive")), UNSEEN, TAKEN),
+    "data nobody trained on": Way(evidence(MEMBERSHIP, each(NOTHING, control="negative")), UNSEEN, TAKEN),
     "how many looks": Way(evidence(COUNTS, each(lambda e: {"looks": 1000})), UNSEEN, TAKEN),
     "an attack that does not apply": Way(
         evidence(COUNTS, lambda e: {**e, "status": "not_applicable", "reason": "no counts", "evidence": []}),
@@ -453,10 +466,11 @@ WAYS: dict[str, Way] = {
 def main() -> None:
     """Print which command refuses which way: `python -m tests.audit.attestation.forger [WORD IN ITS NAME]`."""
     from tests.audit.attestation import further_ways as further
+    from tests.audit.attestation.odd_ways import ODD
 
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     tables = (
-        (WAYS | further.FURTHER, make_run),
+        (WAYS | further.FURTHER | ODD, make_run),
         (further.OF_CELLS, further.make_cells),
         (further.RECORDED, further.make_recorded),
     )

@@ -81,7 +81,7 @@ def finish(folder: Path) -> None:
     kept = {name: (folder / name).read_bytes() for name in ("chain.json", "phases.json")}
     try:
         conclude(folder)
-    except UserError:
+    except Exception:
         for name, content in kept.items():
             (folder / name).write_bytes(content)
         refit(folder, "score", "report")
@@ -325,7 +325,7 @@ FURTHER: dict[str, Way] = {
     "passed tests of noise": Way(
         evidence_of(
             NOISE,
-            lambda a: [{**x, "checks": [{**c, "text": "passed"} for c in x["checks"]]} for x in a],
+            lambda a: [{**x, "checks": [{**c, "text": c["text"][:9]} for c in x["checks"]]} for x in a],
             "account",
         ),
         UNSEEN,

@@ -1,11 +1,12 @@
-"""A hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
+"""Some hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
 
-The ways are those of forger.py and further_ways.py, whose tables README and SECURITY.md do not repeat. Behind
-them stands a property: whatever field of whatever file is changed, removed or emptied, a replay names it, or it
-is one of those that are printed as stated by the owner.
+The ways are those of forger.py, further_ways.py and odd_ways.py, whose tables README and SECURITY.md do not
+repeat. Behind them stands a property: whatever field of whatever file is changed, removed or emptied, a replay
+names it, or it is one of those that are printed as stated by the owner.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folde
 from fedaudit.audit.phases.replay import conclude_replay, make_again
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.attestation import further_ways
+from tests.audit.attestation import further_ways, odd_ways
 from tests.audit.attestation.forger import (
     CHECK,
     COMMANDS,
@@ -40,7 +41,7 @@ from tests.audit.attestation.forger import (
 
 Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
 TABLES = {
-    "run": (WAYS | further_ways.FURTHER, make_run),
+    "run": (WAYS | further_ways.FURTHER | odd_ways.ODD, make_run),
     "cells": (further_ways.OF_CELLS, further_ways.make_cells),
     "recorded": (further_ways.RECORDED, further_ways.make_recorded),
 }
@@ -153,7 +154,7 @@ def changed(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
-        return value * 2 + 1
+        return 0.0 if math.isinf(value) else value * 2 + 1
     return f"{value}x" if isinstance(value, str) else "x"
 
 
@@ -225,7 +226,10 @@ def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
             for at, made in list_edits(line):
                 text = [json.dumps(made if j == i else other) for j, other in enumerate(lines)]
                 yield (i, *at), ("\n".join(text) + "\n").encode()
-        yield (), b""
+        if lines:
+            yield (), b""
+    elif name.endswith(".py"):
+        yield ("code",), path.read_bytes() + b"# another line\n"
     else:
         for at, made in list_edits(json.loads(path.read_text())):
             yield at, json.dumps(made).encode()

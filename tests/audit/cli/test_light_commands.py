@@ -31,14 +31,17 @@ federation:
 method: {name: rebafl, rounds: 2, local_epochs: 1}
 workers: 0
 attacks: [count_recovery]
+noise_audit: {play: false}
 report: [json, html, pdf]
+variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}]
 """
 # What trains, draws, compiles, accounts for noise or downloads is nothing that these commands do
 HEAVY = {"torch", "scipy.stats", "matplotlib", "typst", "dp_accounting", "torchvision", "opacus", "sklearn"}
 SHOW, PLAN, RUN = ("show", "quickstart"), ("plan", "c.yaml"), ("run", "c.yaml", "--out", "run")
 CHECK, EXPLAIN = ("check", "run"), ("explain", "count_recovery", "--run", "run")
 VERIFY = ("verify", "run")
-LIGHT = (SHOW, PLAN, EXPLAIN, CHECK, RUN)
+COMPARE = ("compare", "run", "run/variants/noisy")
+LIGHT = (SHOW, PLAN, EXPLAIN, CHECK, COMPARE, RUN)
 CODE = """
 import json, sys
 from fedaudit.audit.cli.main import app
@@ -105,19 +108,18 @@ def test_a_record_that_changed_by_a_byte_is_not_recalled(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     copy = shutil.copytree(folder / "run", tmp_path / "copy")
     run = RunDir(copy)
-    made = recall_review(run, run.load_config())
+    made = recall_review(run)
     assert made is not None and made.result == read_result(run)
     with (copy / name).open("a") as file:
         file.write("\n")
-    assert recall_review(run, run.load_config()) is None
+    assert recall_review(run) is None
 
 
 def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     run = RunDir(folder / "run")
-    config, own = run.load_config(), read_result(run).policy.sha256
-    assert recall_review(run, config, own) is not None
-    assert recall_review(run, config, "0" * 64) is None
+    assert recall_review(run, read_result(run).policy.sha256) is not None
+    assert recall_review(run, "0" * 64) is None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_review_derives_once_reads_the_data_once_and_draws_only_to_verify(
     monkeypatch.chdir(folder)
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code in VERDICTS, done.output
-    assert counts.pop("load") == 1 and counts.pop("derive_whole") == 1
+    assert counts.pop("load") == 1 and counts.pop("derive_whole") == 2  # of the run and of its variant
     assert bool(counts["svg"]) == (words == VERIFY)
 
 

@@ -153,7 +153,7 @@ def _evidence(measure: str, n: float, origin: str, value: float) -> Evidence:
 
 
 def test_the_places_compared_are_the_smallest_n_of_each_origin() -> None:
-    found = [_evidence("named", n, o, n) for n in (5, 1, 20) for o in ("replayed", "recorded")]
+    found = [_evidence("named", n, o, n / 20) for n in (5, 1, 20) for o in ("replayed", "recorded")]
     chosen = choose_telling([*found, *(_evidence(m, 1, "replayed", 0.1) for m in ("auc", "rank5"))])
     assert [(e.measure, e.condition["n"]) for e in chosen] == [("named", 1), ("named", 1), ("auc", 1)]
 

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from scipy import stats
 
 from fedaudit.attacks.people import People, Share, choose_threshold_rank
@@ -196,7 +197,8 @@ def test_people_beside_the_only_one_claimed_count_whole() -> None:
     beside = People(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
     bound = bound_exposure(beside, Aim.RECONSTRUCTION, tolerable=0.01)
     assert bound.at_most == (free.at_most or 0) + 73 and bound.more is None
-    assert bound_exposure(People(**(vars(people) | {"unclaimed": {0: 9_999}})), Aim.RECONSTRUCTION).at_most == 720
+    everybody = People(**(vars(people) | {"unclaimed": dict.fromkeys(people.held, 72)}))
+    assert bound_exposure(everybody, Aim.RECONSTRUCTION).at_most == 720
 
 
 def test_an_exact_copy_is_there_or_not() -> None:
@@ -306,3 +308,30 @@ def test_where_everybody_was_tested_held_out_people_are_asked_for_and_only_by_a_
     assert ask(20, 216) is None  # bounded
     assert ask(47, 2_000) is None  # it had more
     assert ask(47, 216, false_alarms=0.0) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"held": {0: 1}},
+        {"held": {}},
+        {"tested": {0: (1, 1, 2)}},
+        {"hit": {0: (3,)}},
+        {"hit": {0: (1, 1)}},
+        {"hit": {1: (1,)}},
+        {"unclaimed": {0: 2}},
+        {"false_alarms": 1.0},
+        {"luck": {"hits": 2.0, "trials": 1}},
+        {"planted": {0: {"hits": -1.0, "trials": 1}}},
+    ],
+    ids=str,
+)
+def test_people_whom_no_attack_can_have_tested_are_refused(wrong: dict) -> None:
+    right = {
+        "hit_means": "named", "tested": {0: (1, 2)}, "hit": {0: (1,)}, "held": {0: 2}, "unclaimed": {0: 1},
+        "luck": {"hits": 0.5, "trials": 1},
+    }  # fmt: skip
+    reader = TypeAdapter(People)
+    assert reader.validate_python(right).held == {0: 2}
+    with pytest.raises(ValueError):
+        reader.validate_python(right | wrong)
