@@ -3,7 +3,8 @@
 Random pairs of a rule and a partition, with paired seeds: the same clients, first model and batches meet each attack.
 The attacker's row is named beforehand: adaptive for accuracy, adaptive_backdoor for a backdoor's success. Each pair
 and seed leaves two files below --out, one of the members and one of the attacker, and what is there is not run
-again: the same command goes on where it was stopped. Prints a line a pair, with the member that did most harm; exits
+again: the same command goes on where it was stopped. Members that are 15 points milder than the attacker with the
+first two seeds do not meet the other three. Prints a line a pair, with the member that did most harm; exits
 with 1 where one did more than three points more.
 """
 
@@ -42,6 +43,7 @@ Scores = tuple[float, float]  # of the last model: accuracy, and a backdoor's su
 SEED, SEEDS = 32, (1, 2, 3, 4, 5)
 CLIENTS, MALICIOUS, IMAGES, ROUNDS = 10, 2, 500, 5
 MOST = 0.03  # that a member may do more
+FIRST, HOPELESS = 2, 0.15  # after so many seeds members that do so much less harm are out
 LOSS = 0.02  # of accuracy, within which a backdoor's success counts
 RULES: tuple[Any, ...] = (
     *(
@@ -83,11 +85,12 @@ class Contest:
     sign: int  # 1 where more of that is more harm
     loss: float = 1.0  # of accuracy, within which harm counts
 
-    def measure_excess(self, own: Scores, member: Scores, clean: Scores) -> float:
-        """How much more harm a member did than the attacker; one that lost more accuracy than both may did none."""
-        if member[0] < min(clean[0] - self.loss, own[0]):
+    def compute_excess(self, means: Mapping[str, Scores], member: str) -> float:
+        """How much more harm it did than the attacker; -1 where it lost more accuracy than both may."""
+        clean, own, found = means[name(NOBODY)], means[name(self.attacker)], means[member]
+        if found[0] < min(clean[0] - self.loss, own[0]):
             return -1.0
-        return self.sign * (member[self.place] - own[self.place])
+        return self.sign * (found[self.place] - own[self.place])
 
 
 CONTESTS: dict[str, Contest] = {
@@ -179,10 +182,8 @@ def read_or_measure(
 class Result:
     """One pair: means over its seeds."""
 
-    clean: Scores
-    own: Scores
+    means: Mapping[str, Scores]  # by attack
     worst: str  # of the members
-    scores: Scores  # its
     excess: float  # of its harm over the attacker's
     error: float  # standard error of that over the seeds
 
@@ -190,25 +191,36 @@ class Result:
 def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> Result:
     """The attacker beside its family on the pair of that number."""
     contest, pair = CONTESTS[aim], draw_pairs()[number]
-    found: list[dict[str, Scores]] = []
+    family, found = contest.family, list[dict[str, Scores]]()
     for seed in seeds:
-        whose = {"family": contest.family, "attacker": (NOBODY, contest.attacker)}
+        whose = {"family": family, "attacker": (NOBODY, contest.attacker)}
         files = {w: out / aim / f"{number:02}-{seed}-{w}.json" for w in whose}
         found.append({k: v for w in whose for k, v in read_or_measure(files[w], whose[w], pair, seed).items()})
-    mean: dict[str, Scores] = {
-        a: (float(np.mean([f[a][0] for f in found])), float(np.mean([f[a][1] for f in found]))) for a in found[0]
-    }
-    clean, own = mean[name(NOBODY)], mean[name(contest.attacker)]
-    worst = max(map(name, contest.family), key=lambda m: contest.measure_excess(own, mean[m], clean))
+        if len(found) == FIRST:
+            means = average(found)
+            excess = {name(m): contest.compute_excess(means, name(m)) for m in family}
+            least = min(-HOPELESS, max(excess.values()))
+            family = tuple(m for m in family if excess[name(m)] >= least)
+    means = average(found)
+    worst = max(map(name, family), key=lambda m: contest.compute_excess(means, m))
     gaps = [f[worst][contest.place] - f[name(contest.attacker)][contest.place] for f in found]
-    excess = contest.measure_excess(own, mean[worst], clean)
-    return Result(clean, own, worst, mean[worst], excess, float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5)
+    return Result(
+        means, worst, contest.compute_excess(means, worst), float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
+    )
+
+
+def average(found: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
+    """Means over seeds, of the attacks that all of them met."""
+    return {
+        a: (float(np.mean([f[a][0] for f in found])), float(np.mean([f[a][1] for f in found]))) for a in found[-1]
+    }
 
 
 def write_row(number: int, pair: tuple[Settings, Settings], contest: Contest, r: Result) -> tuple[str, ...]:
     """As HEADER says, in points."""
-    shown = [f"{100 * x[contest.place]:.1f}" for x in (r.clean, r.own, r.scores)]
-    losses = [f"{100 * (r.clean[0] - x[0]):.1f}" for x in (r.own, r.scores)]
+    scores = [r.means[a] for a in (name(NOBODY), name(contest.attacker), r.worst)]
+    shown = [f"{100 * s[contest.place]:.1f}" for s in scores]
+    losses = [f"{100 * (scores[0][0] - s[0]):.1f}" for s in scores[1:]]
     excess = f"{100 * r.excess:+.1f} ({100 * r.error:.1f})" if r.excess > -1 else "none is allowed"
     return (str(number), *map(name, pair), *shown, excess, *losses, r.worst, "BEATEN" * (r.excess > MOST))
 
