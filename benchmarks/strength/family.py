@@ -1,10 +1,10 @@
 """Does a member of its family beat the attacker who chooses among them: python -m benchmarks.strength.family.
 
-Random pairs of a rule and a partition, with paired seeds: the same clients, first model and batches meet each attack.
-The attacker's row is named beforehand: adaptive for accuracy, adaptive_backdoor for a backdoor's success. Each pair
+Random pairs of a rule and a partition, with paired seeds: each attack meets the same clients, model and batches.
+The attacker is named beforehand: adaptive, or adaptive_backdoor for a backdoor that is to succeed. Each pair
 and seed leaves two files below --out, one of the members and one of the attacker, and what is there is not run
-again: the same command goes on where it was stopped. Members that are 15 points milder than the attacker with the
-first two seeds do not meet the other three. Prints a line a pair, with the member that did most harm; exits
+again: the same command goes on where it was stopped. Members 15 points milder than the attacker with the first
+two seeds do not meet the other three. Prints a line a pair, with the member that did most harm; exits
 with 1 where one did more than three points more.
 """
 
