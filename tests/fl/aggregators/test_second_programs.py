@@ -206,11 +206,11 @@ def compare_crfl() -> Iterator[Case]:
     for i in range(SETS):
         rows = uploads(i)
         scale = float(np.abs(rows).max()) or 1.0
-        start = (np.random.default_rng(i).standard_normal(rows.shape[1]) * scale).astype(np.float32)
+        start = np.asarray(np.random.default_rng(i).standard_normal(rows.shape[1]) * scale, np.float32)
         rho, growth, sigma = scale * (0.1, 1.0, 1e3)[i % 3], scale * 0.1, scale * 0.01
         more = {"start": {"w": torch.from_numpy(start)}}
         found = combine("crfl", rows, more, rho=rho, growth=growth, sigma=sigma).change.numpy()
-        model = start.astype(float) + rows.astype(float).mean(0)
+        model: np.ndarray = start.astype(float) + rows.astype(float).mean(0)
         length = np.sqrt((model**2).sum())
         model = model / max(1.0, length / (rho + growth * 3))  # context() is of round 3
         noise = torch.randn(len(start), generator=context().generator(), dtype=torch.float64).numpy()
