@@ -57,13 +57,13 @@ class Adaptive(Adversary):
     Tramer, Carlini, Brendel, Madry. On Adaptive Attacks to Adversarial Example Defenses. NeurIPS 2020.
     arXiv:2002.08347 (the principle); Fang et al. USENIX Security 2020. arXiv:1911.11815 (knowing the rule).
     In each round every member of the `family` forges its updates, the rule makes a model of them and of the
-    honest ones, and what is left of that model on the compromised clients' own examples is measured: the mean
-    probability of the right class, of all classes or of the worst one; for classes they do not hold, how far
-    it went the honest mean's way. The `looks` attacks that leave least are followed for `ahead` rounds more,
-    in which the compromised clients really train on the model so far, and honest clients are taken to change
-    what they sent by as much as these changed. Who leaves least at the end is sent; what was sent the round
-    before is kept while nothing leaves two points less, because an attack that is kept up does more than one
-    that changes. The rule's state is known, and what it would remember of rounds ahead; its random draws are
+    honest ones, and what is left of that model on the compromised clients' own examples is measured: right
+    answers and their probability, half each, of all classes or of the worst one; for classes they do not hold,
+    how far it went the honest mean's way. The `looks` attacks that leave least are followed for `ahead` rounds
+    more, in which the compromised clients really train on the model so far, and honest clients are taken to
+    change what they sent by as much as these changed. Who leaves least at the end is sent; what was sent the
+    round before is kept while nothing leaves two points less, because an attack that is kept up does more than
+    one that changes. The rule's state is known, and what it would remember of rounds ahead; its random draws are
     not: where it draws, `draws` are tried. Each class that the compromised clients hold counts alike.
     """
 
@@ -139,7 +139,7 @@ class Adaptive(Adversary):
         return sorted((replace(t, left=x) for t, x in zip(tried, left, strict=True)), key=lambda t: t.left)
 
     def _measure(self, score: Tensor, progress: float) -> float:
-        """[3, C] probabilities of the right class, summed, and examples, by class.
+        """[3, C] right answers, summed, and examples, by class.
 
         For classes that the compromised clients do not hold, the model's progress stands.
         """

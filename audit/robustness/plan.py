@@ -5,7 +5,7 @@ assumes f malicious clients is another rule for every f, with its own run in whi
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ CONTROLS = (PLANTED, IDLE)
 # ipm with tau = n / m + 1 turns a plain mean round; where clients weigh by their examples the malicious may weigh
 # little, so the planted fault sends that many times it
 MARGIN = 10
+MOST_SAID = 4  # numbers of a setting, in a title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +178,16 @@ def describe(adversary: Mapping[str, Any]) -> str:
     settings = {
         k: v for k, v in adversary.items() if k not in ("name", "id", "clients", "share") and v is not None
     }
-    words = ", ".join(f"{k} {v}" for k, v in settings.items())
+    words = ", ".join(f"{k} {_say_value(v)}" for k, v in settings.items())
     card = catalog.load("adversaries", str(adversary["name"])).card
     return f"{card.title} ({words})" if words else str(card.title)
+
+
+def _say_value(value: object) -> str:
+    """A setting in words; of a long list, or one of plugins, how many it has."""
+    if isinstance(value, Mapping):
+        return str(value["name"]) if "name" in value else f"of {len(value)}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        plain = all(isinstance(v, str | int | float) for v in value)
+        return " ".join(map(str, value)) if plain and len(value) <= MOST_SAID else f"of {len(value)}"
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

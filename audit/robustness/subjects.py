@@ -95,8 +95,9 @@ class Defended(Subject):
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
         moved = f"moved accuracy by more than {100 * drop.value:.1f} points"
-        if drop.value <= 0:
-            moved = f"lowered accuracy; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
+        if round(drop.value, 3) <= 0:
+            least = f"; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
+            moved = f"lowered accuracy{least if round(drop.value, 3) else ''}"
         quoted = " ".join(f"{sentence(e)}." for e in verdict.by if e.measure not in SILENT)
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "

@@ -99,7 +99,8 @@ def cluster(distances: Tensor) -> Tensor:
     n = len(distances)
     if n < 3:
         return torch.zeros(n, dtype=torch.long)
-    even = ((distances + distances.T) / 2).clamp(min=0).fill_diagonal_(0)
+    # rounded, so that of equal distances none is nearer by the last bit
+    even = ((distances + distances.T) / 2).clamp(min=0).fill_diagonal_(0).round(decimals=9)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         found = HDBSCAN(

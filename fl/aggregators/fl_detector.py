@@ -26,6 +26,7 @@ from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 
 REFERENCES = 20  # sets of uniform scores, for the gap statistic
+EXACT = 1e-5  # of a score: uploads are kept in single precision, and by so little equal ones differ
 
 
 class FLDetector(RowRule):
@@ -113,7 +114,7 @@ def split(scores: Tensor) -> list[bool]:
 def is_split(scores: Tensor, rng: torch.Generator) -> bool:
     """Whether the gap statistic finds more than one cluster in scores [n]."""
     spread = float(scores.max() - scores.min())
-    if len(scores) < 3 or not spread:
+    if len(scores) < 3 or spread <= EXACT * float(scores.max()):
         return False
     own = _log_squares((scores - scores.min()) / spread)
     drawn = torch.rand(REFERENCES, len(scores), generator=rng, dtype=torch.float64)

@@ -56,6 +56,7 @@ def find_largest_cluster(rows: Tensor) -> Tensor:
     if not bandwidth > 0:  # half of the distances are nothing: equal shares are one cluster
         _, labels = np.unique(shares.round(12), axis=0, return_inverse=True)
     else:
-        labels = MeanShift(bandwidth=bandwidth).fit(shares).labels_
+        # shares are multiples of 1 / columns, and many are just as far away as the bandwidth: those are inside
+        labels = MeanShift(bandwidth=bandwidth * (1 + 1e-9)).fit(shares).labels_
     labels = np.ravel(labels)
     return torch.from_numpy(labels == np.bincount(labels).argmax())

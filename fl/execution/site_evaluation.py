@@ -60,8 +60,10 @@ class SiteEvaluation(SiteMemory):
         nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
 
         def add_up(images: Tensor, wanted: Tensor) -> Tensor:
-            chances = evaluate(net, "forward", model, images).softmax(1).gather(1, wanted[:, None])[:, 0]
-            return nothing.index_add(0, y, chances.double())
+            # accuracy is of answers, which few examples tell coarsely, and of probabilities they tell more
+            logits = evaluate(net, "forward", model, images)
+            chances = logits.softmax(1).gather(1, wanted[:, None])[:, 0].double()
+            return nothing.index_add(0, y, (chances + (logits.argmax(1) == wanted)) / 2)
 
         adversary = self.compromise.adversary
         aim = adversary.aim(x, self.data.mean, self.data.std) if adversary else None

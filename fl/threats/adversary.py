@@ -87,8 +87,8 @@ class Meeting:
     # Of a card that knows "aggregator", else None. What the server's rule would make of the clients' changes, and
     # the number for which its random draws are made anew, after the rounds of a trail, which it goes on by one;
     aggregate: Callable[[Mapping[int, Payload], int, Trail | None], Payload] | None
-    # what shared models so changed are worth on the compromised clients' own examples, [3, C] each: the
-    # probability of the right class, summed over a class's examples, their number, and the probability of the
+    # what shared models so changed are worth on the compromised clients' own examples, [3, C] each: right answers
+    # and their probability, half each, summed over a class's examples; their number; and the same of the
     # adversary's own answer to them, changed as aim() does; None without such a model;
     judge: Callable[[Sequence[Payload]], list[Tensor]] | None = None
     # and what each compromised client of the round would send after training on it, and what that is relative to

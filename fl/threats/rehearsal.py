@@ -63,8 +63,8 @@ class RuleRehearsal(ABC):
     def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
         """[3, C] of the shared model after each change, on the compromised clients' own examples.
 
-        These are the probability of the right class, summed over a class's examples, their number, and the
-        probability of the adversary's own answer to them.
+        These are sums over a class's examples of how far they are answered rightly, their number, and the same
+        sums of the adversary's own answer to them. Half of it is the answer, 0 or 1, and half its probability.
         """
 
     @abstractmethod

@@ -37,6 +37,7 @@ MOST_ROWS = 5  # of harms and options together, options first
 MOST_OPTIONS = 3  # with a row of their own; further ones are named
 MOST_REMEDIES = 2
 MOST_NAMED = 1  # of the findings that do not fit
+MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
 LONGEST_OPTION, LONGEST_EFFECT = 80, 125
@@ -119,7 +120,9 @@ def _risks(decision: Record, most: int) -> list[Block]:
             rows=[
                 [
                     Cell(
-                        lead=_shorten(f"{r.what}{f', by {r.who}' if r.who else ''}."), links=(r.finding, *r.also)
+                        lead=_shorten(f"{r.what}{f', by {r.who}' if r.who else ''}."),
+                        note=_count_unnamed(r),
+                        links=(r.finding, *r.also)[:MOST_LINKED],
                     ),
                     _shorten(r.whom, LONGEST_WHOM),
                     Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
@@ -138,6 +141,12 @@ def _risks(decision: Record, most: int) -> list[Block]:
         text += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
         blocks.append(Paragraph(f"{fmt.plural(len(more), 'more harm')}, each in the appendix: {text}."))
     return blocks
+
+
+def _count_unnamed(risk: Risk) -> str:
+    """A matrix has a finding of the same harm for every rule and setting, more than a page takes."""
+    more = 1 + len(risk.also) - MOST_LINKED
+    return f"{fmt.plural(1 + len(risk.also), 'finding')}, such as" if more > 0 else ""
 
 
 def _bar(odds: Odds) -> Bar:

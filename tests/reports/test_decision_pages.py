@@ -193,7 +193,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
     audited.decision.risks = [
         row.model_copy(
             update={
-                "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (i % 2),
+                "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (12 * (i % 2)),
                 "what": "An attacker's own answer is planted in the model",
                 "who": "a malicious client",
                 "whom": "719,000 of 2,000,000",

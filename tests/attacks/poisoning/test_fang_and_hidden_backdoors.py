@@ -1,72 +1,17 @@
-"""Fang's attacks, alternating minimisation and 3DFed against second programs, and against what they say."""
+"""Fang's attacks, alternating minimisation and 3DFed against what they say of themselves."""
 
 import random
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedaudit.attacks.poisoning._updates import measure
-from fedaudit.attacks.poisoning.fang import choose_by_krum, extreme_range, find_step
 from fedaudit.fl.kinds import Kind
 from tests.attacks.poisoning.test_adversaries import adversary, changes, meeting
 from tests.attacks.poisoning.test_in_a_federation import small
-from tests.fl.aggregators.byzfl_inputs import SETS, uploads
 from tests.fl.aggregators.test_rules import rule
 from tests.fl.worlds import same
-
-
-def krum(rows: np.ndarray, f: int) -> int:
-    """Blanchard's rule, written down."""
-    n = len(rows)
-    scores = []
-    for i in range(n):
-        far = sorted(float(((rows[i] - rows[j]) ** 2).sum()) for j in range(n) if j != i)
-        scores.append(sum(far[: max(1, n - f - 2)]))
-    return int(np.argmin(scores))
-
-
-def forge_against_krum(honest: np.ndarray, own: np.ndarray, f: int) -> np.ndarray:
-    """The search of sec. 4.2, written down."""
-    m, size = own.shape
-    n = len(honest) + m
-    against = -np.sign(np.vstack([honest, own])[krum(np.vstack([honest, own]), f)])
-    sums = []
-    for i in range(len(honest)):
-        far = sorted(float(((honest[i] - h) ** 2).sum()) for j, h in enumerate(honest) if j != i)
-        sums.append(sum(far[: max(1, n - m - 2)]))
-    step = np.sqrt(min(sums) / (max(1, n - 2 * m - 1) * size)) + np.linalg.norm(honest, axis=1).max() / np.sqrt(
-        size
-    )
-    while step >= 1e-5 and krum(np.vstack([np.tile(step * against, (m, 1)), honest]), f) >= m:
-        step /= 2
-    return step * against
-
-
-@cache
-def cases() -> list[tuple[np.ndarray, np.ndarray]]:
-    """Honest and own changes; of sets with ties and scales from 1e-4 to 1e4."""
-    found = []
-    for i in range(SETS):
-        rows = uploads(i).astype(np.float64)
-        m = 1 + i % max(1, (len(rows) - 2) // 2)
-        found.append((rows[m:], rows[:m]))
-    return found
-
-
-def test_the_step_against_krum_is_the_second_programs_on_sixty_sets() -> None:
-    accepted = 0
-    for honest, own in cases():
-        m = len(own)
-        both = torch.from_numpy(np.vstack([honest, own]))
-        against = -both[choose_by_krum(measure(both), m)].sign()
-        step = find_step(torch.from_numpy(honest), measure(torch.from_numpy(honest)), against, m, m)
-        expected = forge_against_krum(honest, own, m)
-        assert (step * against).numpy() == pytest.approx(expected, rel=1e-9, abs=0)
-        accepted += krum(np.vstack([np.tile(expected, (m, 1)), honest]), m) < m
-    assert accepted > SETS / 2
 
 
 def test_krum_takes_what_fangs_attack_sends_and_the_model_goes_the_other_way() -> None:
@@ -95,14 +40,7 @@ def test_krum_takes_what_fangs_attack_sends_and_the_model_goes_the_other_way() -
     assert next(iter(found.kept)) < 3 and float(found.change @ rows[3:].double().mean(0)) < 0
 
 
-def test_values_beyond_the_honest_ones_are_the_second_programs_on_sixty_sets() -> None:
-    for honest, own in cases():
-        signs = np.sign(np.vstack([honest, own]).mean(0))
-        ends = [e.numpy() for e in extreme_range(torch.from_numpy(honest), torch.from_numpy(signs), 2.0)]
-        for j, s in enumerate(signs):
-            low, high = honest[:, j].min(), honest[:, j].max()
-            beyond = (low / 2 if low > 0 else 2 * low) if s > 0 else (2 * high if high > 0 else high / 2)
-            assert (ends[0][j], ends[1][j]) == (low if s > 0 else high, beyond)
+def test_values_beyond_the_honest_ones_are_drawn_anew_for_each_client() -> None:
     found = changes(adversary("fang_trimmed_mean").collude(meeting({0: (1, 1, 1), 1: (1, 1, 1)})))
     for value in found.values():  # the honest six are least 0 1 1, and the mean goes up
         assert 0 <= value[0] <= 0 and 0.5 <= value[1] <= 1 and 0.5 <= value[2] <= 1

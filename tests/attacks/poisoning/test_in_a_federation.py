@@ -12,6 +12,11 @@ from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.data.scale import normalise
+from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.model import initialise, state_of
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.compromise import Compromise
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, TinyNet, World, data, parts, run, same
@@ -144,3 +149,27 @@ def test_rounds_say_where_forged_changes_stand_and_clean_ones_do_not() -> None:
     assert [(r["norm_rank"], r["cosine_rank"]) for r in loud.history] == [(1.0, 0.0)] * len(loud.history)
     assert small("fedavg", "mimic").history[0]["norm_rank"] not in (0.0, 1.0)
     assert all("norm_rank" not in r for r in clean("fedavg").history)
+
+
+def test_a_model_is_judged_by_answers_and_their_probability_half_each_on_own_examples_alone() -> None:
+    d, index, streams = data(n=60), parts(data(n=60), (20, 20, 20, 0, 0), skew=False), Streams(5)
+    compromise = Compromise(adversary("adaptive_backdoor", target=2), frozenset({1}))
+    holdings = Holdings(d, index, streams)
+    site = build_site(method("fedavg"), holdings, TinyNet, "cpu", None, compromise)  # type: ignore[arg-type]
+    net = initialise(TinyNet, streams)
+    found = site.judge(state_of(net))
+    pixels, y = torch.from_numpy(d.train.x[index[1]]), torch.from_numpy(d.train.y[index[1]])
+
+    def add_up(images: torch.Tensor, wanted: torch.Tensor) -> list[float]:
+        logits = net.eval()((images - 0.4) / 0.25).detach()
+        each = [
+            0.5 * float(z.softmax(0)[w]) + 0.5 * float(z.argmax() == w)
+            for z, w in zip(logits, wanted, strict=True)
+        ]
+        return [sum(e for e, c in zip(each, y.tolist(), strict=True) if c == k) for k in range(4)]
+
+    assert found[0].tolist() == pytest.approx(add_up(pixels, y), abs=1e-5)
+    assert found[1].tolist() == torch.bincount(y, minlength=4).tolist()
+    assert found[2].tolist() == pytest.approx(
+        add_up(stamp_images(pixels, "patch"), torch.full_like(y, 2)), abs=1e-5
+    )

@@ -10,6 +10,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import matrix as phase
 from fedaudit.audit.robustness.family import label, list_preferred
+from fedaudit.audit.robustness.plan import describe
 from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -30,6 +31,16 @@ def test_what_was_sent_or_nearly_in_a_quarter_of_the_rounds_is_preferred_three_a
     assert list_preferred([[IPM]] * 9 + [[ALIE]]) == [IPM]
     assert list_preferred([[ALIE, IPM, fang, sign]] * 2 + [[IPM]]) == [IPM, ALIE, fang]
     assert label({"name": "min_max", "direction": "unit", "times": 2.0}) == "min_max-unit-2.0"
+
+
+def test_a_title_says_settings_in_words_and_of_a_family_how_many() -> None:
+    assert describe({"name": "adaptive", "family": [IPM, ALIE], "ahead": 1}) == (
+        "Adaptive attacker (family of 2, ahead 1)"
+    )
+    found = describe({"name": "adaptive_backdoor", "strengths": [0.5, 1.0], "clients": 4})
+    assert found == "Adaptive backdoor (strengths 0.5 1.0)"
+    assert describe({"name": "model_replacement", "constrain": True}) == "Model replacement (constrain on)"
+    assert describe({"name": "sign_flip"}) == "Sign flip"
 
 
 def test_an_attack_that_the_adaptive_attacker_preferred_has_a_cell_of_its_own(tmp_path: Path) -> None:
