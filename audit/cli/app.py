@@ -105,7 +105,8 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
         except typer.Exit:
             raise
         except BrokenPipeError:  # whoever read has gone; 1 would say "not ready"
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with contextlib.suppress(OSError):
+                sys.stdout.close()
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             say("\nstopped; the same command continues", err=True)

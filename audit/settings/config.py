@@ -37,7 +37,7 @@ from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
-PATH, TOKENIZER = FILES = "path", "tokenizer"  # settings of data sets and networks that name a file or folder
+PATH, TOKENIZER = "path", "tokenizer"  # settings of data sets and networks that name a file or folder
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.code import named_code
-from fedaudit.audit.settings.config import FILES, Config, SimulatedConfig, plugins
+from fedaudit.audit.settings.config import PATH, TOKENIZER, Config, SimulatedConfig, plugins
 from fedaudit.audit.settings.errors import locate_errors
 
 
@@ -35,8 +35,8 @@ def reads_elsewhere(config: Config) -> bool:
     files = config.claims or config.names_policy_file
     if not isinstance(config, SimulatedConfig) or files or named_code(config):
         return True
-    federation = resolve(config)["federation"]
-    return any(federation[part].get(key) for part in ("dataset", "model") for key in FILES)
+    parts = [resolve(config)["federation"][part] for part in ("dataset", "model")]
+    return any(PATH in part or part.get(TOKENIZER) for part in parts)  # without a path stated, its usual place
 
 
 def keep(config: Config, resolved: dict[str, Any]) -> None:
