@@ -92,7 +92,7 @@ class HijackedImages(ActivationInversion):
         return reason
 
 
-class Answers(NamedTuple):
+class BatchAnswers(NamedTuple):
     """What clients can tell of the answers to their batches."""
 
     means: Floats  # [n, D], each batch's mean gradient
@@ -109,7 +109,7 @@ class Answers(NamedTuple):
         return score_scrutinizer(means, measure_fit([s.same for s in self.likeness]))
 
 
-def read_answers(claim: Claim, truth: Truth) -> Answers:
+def read_answers(claim: Claim, truth: Truth) -> BatchAnswers:
     """Of all batches of which the labels are known."""
     means, is_false, likeness = list[Floats](), list[bool](), list[Similarities]()
     for answered, batch in zip(claim["answered"].tolist(), claim["batch"].tolist(), strict=True):
@@ -122,7 +122,7 @@ def read_answers(claim: Claim, truth: Truth) -> Answers:
         is_false.append(bool((np.asarray(truth.read_upload(batch).get("labels", labels)) != labels).all()))
         if not is_false[-1] and len(np.unique(labels)) < len(labels):
             likeness.append(compare_gradients(gradient, labels))
-    return Answers(np.stack(means) if means else np.zeros((0, 0)), np.array(is_false, bool), likeness)
+    return BatchAnswers(np.stack(means) if means else np.zeros((0, 0)), np.array(is_false, bool), likeness)
 
 
 def judge_detectors(claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:

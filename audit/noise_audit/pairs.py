@@ -45,7 +45,7 @@ class Side(NamedTuple):
         return self.neighbour is SAME and type(self.probe) is Probe
 
 
-class Crowd(NamedTuple):
+class PlayedCohort(NamedTuple):
     """Where one client is tried: what it sends, who takes part, and what others send."""
 
     name: str
@@ -165,26 +165,26 @@ class Pairs:
         for target in self.members[::step]:  # a rule may trust any of them more than others
             if target not in whole:
                 cohort = _make_constant_cohort((self.target, target))
-                two = Crowd("with one other client", LOUD, cohort)
+                two = PlayedCohort("with one other client", LOUD, cohort)
                 yield self._make_central_pair(target, clips, replaced, two)
 
-    def _list_cohorts(self, target: int) -> Iterator[Crowd]:
+    def _list_cohorts(self, target: int) -> Iterator[PlayedCohort]:
         crowd = self._choose_crowd(target)
         half = sorted({target, *crowd[: len(crowd) // 2]})
         alone, some, everybody = (_make_constant_cohort(clients) for clients in ([target], half, crowd))
         along, against = (dict.fromkeys(set(crowd) - {target}, sent) for sent in (CLIPPED, CLIPPED.negate()))
-        yield Crowd("alone", LOUD, alone)
-        yield Crowd("with half of the clients", replace(LOUD, direction=probes.alternate_signs), some)
-        yield Crowd("with all clients", replace(LOUD, direction=probes.fill_one_array), everybody)
-        yield Crowd("with all clients", replace(LOUD, direction=probes.fill_arrays_alike), everybody)
-        yield Crowd("with all others at the clip along it", LOUD, everybody, along)
-        yield Crowd("with all others at the clip against it", LOUD, everybody, against)
-        yield Crowd("next to nothing, with all others at the clip", QUIET, everybody, against)
-        yield Crowd("with half of the others at the clip along it", LOUD, some, along)
+        yield PlayedCohort("alone", LOUD, alone)
+        yield PlayedCohort("with half of the clients", replace(LOUD, direction=probes.alternate_signs), some)
+        yield PlayedCohort("with all clients", replace(LOUD, direction=probes.fill_one_array), everybody)
+        yield PlayedCohort("with all clients", replace(LOUD, direction=probes.fill_arrays_alike), everybody)
+        yield PlayedCohort("with all others at the clip along it", LOUD, everybody, along)
+        yield PlayedCohort("with all others at the clip against it", LOUD, everybody, against)
+        yield PlayedCohort("next to nothing, with all others at the clip", QUIET, everybody, against)
+        yield PlayedCohort("with half of the others at the clip along it", LOUD, some, along)
         for start in range(0, GRID, self.rounds):
-            yield Crowd("alone and near the clip", self._choose_norms(4 * start, 4), alone)
+            yield PlayedCohort("alone and near the clip", self._choose_norms(4 * start, 4), alone)
 
-    def _list_turning_points(self) -> Iterator[Crowd]:
+    def _list_turning_points(self) -> Iterator[PlayedCohort]:
         """Two halves that one client tips, and rounds in which it takes no part after others in which it did."""
         crowd = self._choose_crowd(self.target)
         others = [k for k in crowd if k != self.target]
@@ -192,11 +192,11 @@ class Pairs:
         divided, half = _make_constant_cohort(sorted({self.target, *even})), even[::2]
         at_clip = dict.fromkeys(even, CLIPPED)
         opposed, uneven = (at_clip | dict.fromkeys(half, sent) for sent in (CLIPPED.negate(), QUIET))
-        yield Crowd("with others at the clip, half of them against the others", LOUD, divided, opposed)
-        yield Crowd("with others at the clip, or half of them next to nothing", LOUD, divided, uneven)
-        yield Crowd("next to nothing, with others of whom half are so", QUIET, divided, uneven)
+        yield PlayedCohort("with others at the clip, half of them against the others", LOUD, divided, opposed)
+        yield PlayedCohort("with others at the clip, or half of them next to nothing", LOUD, divided, uneven)
+        yield PlayedCohort("next to nothing, with others of whom half are so", QUIET, divided, uneven)
         for rounds in self._list_first_draw():
-            yield Crowd("drawn at first and not again", LOUD, _make_constant_cohort(crowd), drawn=rounds)
+            yield PlayedCohort("drawn at first and not again", LOUD, _make_constant_cohort(crowd), drawn=rounds)
 
     def _choose_crowd(self, target: int) -> list[int]:
         step = -(-len(self.members) // CROWD)
@@ -209,7 +209,9 @@ class Pairs:
         shared = [r.round for r in lines if r is first or (r.coin and first is not None and r.coin == first.coin)]
         return [frozenset(shared)] if shared and len(shared) < self.rounds else []
 
-    def _make_central_pair(self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: Crowd) -> Pair:
+    def _make_central_pair(
+        self, target: int, clips: Mapping[Kind, float], replaced: bool, tried: PlayedCohort
+    ) -> Pair:
         """One client's message against none, or against its opposite."""
         cohort, others = tried.cohort, tried.others
         if tried.drawn is not None:
