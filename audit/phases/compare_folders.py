@@ -24,6 +24,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
+from fedaudit.audit.attestation.chain import WRITES
 from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
 from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.reading import plain_json
@@ -118,11 +119,12 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
 
 
 def _list_files(run: RunDir, trained: bool) -> Iterator[tuple[str, Path]]:
-    """Those that are compared, by their names in the folder."""
+    """Those that are compared, by their names in the folder; modules are the run's where it was imported."""
+    phases = [p for p in WRITES if p != "import" or (run.path / "import.json").is_file()]
     for path in run.path.rglob("*"):
         name = path.relative_to(run.path).as_posix()
         own = name_in_run(name)
-        if not path.is_file() or not is_of_run(name) or any(fnmatchcase(own, d) for d in DERIVED):
+        if not path.is_file() or not is_of_run(name, phases) or any(fnmatchcase(own, d) for d in DERIVED):
             continue
         if not trained or (_is_trained(name) and not name.startswith(("matrix/", "absence/"))):
             yield name, run.inside(path.absolute())
