@@ -159,6 +159,18 @@ def state_data(folder: Path) -> None:
     refit(folder, "simulate")
 
 
+def refit_messages(folder: Path) -> None:
+    """Digests of messages as their files now are, in the manifest and in the chain."""
+
+    def digest(line: Any) -> Any:
+        if "message" in line:
+            line["sha256"] = sha256(folder / f"artifacts/{line['message']}.safetensors")
+        return line
+
+    edit_lines(folder / MANIFEST, digest)
+    refit(folder, "simulate")
+
+
 def messages(change: Callable[[dict[str, dict[str, Any]]], None]) -> Callable[[Path], None]:
     """Arrays of recorded messages changed, with digests that fit, and attacks that ran on them."""
 
@@ -171,13 +183,7 @@ def messages(change: Callable[[dict[str, dict[str, Any]]], None]) -> Callable[[P
         for name, arrays in read.items():
             (folder / f"artifacts/{name}.safetensors").write_bytes(save(arrays))
 
-        def digest(line: Any) -> Any:
-            if "message" in line:
-                line["sha256"] = sha256(folder / f"artifacts/{line['message']}.safetensors")
-            return line
-
-        edit_lines(folder / MANIFEST, digest)
-        refit(folder, "simulate")
+        refit_messages(folder)
         run_again(folder, "attack")
 
     return forge

@@ -1,4 +1,4 @@
-"""Twenty ways more, written by a reader of docs/ alone, before any of them was played.
+"""Twenty ways more, written from docs/ and the forger's own files, before any of them was played.
 
 The ways of forger.py and further_ways.py change what a file says. These say what no file can say: a folder that
 contradicts itself, files and fields of phases that never ran, and bytes beside those that a reader looks at.
@@ -16,7 +16,6 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from fedaudit.audit.case.run_folder import sha256
 from fedaudit.audit.settings.resolve import dump
 from tests.audit.attestation.forger import (
     CHECK,
@@ -36,11 +35,11 @@ from tests.audit.attestation.further_ways import (
     LEDGER,
     MANIFEST,
     NO_LEDGER,
-    edit_lines,
     evidence_of,
     finish,
     lines,
     messages,
+    refit_messages,
     run_again,
     written,
 )
@@ -104,13 +103,7 @@ def rewrite_messages(make: Callable[[dict[str, Any]], bytes]) -> Callable[[Path]
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             path.write_bytes(make(arrays))
 
-        def digest(line: Any) -> Any:
-            if "message" in line:
-                line["sha256"] = sha256(folder / f"artifacts/{line['message']}.safetensors")
-            return line
-
-        edit_lines(folder / MANIFEST, digest)
-        refit(folder, "simulate")
+        refit_messages(folder)
         run_again(folder)
 
     return forge
