@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, norm_isf
 
@@ -225,9 +224,10 @@ def auc(
     )
     deviation = max(variance, 0.0) ** 0.5 / (area * (1 - area))
     reach = deviation * float(scipy.stats.t.isf(alpha / 2, least - 1))
-    logit = special.logit(area)
+    logit = scipy.special.logit(area)
     return Estimate(
-        value=area, interval=(float(special.expit(logit - reach)), float(special.expit(logit + reach)))
+        value=area,
+        interval=(float(scipy.special.expit(logit - reach)), float(scipy.special.expit(logit + reach))),
     )
 
 
@@ -238,8 +238,8 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
         return 0.0, 1.0
     gx, gy = index[: len(x)], index[len(x) :]
     if area in (0.0, 1.0):
-        half = float(special.logit(0.5 / min(len(x), len(y))))
-        far = float(special.expit(half + scipy.stats.t.isf(alpha / 2, len(names) - 1)))
+        half = float(scipy.special.logit(0.5 / min(len(x), len(y))))
+        far = float(scipy.special.expit(half + scipy.stats.t.isf(alpha / 2, len(names) - 1)))
         # each of the two ends holds by itself, and neither depends on the scores: the nearer one
         surely = clopper_pearson(len(names), len(names), alpha)[0]
         near = max(1 - far, surely)
@@ -247,8 +247,8 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
     least = 0.5 / (len(x) * len(y))  # without a group the others may be apart
     # without one group each; their intervals are not used
     areas = np.array([auc(x[gx != g], y[gy != g], groups=INDEPENDENT).value for g in names])
-    reach, middle = _left_out(special.logit(areas.clip(least, 1 - least)), alpha), special.logit(area)
-    low, high = float(special.expit(middle - reach)), float(special.expit(middle + reach))
+    reach, middle = _left_out(scipy.special.logit(areas.clip(least, 1 - least)), alpha), scipy.special.logit(area)
+    low, high = float(scipy.special.expit(middle - reach)), float(scipy.special.expit(middle + reach))
     if len(names) == FEW_GROUPS:  # Student's t of so few is wide enough
         return low, high
     return _with_unlike_group(area, (low, high), _left_out(areas, alpha), len(names), alpha)
@@ -265,7 +265,7 @@ def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, 
     shrunk = area + share * (0.5 - area)
     further = share * abs(area - 0.5) * float(scipy.stats.t.isf(alpha / 2, groups - 1))
     wide, (low, high) = math.hypot(reach, further) / (shrunk * (1 - shrunk)), found
-    far = float(special.expit(special.logit(shrunk) + (wide if area < 0.5 else -wide)))
+    far = float(scipy.special.expit(scipy.special.logit(shrunk) + (wide if area < 0.5 else -wide)))
     return (min(low, far), high) if area > 0.5 else (low, max(high, far))
 
 

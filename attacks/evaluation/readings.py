@@ -6,8 +6,8 @@ As the numbers are, in the last bits of each, and in their signs, those of zeros
 from collections.abc import Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from fedaudit.attacks.attack import Floats
 
@@ -59,7 +59,11 @@ def _count_bits(grey: Values, levels: int) -> Values:
     if levels > 2:
         return np.full(len(grey), (d - 2) * np.log2(levels))
     marks = grey.sum(axis=1)
-    orders = special.gammaln(d + 1.0) - special.gammaln(marks + 1.0) - special.gammaln(d - marks + 1.0)
+    orders = (
+        scipy.special.gammaln(d + 1.0)
+        - scipy.special.gammaln(marks + 1.0)
+        - scipy.special.gammaln(d - marks + 1.0)
+    )
     return np.asarray(orders / np.log(2))
 
 

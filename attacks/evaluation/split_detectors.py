@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
 
 Floats = NDArray[np.floating[Any]]
 CHOICES = 199  # random ones: p is 1 in 200 at least
@@ -59,7 +59,7 @@ def score_splitguard(false: Floats, one: Floats, two: Floats) -> Floats:
     angles = [_measure_angle(a, b) for a, b in pairs]
     whole = np.asarray(gaps[0] + gaps[1])
     x = (angles[0] * gaps[0] - angles[1] * gaps[1]) / np.where(whole > 0, whole, 1)
-    return np.asarray(np.where(whole > 0, expit(5 * x) ** 2, 0.0))
+    return np.asarray(np.where(whole > 0, scipy.special.expit(5 * x) ** 2, 0.0))
 
 
 def score_choices(means: Floats, is_false: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
@@ -88,7 +88,7 @@ def score_scrutinizer(means: Similarities, error: float) -> float:
     span = max(highs) - min(lows)
     overlap = max(min(highs) - max(lows), 0.0) / span if span else 0.0
     x = bent * math.log(7 * error + math.exp(-2)) * math.log(overlap + math.exp(-1)) - 0.7
-    return float(expit(5 * x))
+    return float(scipy.special.expit(5 * x))
 
 
 def compare_gradients(gradients: Floats, y: NDArray[np.int64]) -> Similarities:

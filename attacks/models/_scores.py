@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 
 from fedaudit.attacks.attack import Architecture, Floats
 from fedaudit.attacks.models._targets import Target
@@ -21,7 +21,7 @@ def log_probability(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
     """ln p of the true class: minus the loss."""
     z = np.asarray(logits, np.float64)
     own = np.take_along_axis(z, _index(z, y), axis=-1)[..., 0]
-    return np.asarray(own - logsumexp(z, axis=-1))
+    return np.asarray(own - scipy.special.logsumexp(z, axis=-1))
 
 
 def scaled_logit(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
@@ -30,13 +30,13 @@ def scaled_logit(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
     index = _index(z, y)
     own = np.take_along_axis(z, index, axis=-1)[..., 0]
     np.put_along_axis(z, index, -np.inf, axis=-1)
-    return np.asarray(own - logsumexp(z, axis=-1))
+    return np.asarray(own - scipy.special.logsumexp(z, axis=-1))
 
 
 def modified_entropy(logits: ArrayLike, y: NDArray[np.int64]) -> Values:
     """-(1 - p_y) ln p_y - sum over other classes of p ln(1 - p) (Song and Mittal 2021, eq. 8)."""
     z = np.asarray(logits, np.float64)
-    log_p = z - logsumexp(z, axis=-1, keepdims=True)
+    log_p = z - scipy.special.logsumexp(z, axis=-1, keepdims=True)
     p = np.exp(log_p)
     log_rest = np.log1p(-np.minimum(p, 1 - 1e-16))  # ln(1 - p); p = 1 is rounding
     index = _index(z, y)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from fedaudit.attacks.people import END, People, Share, choose_threshold_rank
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
@@ -301,8 +301,8 @@ def _distribute_drawn(tested: int, people: int, exposed: int) -> tuple[IntArray,
 def _log_choose(things: IntArray | int, chosen: IntArray | int) -> Floats:
     """log of the binomial coefficient; scipy's own distributions take a second for 100,000 people."""
     log: Floats = (
-        special.gammaln(np.add(things, 1.0))
-        - special.gammaln(np.add(chosen, 1.0))
-        - special.gammaln(np.subtract(things, chosen) + 1.0)
+        scipy.special.gammaln(np.add(things, 1.0))
+        - scipy.special.gammaln(np.add(chosen, 1.0))
+        - scipy.special.gammaln(np.subtract(things, chosen) + 1.0)
     )
     return log

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.stats import correct_alpha, normal_reach
@@ -71,14 +71,14 @@ def _find_area(interval: tuple[float, float], b: Baseline, alpha: float, holds: 
     """Of an area whose logit is normal: of 100 audits 80 measure one at which the rule holds."""
     if b.value >= 1:
         return math.inf
-    low, high = (float(special.logit(min(max(end, 1e-9), 1 - 1e-9))) for end in interval)
+    low, high = (float(scipy.special.logit(min(max(end, 1e-9), 1 - 1e-9))) for end in interval)
     reach = (high - low) / 2
     unlucky = reach / normal_reach(alpha) * norm_ppf(POWER)
     blind = np.array([b.value]), np.array([b.interval[1] if b.interval else b.value])
 
     def is_shown(p: float) -> bool:
-        measured = float(special.logit(p)) - unlucky
-        value, end = (np.array([float(special.expit(x))]) for x in (measured, measured - reach))
+        measured = float(scipy.special.logit(p)) - unlucky
+        value, end = (np.array([float(scipy.special.expit(x))]) for x in (measured, measured - reach))
         return bool(holds(value, end, *blind).all())
 
     least, most = b.value, 1 - 1e-9
