@@ -1,7 +1,9 @@
 """How sure an audit is: the questions that whoever signs asks, answered from what ran."""
 
+from collections import Counter
 from collections.abc import Sequence
 
+from fedaudit.attacks import stats
 from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
@@ -11,11 +13,11 @@ from fedaudit.reports.decision import Answer
 from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
-MOST_NAMES = 2  # of one answer
+MOST_NAMES = 3  # of one answer
 MOST_BOUNDS = 2
 LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
-    "Opinion 28/2024); it decides no legal question."
+    "Opinion 28/2024). It is neither of them, and decides no legal question."
 )
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
@@ -47,19 +49,23 @@ def answers(result: AuditResult) -> list[Answer]:
 
 
 def _people(result: AuditResult) -> str:
-    """Who is exposed, the largest upper limits, and how many questions have none."""
+    """Who is exposed, the largest upper limit, and how many questions have none."""
     parts = []
     if (heads := result.people) is not None:
         low, high = heads.interval
-        exposed = f"{heads.expected:,.0f} of {heads.people:,} are exposed"
-        parts.append(f"{exposed}, net of luck ({low:,} to {high:,}), each counted once.")
+        exposed = f"About {heads.expected:,.0f} of {heads.people:,} are exposed by what was demonstrated"
+        parts.append(f"{exposed} ({low:,} to {high:,}), net of luck, each counted once.")
     people = [q for q in result.questions if q.aim.is_against_people]
-    bounds = sorted((q for q in people if q.at_most is not None), key=lambda q: -(q.at_most or 0))
-    shown = [f"{name_question(q)} {q.at_most:,} of {q.people:,}" for q in bounds]
-    if shown:
-        parts.append(f"At most, by one leak: {_shorten(shown)}.")
-    if free := [q for q in people if q.at_most is None]:
-        parts.append(f"No limit for {len(free)} of {fmt.plural(len(people), 'question')}.")
+    bounded = [q for q in people if q.at_most is not None]
+    if bounded:
+        worst = max(bounded, key=lambda q: q.at_most or 0)
+        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits"
+        parts.append(
+            f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits}, the largest "
+            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)})."
+        )
+    if len(people) > len(bounded):
+        parts.append(f"Nothing limits how many the other {len(people) - len(bounded)} could expose.")
     return " ".join(parts) or "Not known."
 
 
@@ -71,11 +77,10 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     text = f"Shown for {_join(list(able))}." if able else "Shown for nobody."
     if others:
         names = _join(list(dict.fromkeys(name_observer(q.observer) for q in others)))
-        tried = sum(q.state not in UNTRIED for q in others)
-        text += (
-            f" {names[:1].upper()}{names[1:]} can read messages as well: attacks on {tried} of "
-            f"{fmt.plural(len(others), 'question')} about that ran and demonstrated nothing."
-        )
+        untried = sum(q.state in UNTRIED for q in others)
+        known = f"{untried} of {fmt.plural(len(others), 'question')} about that were not asked"
+        known = known if untried else f"all {fmt.plural(len(others), 'question')} about that were asked"
+        text += f" Not shown for {names}, who read messages as well: {known}."
     return f"{text} {_conduct(ran, result)}"
 
 
@@ -86,8 +91,8 @@ def _join(names: Sequence[str]) -> str:
 def _law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
     shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
-    text = "What was demonstrated is evidence that data about people can be obtained. " if shown else ""
-    return f"{text}{LAW}"
+    text = "By what was demonstrated, what is sent cannot be presumed anonymous. " if shown else ""
+    return f"{text}What was not tested is no evidence that it is. {LAW}"
 
 
 def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
@@ -96,7 +101,7 @@ def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
         return "Not shown: no leak was planted for any attack."
     found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
     lost = [f.id for f in tried if f not in found]
-    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found the leak that was planted for it"
+    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found a leak that was planted for it"
     rest = f", {' and '.join(lost)} did not" if lost else ""
     none = f"; no leak was planted for {len(ran) - len(tried)} others" if len(ran) > len(tried) else ""
     return f"{text}{rest}{none}."
@@ -108,18 +113,34 @@ def _blind(ran: Sequence[Finding]) -> str:
         return "How often attacks raise false alarms is not known."
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
     who = f"{', '.join(fired)} raised" if fired else "none raised"
-    return f"Of {fmt.plural(len(tried), 'attack')} on data that nobody trained on, {who} a false alarm."
+    interval = fmt.interval(stats.clopper_pearson(len(fired), len(tried)), "fraction")
+    return (
+        f"Of {fmt.plural(len(tried), 'attack')} on data that nobody trained on, {who} a false alarm (95 % "
+        f"interval: {interval})."
+    )
 
 
 def _open(result: AuditResult) -> str:
-    left = [q for q in result.questions if q.is_open]
+    asked = result.questions
+    if not asked:
+        return "All: no question was asked."
+    left, needed = [q for q in asked if q.is_open], [q for q in asked if q.required]
+    text = f"Of {fmt.plural(len(asked), 'question')}, {_count_states(asked)}."
     if not left:
-        return (
-            "None: every required question has an answer." if result.questions else "All: no question was asked."
-        )
-    tried = sum(q.state is State.INCONCLUSIVE for q in result.questions)
-    of_all = f" {tried} of all {len(result.questions)} are inconclusive." if tried else ""
-    return f"{fmt.plural(len(left), 'required question')}: {count_by_aim(left)}.{of_all}"
+        return f"{text} None of the {len(needed)} that the policy requires is open."
+    return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open: {count_by_aim(left)}."
+
+
+def _count_states(questions: Sequence[Question]) -> str:
+    """Every question once: "11 are answered, 4 were asked in vain"."""
+    states = Counter(q.state for q in questions)
+    counts = {
+        "answered": states[State.DEMONSTRATED] + states[State.BOUNDED],
+        "inconclusive": states[State.INCONCLUSIVE],
+        "left out": states[State.NOT_ASKED],
+        "without an attack in fedaudit": states[State.NO_ATTACK],
+    }
+    return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for what, n in counts.items() if n])
 
 
 def describe_more(left: Sequence[Question]) -> str:
@@ -134,8 +155,9 @@ def describe_more(left: Sequence[Question]) -> str:
         names = sorted(seconds, key=lambda n: (seconds[n], n))
         more = f" and {fmt.plural(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
         parts.append(
-            f"About {fmt.duration(sum(seconds.values()))} of one core would ask {len(waiting)} of "
-            f"{fmt.plural(len(left), 'open question')} (left out: {', '.join(names[:MOST_NAMES])}{more})."
+            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} can be asked in about "
+            f"{fmt.duration(sum(seconds.values()))} of one core, by attacks left out here: "
+            f"{', '.join(names[:MOST_NAMES])}{more}."
         )
     if untested:
         time = f" (about {fmt.duration(sum(q.seconds or 0.0 for q in untested))})"
@@ -145,7 +167,8 @@ def describe_more(left: Sequence[Question]) -> str:
     if rest:
         ways = [f"fedaudit has no attack for {lacking}"] if lacking else []
         ways += [f"attacks on {len(rest) - lacking} ran without a result"] if len(rest) > lacking else []
-        parts.append(f"No time settles {len(rest)}: {' and '.join(ways)}.")
+        stay = "stays" if len(rest) == 1 else "stay"
+        parts.append(f"{len(rest)} {stay} open however long it runs: {' and '.join(ways)}.")
     return " ".join(parts)
 
 
@@ -153,17 +176,12 @@ def _describe_untried(result: AuditResult) -> str:
     """What no attack asked: questions that were left out, and those for which fedaudit has no attack."""
     left = [q for q in result.questions if q.state is State.NOT_ASKED]
     lacking = [q for q in result.questions if q.state is State.NO_ATTACK]
-    parts = [f"{fmt.plural(len(left), 'question')} left out ({count_by_aim(left)})."] if left else []
-    parts += [f"fedaudit has no attack for {len(lacking)} ({count_by_aim(lacking)})."] if lacking else []
+    parts = [f"Left out, though an attack exists: {count_by_aim(left)}."] if left else []
+    parts += [f"No attack exists in fedaudit: {count_by_aim(lacking)}."] if lacking else []
     if not result.questions:
         parts = ["Nothing was tested."]
     text = " ".join(parts) or f"{count_answered(result.questions)}; an attack ran for each of the others."
-    return text if result.robustness else f"{text} No client tried to harm the model."
-
-
-def _shorten(names: Sequence[str]) -> str:
-    more = f"; and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return "; ".join(names[:MOST_NAMES]) + more
+    return text if result.robustness else f"{text} How the model stands clients that mean harm was not tested."
 
 
 def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
@@ -171,7 +189,8 @@ def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     bad = list(dict.fromkeys(t.position.replace("_", " ") for t in threats if t.conduct == "malicious"))
     text = "No attack ran."
     if ran:
-        text = f"Attacks by a malicious {', '.join(bad)} ran." if bad else "Only passive attackers were tested."
+        text = f"Attacks by a malicious {', '.join(bad)} ran."
+        text = text if bad else "Only attackers that follow the protocol were tested."
     return f"{text} Malicious clients attacked the model." if result.robustness else text
 
 
@@ -188,12 +207,14 @@ def _bound(result: AuditResult) -> str:
         towards = ", ".join(dict.fromkeys(b.observer for b in refuted))
         text.insert(0, f"Refuted towards {towards}: no limit holds there.")
     why = next((r.sentence for b in result.bounds for r in b.reasons), "")
-    return " ".join(text) or (f"No limit holds: {why}." if why else "No: it protects nobody here.")
+    return " ".join(text) or (
+        f"No, no mathematical limit applies: {why}." if why else "No: it protects nobody here."
+    )
 
 
 def _data(result: AuditResult) -> str:
-    run = "One run" if result.imported else "One seed"
+    run = "run" if result.imported else "simulated run"
     return (
-        f"{run}, {result.scope.dataset}, {result.scope.model}. Rates go with the size of a group and the "
-        "model: repeat with your data."
+        f"Not known: this was one {run}, on {result.scope.dataset} with the model {result.scope.model}. Other "
+        "data, models and numbers of examples give other rates: repeat it with yours."
     )

@@ -67,7 +67,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     return DeploymentDecision(
         word=word,
         rule=rule,
-        sentence=_sentence(rule, result, failing, left, terms, bar),
+        sentence=_sentence(rule, result, shown, failing, left, terms, bar),
         more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
@@ -109,20 +109,25 @@ def list_harms(result: AuditResult) -> list[Finding]:
 
 
 def _sentence(
-    rule: str, result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms, bar: Severity
+    rule: str,
+    result: AuditResult,
+    shown: Sequence[Risk],
+    failing: Sequence[str],
+    left: Sequence[Question],
+    terms: Terms,
+    bar: Severity,
 ) -> str:
-    """What was demonstrated, how many questions are answered, and what the word rests on."""
-    # that no epsilon limits what could be learned is no demonstration, unless the policy forbids it
-    shown = [f for f in select_demonstrated(result.findings) if f.source != "accountant" or f.id in failing]
-    severities = [f.severity for f in shown]
+    """How many harms were demonstrated, how many questions are answered, and what the word rests on."""
+    severities = [r.severity for r in shown]
     parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
-    text = f"{', '.join(parts)} demonstrated" if parts else "Nothing was demonstrated"
+    text = f"{fmt.plural(len(shown), 'harm was', 'harms were')} demonstrated: {', '.join(parts)}"
+    text = text if shown else "Nothing was demonstrated"
     text += f", {len(terms.accepted)} accepted by name" if terms.accepted else ""
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
     text += f"; {count_answered(result.questions)}."
     reasons = {
-        SEVERE: _describe_failing([f for f in shown if f.id in failing], bar),
-        REFUTED: "A limit on the privacy loss that is stated does not hold.",
+        SEVERE: f"{_describe_failing([f for f in result.findings if f.id in failing], bar)}{_warn_of_open(left)}",
+        REFUTED: f"A limit on the privacy loss that is stated does not hold.{_warn_of_open(left)}",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left),
         LESSER: "It is to be treated, or accepted in writing.",
@@ -142,6 +147,13 @@ def _describe_failing(failing: Sequence[Finding], bar: Severity) -> str:
     rated = str(bar) if bar is Severity.CRITICAL else f"{bar} or worse"
     what = " and a ".join(sorted(seen, reverse=True))
     return f"A {what} rated {rated} succeeded against this federation, which the policy forbids."
+
+
+def _warn_of_open(left: Sequence[Question]) -> str:
+    """What would stand in the way of a deployment besides."""
+    if not left:
+        return ""
+    return f" Without that, {fmt.plural(len(left), 'open question')} would leave the word at cannot tell."
 
 
 def _describe_open(left: Sequence[Question]) -> str:
@@ -280,8 +292,8 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     bounds = [q for q in asked if q.at_most is not None and q.people]
     if asked and len(bounds) == len(asked):
         worst = max(bounds, key=lambda q: q.at_most or 0)
-        return f"{worst.at_most:,} of {worst.people:,}, by this alone"
-    return "no upper limit is known"
+        return f"{worst.at_most:,} of {worst.people:,}"
+    return "not known"
 
 
 def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
@@ -292,7 +304,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        text = f"people are exposed by all that was demonstrated, net of luck ({low:,} to {high:,}, 95 %)"
+        text = f"people are exposed by what was demonstrated (95 % interval: {low:,} to {high:,})"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

@@ -40,9 +40,9 @@ MOST_NAMED = 1  # of the findings that do not fit
 MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_OPTION, LONGEST_EFFECT = 80, 125
-LONGEST_ADVICE = 200
-LONGEST_SENTENCE = 300  # of the banner
+LONGEST_OPTION, LONGEST_EFFECT = 110, 230
+LONGEST_ADVICE = 260
+LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
@@ -72,7 +72,6 @@ class Decision(Section):
             Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
             *_further_options(result),
-            *([Paragraph(f"*What more time would answer.* {decision.more}")] if decision.more else []),
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
 
@@ -84,18 +83,18 @@ def _shorten(text: str, most: int = LONGEST) -> str:
 def _describe_system(result: AuditResult) -> Table:
     """What the owner states, with every gap named: nothing of it was checked."""
     s = result.system
-    stated = {key: getattr(s, key) or NOT_STATED for key in type(s).model_fields}
+    stated = {key: (getattr(s, key) or NOT_STATED).rstrip(".") for key in type(s).model_fields}
     rows = [
-        ["System", f"{stated['name']}; purpose: {stated['purpose']}"],
-        ["Clients and data", f"clients are: {stated['clients']}; data: {stated['data']}"],
+        ["System", f"{stated['name']}. Purpose: {stated['purpose']}."],
+        ["Clients and data", f"Clients: {stated['clients']}. Data: {stated['data']}."],
         [
             "Responsible",
-            f"controller: {stated['controller']}; author of this audit: {stated['author']}"
-            f"{f' ({s.date})' if s.date else ''}; deployment: {stated['deployment']}",
+            f"Controller: {stated['controller']}. Author of this audit: {stated['author']}"
+            f"{f' ({s.date})' if s.date else ''}. Deployment: {stated['deployment']}.",
         ],
     ]
     return Table(
-        header=["Stated by the owner", "Not checked by the audit"],
+        header=["", "As the owner states it; the audit checked none of this"],
         rows=rows,
         align="ll",
         widths=[2.2, 7.4],
@@ -116,7 +115,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
-            header=["What, and who can do it", "People, at most", "How often it succeeds", "Severity"],
+            header=["What, and who can do it", "People, at most", "How often an attempt succeeds", "Severity"],
             rows=[
                 [
                     Cell(
@@ -131,7 +130,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
                 for r in shown
             ],
             align="llll",
-            widths=[3.8, 1.7, 3.2, 1.3],
+            widths=[3.6, 1.3, 3.8, 1.3],
             caption="What was demonstrated, worst first; findings of the same harm share a row.",
             numbered=False,
         )
@@ -152,8 +151,8 @@ def _count_unnamed(risk: Risk) -> str:
 def _bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
-        where = f" in groups of {odds.group:,.0f}"
-    guess = "" if odds.guess is None else f" (guess {fmt.percent(odds.guess)})"
+        where = f" with {fmt.plural(round(odds.group), 'example')} a message"
+    guess = "" if odds.guess is None else f" (guessing {fmt.percent(odds.guess)})"
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
 
@@ -163,7 +162,8 @@ def _describe_baseline(risk: Risk) -> str:
         return fmt.sentence_case(risk.note)
     own = fmt.interval(best.interval, "fraction")
     if best.replayed:
-        return f"95 % interval: {fmt.interval(best.replayed, 'fraction')} in replays; {own} in the run's own few"
+        replayed = fmt.interval(best.replayed, "fraction")
+        return f"95 % interval: {replayed} in replays, which grade it; this run alone has too few ({own})"
     return f"95 % interval: {own}"
 
 
@@ -176,12 +176,12 @@ def _options(result: AuditResult) -> Table:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
-    last = f"{chr(65 + len(lettered))}. Accept the risk until __________, because"
+    last = f"{chr(65 + len(lettered))}. Accept the risk"
     return Table(
-        header=["Option", "Its own audit", "Accuracy", "Choice"],
-        rows=[*lettered, [last, "", "unchanged", BOX]],
+        header=["Option", "What its own audit says", "Accuracy", "Choice"],
+        rows=[*lettered, [last, "until __________ because", "unchanged", BOX]],
         align="lllc",
-        widths=[3.0, 5.0, 1.2, 0.7],
+        widths=[2.8, 5.4, 1.0, 0.7],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -209,7 +209,7 @@ def _advise(result: AuditResult) -> str:
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if len(result.alternatives) > 1:
-        return f"{first}No measured option is recommended: each row says why."
+        return f"{first}None of the measured options is enough: each row says why."
     if result.recommendation:
         return f"{first}{result.recommendation}"
     if remedies:
@@ -227,9 +227,11 @@ def _effect(row: Alternative) -> str | Cell:
     """The word and the coverage of an option's own audit, the people left, and why it is not recommended."""
     if not row.finished or row.word is None:
         return "not run to the end"
-    parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
-    limit = f"at most {row.at_most:,} of {row.people:,} people" if row.at_most is not None else NO_LIMIT
-    parts.append(limit)
+    parts = [
+        f"worst that was demonstrated: {row.severity}" if row.severity.rank else "nothing demonstrated",
+        f"{row.answered} of its {fmt.plural(row.asked, 'question')} answered",
+        f"at most {row.at_most:,} of {row.people:,} people" if row.at_most is not None else NO_LIMIT,
+    ]
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound and row.bound.status is Status.REFUTED:

@@ -40,7 +40,7 @@ PLAIN = (
     "about 11 could be identified, beyond luck",
     "Less than half of what was sent was attacked; the rest may leak.",
     "Differential privacy protects nobody here.",
-    "Only passive attackers were tested.",
+    "Only attackers that follow the protocol were tested.",
     "clients are told apart by their numbers",
     "A kind that *tells clients apart* reaches its reader as one client's own.",
     "Cannot tell: too little is known",

@@ -53,7 +53,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="It leaves open membership by the server.",
+            why_not="It leaves unanswered: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
@@ -61,7 +61,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "No measured option is recommended: each row says why." in first_step
+    assert "None of the measured options is enough: each row says why." in first_step
     assert any(f.remedy and f.remedy[1:20] in first_step for f in audited.findings if f.is_demonstrated)
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
@@ -71,7 +71,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     shown = first[1].replace("\u00a0", " ")
     assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
-    assert "It leaves open" in shown
+    assert "It leaves unanswered" in shown
     assert second[1] == "not run to the end"
     assert last[0].startswith("C. Accept the risk until")
 
@@ -101,26 +101,18 @@ def cells(blocks: list[Block]) -> list[list[str]]:
     return [[words(c) for c in row] for b in blocks if isinstance(b, Table) for row in b.rows]
 
 
-def test_who_saw_what_names_what_nothing_attacked() -> None:
-    rows = {(row[0], row[1]): row[2:] for row in cells(Behind().build(result())) if len(row) == 4}
-    assert rows["Server", "Class-mean features of one client"] == ["yes", "1 of 2"]
-    assert rows["Server", "How many examples each prototype averages"] == ["yes", "1 of 1"]
-
-
-def test_page_2_has_no_name_of_a_kind_where_words_are_known() -> None:
+def test_page_2_says_who_saw_what_in_words_and_single_clients_first() -> None:
     audited = result()
-    said = " ".join(" ".join(row) for row in cells(Behind().build(audited)) if len(row) == 4)
+    said = next(row[1] for row in cells(Behind().build(audited)) if row[0] == "Who saw what?")
+    assert said.startswith(
+        "Server: class-mean features of one client; how many examples each prototype averages."
+    )
     for e in audited.exposures:
         assert e.description and e.kind not in said and e.kind.replace("_", " ") not in said
-
-
-def test_more_messages_than_fit_page_2_are_counted_and_those_of_single_clients_stay() -> None:
-    audited = result()
-    single, other = (next(e for e in audited.exposures if e.single_client == one) for one in (True, False))
-    audited.exposures = [other] * 20 + [single]
-    shown = [row for row in cells(Behind().build(audited)) if len(row) == 4]
-    assert len(shown) == 4 and shown[0][2] == "yes"
-    assert any("17 more" in b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+        assert f"{e.description[:1].lower()}{e.description[1:]}" in said and e.party in said.lower()
+    audited.exposures = []
+    said = next(row[1] for row in cells(Behind().build(audited)) if row[0] == "Who saw what?")
+    assert said == "Not known: no message was recorded."
 
 
 def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
@@ -212,14 +204,14 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
-            why_not="It leaves open membership by the server, inversion by the server and 3 others.",
+            why_not="It leaves unanswered: membership by the server, inversion by the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title
     audited.decision.more = (
-        "About 9 min 30 s of one core would ask 12 of 27 open questions (left out: label_counts_from_update, "
-        "label_counts_from_gradient and 7 others). No time settles 12: fedaudit has no attack for 8 and attacks "
-        "on 4 ran without a result."
+        "12 of 27 open required questions can be asked in about 9 min 30 s of one core, by attacks left out: "
+        "label_counts_from_update, label_counts_from_gradient, majority_class and 7 others. 12 stay open however "
+        "long it runs: fedaudit has no attack for 8 and attacks on 4 ran without a result."
     )
     audited.decision.sentence = "Membership, server, the mean of the features of a class. " * 12
     audited.exposures = audited.exposures * 6

@@ -143,9 +143,11 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     untested = ask(State.INCONCLUSIVE, at_most=46, people=719, more=240, seconds=130.0)
     left = [miss("local_model", "lira", 10.0), miss("global_model", "lira", 10.0), lacking, untested]
     text = decide(audit(CLEAN, questions=left), POLICY).more.replace("\u00a0", " ")
-    assert text.startswith("About 10 s of one core would ask 2 of 4 open questions (left out: lira).")
+    assert text.startswith(
+        "2 of 4 open required questions can be asked in about 10 s of one core, by attacks left "
+    )
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
-    assert text.endswith("No time settles 1: fedaudit has no attack for 1.")
+    assert text.endswith("1 stays open however long it runs: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
 
 
