@@ -119,7 +119,7 @@ def attack(
     """Attack a model, or what clients sent, and measure what the attack finds.
 
     Args:
-        name: Of an attack (`fedaudit list attacks`), or module:Class.
+        name: Of an attack (`fedaudit tools list attacks`), or module:Class.
         model: The network, with the weights that the adversary sees. It maps (x - mean) / std to logits.
         members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1, labels from 0. With `messages`,
             what each client holds: {"client-0": (x, y)}.
@@ -219,7 +219,7 @@ def _measure(
         bench = Bench(case, [chosen.card], replay, processes.processes(workers, "cpu"))
         file = attack_once(chosen, name, bench)
     if file["status"] != "ran":
-        raise UserError(f"{name}: {file['reason']}", hint="`fedaudit list attacks` says what each needs")
+        raise UserError(f"{name}: {file['reason']}", hint="`fedaudit tools list attacks` says what each needs")
     return AttackResult(
         name=name,
         title=chosen.card.title,
@@ -239,7 +239,7 @@ def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[
         view = select_visible(artifacts, observer(case, artifacts, card), card)
         known = grant_knowledge(case, card, 0)
         if reason := chosen.not_applicable(view, known):
-            raise UserError(f"{name}: {reason}", hint="`fedaudit list attacks` says what each needs")
+            raise UserError(f"{name}: {reason}", hint="`fedaudit tools list attacks` says what each needs")
         return chosen.run(view, known, case.streams.numpy("attack", name))
 
 

@@ -191,6 +191,7 @@ def harden(
     *,
     out: str | Path | None = None,
     workers: int | str | None = None,
+    trust_plugins: bool = False,
 ) -> HardeningResult:
     """Find protections that bring every finding below the policy at the least accuracy lost.
 
@@ -198,13 +199,14 @@ def harden(
         config: As of `run`, or an imported run folder, whose recorded messages are searched.
         out: The folder; by default runs/NAME-hardened. An imported folder is searched inside itself.
         workers: How many processes, or "auto"; no number depends on it.
+        trust_plugins: Run code that an imported folder's own config names, such as its network.
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
     """
     if isinstance(config, str | Path) and Path(config).is_dir():
         folder = RunDir.open(Path(config))
-        chosen = folder.load_config()
+        chosen = folder.load_config(trust_plugins=trust_plugins)
     else:
         chosen, name = read_config(config)
         folder = RunDir.create(Path(out) if out is not None else Path("runs") / f"{name}-hardened")
