@@ -158,6 +158,14 @@ def run(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> audit = fa.run("quickstart")
+        >>> audit.verdict
+        'not_ready'
+        >>> audit.findings["count_recovery"].severity
+        <Severity.HIGH: 'high'>
     """
     made, name = read_config(config)
     return _audit(RunDir.create(Path(out) if out is not None else Path("runs") / name), made, workers)
@@ -181,6 +189,12 @@ def load(folder: str | Path, *, policy: str = "default", trust_plugins: bool = F
 
     Raises:
         UserError: Where the folder is no finished run, names such code, or is not what such a run leaves.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> audit = fa.load("runs/quickstart")
+        >>> [row["id"] for row in audit.findings[:1].to_dicts()]
+        ['count_recovery']
     """
     judged = judge_folder(Path(folder), Reviewer(policy=policy, trust=trust_plugins))
     return Audit(folder, judged.result if judged.review.scored_by else None)
@@ -234,6 +248,12 @@ def load_inbox(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> federation = fa.load_inbox("inbox", truth="truth", model="net:Net", trust_plugins=True)
+        >>> {check.status for check in federation.checks} <= {"holds", "open", "declared"}
+        True
     """
     paths = {"truth": truth, "subject": subject, "base": base}
     given = {name: Path(path) if path is not None else None for name, path in paths.items()}

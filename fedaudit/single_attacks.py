@@ -137,6 +137,12 @@ def attack(
 
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> result = fa.attack("loss_threshold", model=net, members=(x_in, y_in), nonmembers=(x_out, y_out))
+        >>> result.evidence[0].measure, result.evidence[0].unit
+        ('auc', 'record')
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
     held = _read_members(members, messages)
@@ -193,6 +199,12 @@ def invert(
 
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
+        >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
+        ((1, 1, 28, 28), True)
     """
     settings = {"most_recorded": number} | settings
     chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)

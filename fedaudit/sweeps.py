@@ -69,6 +69,12 @@ def sweep(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.sweep(["fedavg", "fedrs"], seeds=range(2), rounds=2, federation={"model": "logreg"})
+        >>> len(found.runs), found.differences[0].compared_with
+        (4, 'fedavg')
     """
     base = {"device": "auto", **settings, "federation": {"dataset": dataset, **(federation or {})}, "attacks": []}
     base |= {"record": {"rounds": []} | dict(settings.get("record", {}))}
@@ -131,6 +137,12 @@ def robustness(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.robustness("quickstart", rules=["median"], attackers=["sign_flip"], malicious=2)
+        >>> sorted({(cell.rule, cell.adversary) for cell in found.cells})
+        [('mean', 'sign_flip'), ('median', 'sign_flip')]
     """
     made, _ = read_config(config)
     matrix = {
@@ -203,6 +215,12 @@ def harden(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.harden("quickstart")
+        >>> found.sufficient == (found.config is not None)
+        True
     """
     if isinstance(config, str | Path) and Path(config).is_dir():
         folder = RunDir.open(Path(config))

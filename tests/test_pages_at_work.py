@@ -4,6 +4,8 @@ Each page has a folder with what its reader has: a network, arrays, a record, ke
 name `quickstart` is there a small config, so that all of it takes minutes; what is typed is what the page says.
 """
 
+import doctest
+import inspect
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+import fedaudit as fa
 from fedaudit.audit.attestation import envelope
 from fedaudit.audit.attestation.seal import open_seal
 from tests.audit.importing.theirs import EXAMPLE, FLOWER, TRUTH
@@ -85,7 +88,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def desk(tmp_path: Path, audited: Path, request: pytest.FixtureRequest) -> Path:
     """What the reader of a page has."""
-    page: Path = request.node.callspec.params["page"]
+    page: Path | None = getattr(request.node, "callspec", None) and request.node.callspec.params["page"]
     for name in ("quickstart", "rebafl_full"):
         (tmp_path / name).write_text(yaml.safe_dump(SMALL))
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -93,7 +96,7 @@ def desk(tmp_path: Path, audited: Path, request: pytest.FixtureRequest) -> Path:
     shutil.copytree(TRUTH, tmp_path / "truth")
     shutil.copy(EXAMPLE / "net.py", tmp_path)
     shutil.copytree(audited, tmp_path / "runs/quickstart")
-    if ident(page) not in MAKES_ITS_RUN:
+    if page is None or ident(page) not in MAKES_ITS_RUN:
         for name in ("mine", "last-release"):
             shutil.copytree(audited, tmp_path / "runs" / name)
     key = Ed25519PrivateKey.generate()
@@ -150,6 +153,22 @@ def test_the_python_of_a_page_runs_as_a_program(page: Path, desk: Path) -> None:
             "AssertionError" in said and "assert audit.verdict" in code
         )  # the gate of a run that is not ready
         assert status == 0 or refused, (code, said)
+
+
+FUNCTIONS = [name for name in fa.__all__ if inspect.isfunction(getattr(fa, name))]
+
+
+def test_every_function_has_an_example_that_holds(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    names: dict[str, Any] = {}
+    exec(GIVEN, names)
+    failed = {}
+    for name in FUNCTIONS:
+        (example,) = doctest.DocTestFinder(recurse=False).find(getattr(fa, name), name, globs=dict(names))
+        outcome = doctest.DocTestRunner().run(example)
+        if outcome.failed or not outcome.attempted:
+            failed[name] = outcome
+    assert len(FUNCTIONS) == 10 and failed == {}
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if fences(p, "yaml")], ids=ident)

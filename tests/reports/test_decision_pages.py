@@ -84,6 +84,15 @@ def test_without_variants_options_are_the_remedies_and_say_that_nothing_was_meas
     assert all("not measured" in row[1] for row in rows[:-1])
 
 
+def test_a_long_remedy_ends_where_its_first_part_ends() -> None:
+    audited = result()
+    leak = next(f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED)
+    first = "Keep labels at the clients and compute the loss there"
+    leak.remedy = f"{first}, or choose a method that sends nothing of single examples whatever network clients train"
+    audited.alternatives, audited.findings = [], [leak]
+    assert options(audited)[0][0] == f"A. {first}"
+
+
 def test_remedies_that_no_protection_offers_are_not_said_to_be_measurable() -> None:
     audited = result()
     audited.recommendation = "No option was tried: no protection answers what was demonstrated."

@@ -147,6 +147,9 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
     assert text.endswith("No time settles 1: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
+    for seconds, said in ((0.479, "About 1 s of one core"), (None, "More time")):  # an estimate has no digits
+        text = decide(audit(CLEAN, questions=[miss("local_model", "lira", seconds)]), POLICY).more
+        assert text.replace("\u00a0", " ").startswith(f"{said} would ask 1 of 1 open question")
 
 
 @pytest.mark.parametrize("source", ["accountant", "lint"])
