@@ -4,6 +4,7 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,26 @@ class Verdict(str):
         return verdict
 
 
+class AuditedFinding(Finding):
+    """A finding with its figures. A notebook shows what was done, what came out and what to do."""
+
+    figures: list[Figure]
+
+    def to_frame(self) -> Any:
+        """Its measurements as a pandas DataFrame."""
+        return Table(self.evidence, describe_evidence).to_frame()
+
+    def plot(self) -> Chart:
+        """Draw its figures. Raises UserError where it has none."""
+        return _tabulate([self]).plot()
+
+    def _repr_html_(self) -> str:
+        parts = {"What": self.summary, "Why this grade": self.reason, "What to do": self.remedy}
+        told = "".join(f"<p><b>{k}.</b> {html.escape(v)}</p>" for k, v in parts.items() if v)
+        measured = Table(self.evidence, describe_evidence)._repr_html_() if self.evidence else ""
+        return f"<h4>{html.escape(self.title)} ({self.severity}, {self.outcome})</h4>{told}{measured}"
+
+
 class Audit:
     """A finished audit. A notebook shows its decision page; `folder` has its report."""
 
@@ -58,10 +79,13 @@ class Audit:
             raise UserError(f"{self.folder} holds no verdict", hint="run it again with this version")
         return Verdict(decision.word.value, decision.sentence)
 
-    @property
-    def findings(self) -> Table[Finding]:
+    @cached_property
+    def findings(self) -> "Table[AuditedFinding]":
         """One row a finding, severest first; an index is its id."""
-        return Table(self.result.findings, _describe_finding, name=lambda f: f.id, draw=self._find_figures)
+        drawn, found = self.result.figures, self.result.findings
+        return _tabulate(
+            [AuditedFinding(**dict(f), figures=[g for g in drawn if g.finding == f.id]) for f in found]
+        )
 
     @property
     def evidence(self) -> Table[tuple[str, Evidence]]:
@@ -103,10 +127,6 @@ class Audit:
         """All figures of the report."""
         return Chart(self.result.figures)
 
-    def _find_figures(self, findings: Sequence[Finding]) -> list[Figure]:
-        ids = {f.id for f in findings}
-        return [figure for figure in self.result.figures if figure.finding in ids]
-
     def _find_budgets(self) -> list[Figure]:
         return [figure for figure in self.result.figures if figure.y_label.startswith("epsilon")]
 
@@ -138,6 +158,14 @@ def run(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> audit = fa.run("quickstart")
+        >>> audit.verdict
+        'not_ready'
+        >>> audit.findings["count_recovery"].severity
+        <Severity.HIGH: 'high'>
     """
     made, name = read_config(config)
     return _audit(RunDir.create(Path(out) if out is not None else Path("runs") / name), made, workers)
@@ -161,6 +189,12 @@ def load(folder: str | Path, *, policy: str = "default", trust_plugins: bool = F
 
     Raises:
         UserError: Where the folder is no finished run, names such code, or is not what such a run leaves.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> audit = fa.load("runs/quickstart")
+        >>> [row["id"] for row in audit.findings[:1].to_dicts()]
+        ['count_recovery']
     """
     judged = judge_folder(Path(folder), Reviewer(policy=policy, trust=trust_plugins))
     return Audit(folder, judged.result if judged.review.scored_by else None)
@@ -214,6 +248,12 @@ def load_inbox(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> federation = fa.load_inbox("inbox", truth="truth", model="net:Net", trust_plugins=True)
+        >>> {check.status for check in federation.checks} <= {"holds", "open", "declared"}
+        True
     """
     paths = {"truth": truth, "subject": subject, "base": base}
     given = {name: Path(path) if path is not None else None for name, path in paths.items()}
@@ -233,6 +273,13 @@ def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config,
     config = given if isinstance(given, Config) else make_config(given)
     text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
     return config, f"{require_simulated(config).method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _tabulate(findings: Sequence[AuditedFinding]) -> Table[AuditedFinding]:
+    def draw(shown: Sequence[AuditedFinding]) -> list[Figure]:
+        return [figure for f in shown for figure in f.figures]
+
+    return Table(findings, _describe_finding, name=lambda f: f.id, draw=draw)
 
 
 def _describe_finding(f: Finding) -> Row:

@@ -119,7 +119,7 @@ def attack(
     """Attack a model, or what clients sent, and measure what the attack finds.
 
     Args:
-        name: Of an attack (`fedaudit list attacks`), or module:Class.
+        name: Of an attack (`fedaudit tools list attacks`), or module:Class.
         model: The network, with the weights that the adversary sees. It maps (x - mean) / std to logits.
         members: (x, y) that it was trained on: images [N, C, H, W] from 0 to 1, labels from 0. With `messages`,
             what each client holds: {"client-0": (x, y)}.
@@ -137,6 +137,12 @@ def attack(
 
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> result = fa.attack("loss_threshold", model=net, members=(x_in, y_in), nonmembers=(x_out, y_out))
+        >>> result.evidence[0].measure, result.evidence[0].unit
+        ('auc', 'record')
     """
     chosen: Attack = build_plugin("attacks", PluginSpec(name=name, settings=settings), name)
     held = _read_members(members, messages)
@@ -193,6 +199,12 @@ def invert(
 
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
+        >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
+        ((1, 1, 28, 28), True)
     """
     settings = {"most_recorded": number} | settings
     chosen: Attack = build_plugin("attacks", PluginSpec(name=attack, settings=settings), attack)
@@ -219,7 +231,7 @@ def _measure(
         bench = Bench(case, [chosen.card], replay, processes.processes(workers, "cpu"))
         file = attack_once(chosen, name, bench)
     if file["status"] != "ran":
-        raise UserError(f"{name}: {file['reason']}", hint="`fedaudit list attacks` says what each needs")
+        raise UserError(f"{name}: {file['reason']}", hint="`fedaudit tools list attacks` says what each needs")
     return AttackResult(
         name=name,
         title=chosen.card.title,
@@ -239,7 +251,7 @@ def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[
         view = select_visible(artifacts, observer(case, artifacts, card), card)
         known = grant_knowledge(case, card, 0)
         if reason := chosen.not_applicable(view, known):
-            raise UserError(f"{name}: {reason}", hint="`fedaudit list attacks` says what each needs")
+            raise UserError(f"{name}: {reason}", hint="`fedaudit tools list attacks` says what each needs")
         return chosen.run(view, known, case.streams.numpy("attack", name))
 
 

@@ -69,6 +69,12 @@ def sweep(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.sweep(["fedavg", "fedrs"], seeds=range(2), rounds=2, federation={"model": "logreg"})
+        >>> len(found.runs), found.differences[0].compared_with
+        (4, 'fedavg')
     """
     base = {"device": "auto", **settings, "federation": {"dataset": dataset, **(federation or {})}, "attacks": []}
     base |= {"record": {"rounds": []} | dict(settings.get("record", {}))}
@@ -131,6 +137,12 @@ def robustness(
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.robustness("quickstart", rules=["median"], attackers=["sign_flip"], malicious=2)
+        >>> sorted({(cell.rule, cell.adversary) for cell in found.cells})
+        [('mean', 'sign_flip'), ('median', 'sign_flip')]
     """
     made, _ = read_config(config)
     matrix = {
@@ -191,6 +203,7 @@ def harden(
     *,
     out: str | Path | None = None,
     workers: int | str | None = None,
+    trust_plugins: bool = False,
 ) -> HardeningResult:
     """Find protections that bring every finding below the policy at the least accuracy lost.
 
@@ -198,13 +211,20 @@ def harden(
         config: As of `run`, or an imported run folder, whose recorded messages are searched.
         out: The folder; by default runs/NAME-hardened. An imported folder is searched inside itself.
         workers: How many processes, or "auto"; no number depends on it.
+        trust_plugins: Run code that an imported folder's own config names, such as its network.
 
     Raises:
         UserError: With what was found, what was expected and what to do next.
+
+    Example:
+        >>> import fedaudit as fa
+        >>> found = fa.harden("quickstart")
+        >>> found.sufficient == (found.config is not None)
+        True
     """
     if isinstance(config, str | Path) and Path(config).is_dir():
         folder = RunDir.open(Path(config))
-        chosen = folder.load_config()
+        chosen = folder.load_config(trust_plugins=trust_plugins)
     else:
         chosen, name = read_config(config)
         folder = RunDir.create(Path(out) if out is not None else Path("runs") / f"{name}-hardened")

@@ -101,6 +101,22 @@ def test_every_command_on_a_page_is_one_with_options_that_there_are(page: Path) 
     assert {line: fault for line in commands(page) if (fault := find_fault(line))} == {}
 
 
+SHOWN = (".py", ".yaml", ".html", ".typ")
+SOURCES = ("fl", "attacks", "audit", "reports", "fedaudit", "benchmarks", "release")
+NAMED = re.compile(r"`(fedaudit [a-z][^`\n]*)`")
+
+
+def test_every_command_that_a_program_names_is_one() -> None:
+    """In hints, docstrings and reports; names that are filled in, as {name}, stand for any."""
+    faults = {}
+    for path in sorted(p for folder in SOURCES for p in (ROOT / folder).rglob("*") if p.suffix in SHOWN):
+        for line in NAMED.findall(path.read_text()):
+            whole = re.sub(r"\{[^}]*\}", "X", line)
+            if "tools list X" not in whole and not re.search(r" --\w+$", whole):  # names an option alone
+                faults[ident(path), line] = find_fault(whole)
+    assert len(faults) > 60 and {where: fault for where, fault in faults.items() if fault} == {}
+
+
 def test_a_command_that_is_none_is_named() -> None:
     assert find_fault("fedaudit check runs/mine --fail-on medium") == ""
     assert "audti" in find_fault("fedaudit audti runs/mine")
@@ -110,6 +126,15 @@ def test_a_command_that_is_none_is_named() -> None:
     assert find_fault("fedaudit plan quikstart") and find_fault("make nothing")
     assert find_fault("python -m benchmarks.nothing") and not find_fault("make paper TABLE=rebafl-1")
     assert sum(1 for page in PAGES for _ in commands(page)) > 100
+
+
+def test_no_line_of_code_is_cut_where_the_readme_is_shown() -> None:
+    """A code host shows some 95 columns, and scrolls the rest."""
+    page = ROOT / "README.md"
+    code = [body for language in ("python", "yaml") for body in fences(page, language)] + BLOCK.findall(
+        page.read_text()
+    )
+    assert [line for body in code for line in body.splitlines() if len(line) > 90] == []
 
 
 def with_what_it_leaves_out(given: dict[str, Any]) -> dict[str, Any]:

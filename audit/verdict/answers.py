@@ -151,17 +151,18 @@ def describe_more(left: Sequence[Question]) -> str:
     untested = [q for q in left if not q.next_attack and q.more]
     parts = []
     if waiting:
-        seconds = {q.next_attack: q.seconds or 0.0 for q in waiting}
-        names = sorted(seconds, key=lambda n: (seconds[n], n))
+        seconds = {q.next_attack: q.seconds for q in waiting}
+        names = sorted(seconds, key=lambda n: (seconds[n] or 0.0, n))
+        time = _estimate([*seconds.values()])
         more = f" and {fmt.plural(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
         parts.append(
-            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} can be asked in about "
-            f"{fmt.duration(sum(seconds.values()))} of one core, by attacks left out here: "
+            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} can be asked"
+            f"{f' in about {time} of one core' if time else ''}, by attacks left out here: "
             f"{', '.join(names[:MOST_NAMES])}{more}."
         )
     if untested:
-        time = f" (about {fmt.duration(sum(q.seconds or 0.0 for q in untested))})"
-        parts.append(f"Testing more people{time} should settle {len(untested)}.")
+        time = _estimate([q.seconds for q in untested])
+        parts.append(f"Testing more people{f' (about {time})' if time else ''} should settle {len(untested)}.")
     rest = [q for q in left if not q.next_attack and not q.more]
     lacking = sum(q.state is State.NO_ATTACK for q in rest)
     if rest:
@@ -182,6 +183,12 @@ def _describe_untried(result: AuditResult) -> str:
         parts = ["Nothing was tested."]
     text = " ".join(parts) or f"{count_answered(result.questions)}; an attack ran for each of the others."
     return text if result.robustness else f"{text} How the model stands clients that mean harm was not tested."
+
+
+def _estimate(seconds: Sequence[float | None]) -> str:
+    """All of them in whole seconds, which is all that an estimate is good for; "" where one is not known."""
+    known = [s for s in seconds if s is not None]
+    return fmt.duration(max(1, round(sum(known)))) if len(known) == len(seconds) else ""
 
 
 def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:

@@ -1,12 +1,18 @@
-"""Interpreters that we start: nothing in the working directory takes the place of a module.
+"""Interpreters that we start: nothing of the working directory is a module there, and no program runs twice.
 
 A new interpreter looks for modules in its working directory first, and whoever reads a received folder may stand
 in it. `multiprocessing` starts its children with `python -c`, so a file `multiprocessing.py` there would run.
+It also imports the file of `__main__` in each of them, so that a program of a user's own would run again from its
+first line unless it guards itself. Ours need nothing of that file, and do not see it.
 """
 
 import multiprocessing
 import os
-from multiprocessing.context import BaseContext
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
+from types import ModuleType
 
 SAFE = "PYTHONSAFEPATH"  # Python 3.11 and newer: no working directory on the path
 BOXED = "FEDAUDIT_BOXED"  # set by whoever puts a process and its children into a box (audit/cli/confine.py)
@@ -23,6 +29,37 @@ def start_safely() -> None:
 
 
 def get_context(method: str) -> BaseContext:
-    """A context of multiprocessing whose new interpreters leave the working directory out."""
+    """A context of multiprocessing whose new interpreters leave the working directory and `__main__` out."""
     start_safely()
-    return multiprocessing.get_context(method)
+    contexts = {"spawn": _SpawnContext, "forkserver": _ForkServerContext}
+    return contexts[method]() if method in contexts else multiprocessing.get_context(method)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class _SpawnProcess(SpawnProcess):
+    def start(self) -> None:
+        with _without_main():
+            super().start()
+
+
+class _SpawnContext(SpawnContext):
+    Process = _SpawnProcess
+
+
+class _ForkServerProcess(ForkServerProcess):
+    def start(self) -> None:
+        with _without_main():
+            super().start()
+
+
+class _ForkServerContext(ForkServerContext):
+    Process = _ForkServerProcess

@@ -3,6 +3,7 @@
 A page has room for a fixed number of rows, and texts of others are shortened to what such a row holds.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Literal
@@ -174,7 +175,7 @@ def _options(result: AuditResult) -> Table:
     measured = [[_name_option(r), _effect(r), _cost(r, rows[0]), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
-        measured = [[_shorten(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
+        measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Accept the risk"
     return Table(
@@ -185,6 +186,13 @@ def _options(result: AuditResult) -> Table:
         caption="The options, with what each costs.",
         numbered=False,
     )
+
+
+def _cut(remedy: str) -> str:
+    """A remedy that fits a cell: of a longer one the first that it names, whole."""
+    parts = re.split(r"(?=[;,] (?:or |and )?)", remedy)
+    fitting = [text for n in range(len(parts), 0, -1) if len(text := "".join(parts[:n])) <= LONGEST]
+    return fitting[0] if fitting else _shorten(remedy)
 
 
 def _rank(rows: Sequence[Alternative]) -> list[Alternative]:

@@ -1,8 +1,11 @@
 """Workers: order, exceptions, dead processes, early stops; one process or three give the same bits."""
 
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -344,3 +348,33 @@ def test_who_does_not_know_the_key_lends_nothing() -> None:
         caller.start()
         assert _accept_process(listener).recv() == "hello"
         caller.join()
+
+
+PROGRAM = """
+print("ran", flush=True)
+from fedaudit.fl.runtime import children
+for method in ("fork", "spawn", "forkserver"):
+    child = children.get_context(method).Process(target=print, args=(method,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0, method
+"""
+
+
+def test_a_program_of_a_users_own_runs_once_although_it_guards_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ran", "fork", "spawn", "forkserver"] and not done.stderr
+
+
+def test_processes_are_started_in_one_place() -> None:
+    """What starts them elsewhere would run a user's program again, or a module of the working directory."""
+    root, known = Path(workers.__file__).parents[2], ("runtime/children.py", "runtime/torchrun.py")
+    files = [
+        p for folder in ("fl", "attacks", "audit", "reports", "fedaudit") for p in (root / folder).rglob("*.py")
+    ]
+    starting = re.compile(
+        r"multiprocessing\.(get_context|Process|Pool)\(|import .*\bget_context\b|ProcessPoolExecutor"
+    )
+    found = [p.as_posix() for p in files if starting.search(p.read_text()) and not p.as_posix().endswith(known)]
+    assert len(files) > 600 and found == []

@@ -1,6 +1,7 @@
 """The Python interface: names that load lazily, an audit from settings, its rows, its page and its charts."""
 
 import doctest
+import html
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import yaml
 
 import fedaudit as fa
 from tests.audit.tiny import TEXT
+from tests.reports.sample import result
 
 SETTINGS: dict[str, Any] = yaml.safe_load(TEXT) | {
     "attacks": ["label_counts_from_update"],
@@ -88,6 +90,25 @@ def test_rows_are_numbers_and_text_and_an_index_is_a_name(audit: fa.Audit) -> No
         audit.findings["nothing"]
 
 
+def test_a_finding_draws_its_own_figures_and_a_notebook_shows_it(audit: fa.Audit) -> None:
+    shown = fa.Audit(audit.folder, result())
+    figures = {f.id: [g for g in shown.result.figures if g.finding == f.id] for f in shown.result.findings}
+    drawn = next(name for name, own in figures.items() if own)
+    assert list(shown.findings[drawn].plot().figures) == figures[drawn]
+    assert list(shown.findings.plot().figures) == [g for own in figures.values() for g in own]
+    with pytest.raises(fa.UserError, match="nothing that can be drawn"):
+        shown.findings[next(name for name, own in figures.items() if not own)].plot()
+    for finding, plain in zip(shown.findings, shown.result.findings, strict=True):
+        assert {"figures": figures[finding.id], **plain.model_dump()} == {
+            **finding.model_dump(),
+            "figures": finding.figures,
+        }
+        page = finding._repr_html_()
+        assert html.escape(finding.summary) in page and page.count("<tr>") == len(plain.evidence) + bool(
+            plain.evidence
+        )
+
+
 def test_evidence_rows_hold_every_measurement(audit: fa.Audit) -> None:
     assert len(audit.evidence) == sum(len(f.evidence) for f in audit.result.findings) > 0
 
@@ -141,7 +162,8 @@ def test_a_ledger_costs_what_the_audit_says(audit: fa.Audit) -> None:
 def test_examples_in_docstrings_hold() -> None:
     from fedaudit import privacy
 
-    outcome = doctest.testmod(privacy)
+    (example,) = doctest.DocTestFinder(recurse=False).find(privacy.calibrate, "calibrate")
+    outcome = doctest.DocTestRunner().run(example)
     assert outcome.attempted and not outcome.failed
 
 

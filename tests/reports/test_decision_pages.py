@@ -69,7 +69,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "93 % \u2192 90 %"
     shown = first[1].replace("\u00a0", " ")
-    assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
+    assert shown.startswith("Cannot tell") and "7 of its 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
     assert "It leaves unanswered" in shown
     assert second[1] == "not run to the end"
@@ -82,6 +82,15 @@ def test_without_variants_options_are_the_remedies_and_say_that_nothing_was_meas
     remedies = [f.remedy for f in audited.findings if f.outcome is Outcome.DEMONSTRATED and f.remedy]
     assert len(rows) > 1 and remedies
     assert all("not measured" in row[1] for row in rows[:-1])
+
+
+def test_a_long_remedy_ends_where_its_first_part_ends() -> None:
+    audited = result()
+    leak = next(f for f in audited.findings if f.outcome is Outcome.DEMONSTRATED)
+    first = "Keep labels at the clients and compute the loss there"
+    leak.remedy = f"{first}, or choose a method that sends nothing of single examples whatever clients train"
+    audited.alternatives, audited.findings = [], [leak]
+    assert options(audited)[0][0] == f"A. {first}"
 
 
 def test_remedies_that_no_protection_offers_are_not_said_to_be_measurable() -> None:

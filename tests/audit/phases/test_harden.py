@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import fedaudit as fa
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import Lines
 from fedaudit.audit.phases import harden as phases_harden
@@ -26,6 +27,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.reports.result import Severity
+from tests.audit.importing.theirs import brought
 
 SETTINGS: dict[str, Any] = {
     "federation": {
@@ -111,6 +113,27 @@ def test_each_stage_of_a_search_tells_its_own_progress() -> None:
         for stage in ("stage 1 of 2", "stage 2 of 2", "run whole")
         for rest in ("", ": noise: attack")
     ]
+
+
+@pytest.mark.nightly
+def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its network is code that the folder names, so whoever searches has to allow it; there is no other seed."""
+    monkeypatch.setattr(phases_harden, "MOST", 4)
+    run, _, _ = brought(tmp_path)
+    with pytest.raises(fa.UserError, match="names code of its own"):
+        fa.harden(run.path)
+    found = fa.harden(run.path, trust_plugins=True, workers=0)
+    assert "label_counts_from_update" in found.found.base.above and found.found.tried
+    assert found.found.seed is None and found.sufficient and "run again with all attacks" in found.found.sentence
+    whole = RunDir.open(run.path / "verified" / found.found.verified[-1].name)
+    assert not list_above(read_result(whole), found.found.bar) and list_above(read_result(run), found.found.bar)
+    sent = {file.name for file in (run.artifacts).rglob("*uplink*")}
+    passed = {file.name for file in whole.artifacts.rglob("*uplink*")}
+    assert (
+        sent == passed and found.config is not None and load_config(found.config, trust_plugins=True).protections
+    )
 
 
 def candidate(name: str, *above: str, screened: tuple[str, ...] = ()) -> Candidate:

@@ -149,6 +149,9 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
     assert text.endswith("1 stays open however long it runs: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
+    for seconds, said in ((0.479, " in about 1 s of one core"), (None, "")):  # an estimate has no digits
+        text = decide(audit(CLEAN, questions=[miss("local_model", "lira", seconds)]), POLICY).more
+        assert text.replace("\u00a0", " ").startswith(f"1 of 1 open required question can be asked{said}, by")
 
 
 @pytest.mark.parametrize("source", ["accountant", "lint"])
