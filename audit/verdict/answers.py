@@ -62,7 +62,7 @@ def _people(result: AuditResult) -> str:
         limits = "has an upper limit" if len(bounded) == 1 else "have upper limits"
         parts.append(
             f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits}, the largest "
-            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)})."
+            f"{worst.at_most or 0:,} of {worst.people:,}: {name_question(worst)}."
         )
     if len(people) > len(bounded):
         parts.append(f"Nothing limits how many the other {len(people) - len(bounded)} could expose.")

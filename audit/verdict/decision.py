@@ -153,7 +153,8 @@ def _warn_of_open(left: Sequence[Question]) -> str:
     """What would stand in the way of a deployment besides."""
     if not left:
         return ""
-    return f" Without that, {fmt.plural(len(left), 'open question')} would leave the word at cannot tell."
+    open_ = fmt.plural(len(left), "required question is", "required questions are")
+    return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.words.split(":")[0]}".'
 
 
 def _describe_open(left: Sequence[Question]) -> str:

@@ -37,17 +37,17 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
 MOST_ROWS = 5  # of harms and options together, options first
 MOST_OPTIONS = 3  # with a row of their own; further ones are named
 MOST_REMEDIES = 2
-MOST_NAMED = 1  # of the findings that do not fit
+MOST_NAMED = 2  # of the findings that do not fit
 MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_OPTION, LONGEST_EFFECT = 110, 230
+LONGEST_OPTION, LONGEST_EFFECT = 130, 230
 LONGEST_ADVICE = 260
 LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
-NO_LIMIT = "no upper limit of people"
+NO_LIMIT = "nothing limits how many people"
 
 
 class Decision(Section):
@@ -68,7 +68,6 @@ class Decision(Section):
             Numbers([(n.shown, n.text) for n in decision.numbers]),
             Heading("What could happen, and to whom"),
             *_risks(decision, MOST_ROWS - len(options.rows) + 1),
-            Paragraph(_explain_severity(decision)),
             Heading("What must be decided"),
             Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
@@ -112,7 +111,8 @@ def _explain_severity(decision: Record) -> str:
 
 def _risks(decision: Record, most: int) -> list[Block]:
     if not decision.risks:
-        return [Paragraph("Nothing was demonstrated by what ran. That is not a proof of privacy.")]
+        text = "Nothing was demonstrated by what ran. That is not a proof of privacy."
+        return [Paragraph(f"{text} {_explain_severity(decision)}")]
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
@@ -136,11 +136,12 @@ def _risks(decision: Record, most: int) -> list[Block]:
             numbered=False,
         )
     ]
+    text = _explain_severity(decision)
     if more := decision.risks[len(shown) :]:
-        text = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
-        text += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
-        blocks.append(Paragraph(f"{fmt.plural(len(more), 'more harm')}, each in the appendix: {text}."))
-    return blocks
+        names = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
+        names += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
+        text = f"{fmt.plural(len(more), 'more harm')}, each in the appendix: {names}. {text}"
+    return [*blocks, Paragraph(text)]
 
 
 def _count_unnamed(risk: Risk) -> str:
@@ -172,17 +173,20 @@ def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
     shown = _rank(rows)[:MOST_OPTIONS]
-    measured = [[_name_option(r), _effect(r), _cost(r, rows[0]), BOX] for r in shown]
+    measured = [[_name_option(r), _effect(r), _cost(r), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Accept the risk"
+    forbidden = bool(result.decision and result.decision.failing)
+    until = f"{'against the policy, ' if forbidden else ''}until __________, because"
+    now = _cost(rows[0]) if measured and rows else "unchanged"
     return Table(
         header=["Option", "What its own audit says", "Accuracy", "Choice"],
-        rows=[*lettered, [last, "until __________ because", "unchanged", BOX]],
+        rows=[*lettered, [last, until, now, BOX]],
         align="lllc",
-        widths=[2.8, 5.4, 1.0, 0.7],
+        widths=[3.2, 5.2, 0.9, 0.6],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -248,10 +252,8 @@ def _effect(row: Alternative) -> str | Cell:
     return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
 
 
-def _cost(row: Alternative, audited: Alternative) -> str:
-    if row.accuracy is None or audited.accuracy is None:
-        return "not measured"
-    return f"{fmt.percent(audited.accuracy)} \u2192 {fmt.percent(row.accuracy)}"
+def _cost(row: Alternative) -> str:
+    return "not measured" if row.accuracy is None else fmt.percent(row.accuracy)
 
 
 def _remedies(result: AuditResult) -> list[str]:
