@@ -1,10 +1,9 @@
 """How sure an audit is: the questions that whoever signs asks, answered from what ran."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks import stats
-from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question
+from fedaudit.audit.verdict.limits import name_observer, name_question
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
@@ -17,7 +16,7 @@ MOST_NAMES = 3  # of one answer
 MOST_BOUNDS = 2
 LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
-    "Opinion 28/2024). It is neither of them, and decides no legal question."
+    "Opinion 28/2024). It is no such assessment itself, and decides no legal question."
 )
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
@@ -36,8 +35,7 @@ def answers(result: AuditResult) -> list[Answer]:
         Answer(
             question="How sure is it?", answer=f"{_describe_planted_leaks(ran)} {_blind(ran)}", where=EVIDENCE
         ),
-        Answer(question="Which questions are open?", answer=_open(result), where=ASKED),
-        Answer(question="What was not tested?", answer=_describe_untried(result), where=ASKED),
+        Answer(question="What was not tested, or is open?", answer=_describe_coverage(result), where=ASKED),
         Answer(
             question="Does differential privacy limit the harm?",
             answer=_bound(result),
@@ -59,13 +57,13 @@ def _people(result: AuditResult) -> str:
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits"
+        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits, the largest"
         parts.append(
-            f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits}, the largest "
-            f"{worst.at_most or 0:,} of {worst.people:,}: {name_question(worst)}."
+            f"Better attacks could expose more: {len(bounded)} of {fmt.plural(len(people), 'question')} {limits} "
+            f"{worst.at_most or 0:,} of {worst.people:,}, {name_question(worst)}."
         )
     if len(people) > len(bounded):
-        parts.append(f"Nothing limits how many the other {len(people) - len(bounded)} could expose.")
+        parts.append(f"Nothing limits {'the other ' if bounded else ''}{len(people) - len(bounded)}.")
     return " ".join(parts) or "Not known."
 
 
@@ -92,7 +90,7 @@ def _law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
     shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
     text = "By what was demonstrated, what is sent cannot be presumed anonymous. " if shown else ""
-    return f"{text}What was not tested is no evidence that it is. {LAW}"
+    return f"{text}Untested does not mean anonymous. {LAW}"
 
 
 def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
@@ -115,32 +113,36 @@ def _blind(ran: Sequence[Finding]) -> str:
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     interval = fmt.interval(stats.clopper_pearson(len(fired), len(tried)), "fraction")
     return (
-        f"Of {fmt.plural(len(tried), 'attack')} on data that nobody trained on, {who} a false alarm (95 % "
-        f"interval: {interval})."
+        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm (95 % "
+        f"interval: {interval}). What was not demonstrated is not excluded."
     )
 
 
-def _open(result: AuditResult) -> str:
+def _describe_coverage(result: AuditResult) -> str:
+    """Every question once, by how it stands, and how many of those that the policy requires are open."""
     asked = result.questions
     if not asked:
-        return "All: no question was asked."
+        return "Nothing was tested: no question was asked."
     left, needed = [q for q in asked if q.is_open], [q for q in asked if q.required]
     text = f"Of {fmt.plural(len(asked), 'question')}, {_count_states(asked)}."
     if not left:
         return f"{text} None of the {len(needed)} that the policy requires is open."
-    return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open: {count_by_aim(left)}."
+    return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open ({count_by_aim(left)})."
 
 
 def _count_states(questions: Sequence[Question]) -> str:
-    """Every question once: "11 are answered, 4 were asked in vain"."""
-    states = Counter(q.state for q in questions)
-    counts = {
-        "answered": states[State.DEMONSTRATED] + states[State.BOUNDED],
-        "inconclusive": states[State.INCONCLUSIVE],
-        "left out": states[State.NOT_ASKED],
-        "without an attack in fedaudit": states[State.NO_ATTACK],
+    """In words: "11 are answered, 4 are inconclusive, 9 are left out though an attack exists (attribute 9)"."""
+    answered = sum(q.is_answered for q in questions)
+    counts = [(answered, "answered")] if answered else []
+    words = {
+        State.INCONCLUSIVE: "inconclusive",
+        State.NOT_ASKED: "left out though an attack exists",
+        State.NO_ATTACK: "without an attack in fedaudit",
     }
-    return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for what, n in counts.items() if n])
+    for state, what in words.items():
+        if some := [q for q in questions if q.state is state]:
+            counts.append((len(some), f"{what} ({count_by_aim(some)})" if state in UNTRIED else what))
+    return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts])
 
 
 def describe_more(left: Sequence[Question]) -> str:
@@ -173,18 +175,6 @@ def describe_more(left: Sequence[Question]) -> str:
     return " ".join(parts)
 
 
-def _describe_untried(result: AuditResult) -> str:
-    """What no attack asked: questions that were left out, and those for which fedaudit has no attack."""
-    left = [q for q in result.questions if q.state is State.NOT_ASKED]
-    lacking = [q for q in result.questions if q.state is State.NO_ATTACK]
-    parts = [f"Left out, though an attack exists: {count_by_aim(left)}."] if left else []
-    parts += [f"No attack exists in fedaudit: {count_by_aim(lacking)}."] if lacking else []
-    if not result.questions:
-        parts = ["Nothing was tested."]
-    text = " ".join(parts) or f"{count_answered(result.questions)}; an attack ran for each of the others."
-    return text if result.robustness else f"{text} How the model stands clients that mean harm was not tested."
-
-
 def _estimate(seconds: Sequence[float | None]) -> str:
     """All of them in whole seconds, which is all that an estimate is good for; "" where one is not known."""
     known = [s for s in seconds if s is not None]
@@ -198,7 +188,8 @@ def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     if ran:
         text = f"Attacks by a malicious {', '.join(bad)} ran."
         text = text if bad else "Only attackers that follow the protocol were tested."
-    return f"{text} Malicious clients attacked the model." if result.robustness else text
+    tried = "Malicious clients attacked the model." if result.robustness else "No client tried to harm the model."
+    return f"{text} {tried}"
 
 
 def _bound(result: AuditResult) -> str:

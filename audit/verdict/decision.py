@@ -294,7 +294,7 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     if asked and len(bounds) == len(asked):
         worst = max(bounds, key=lambda q: q.at_most or 0)
         return f"{worst.at_most:,} of {worst.people:,}"
-    return "not known"
+    return "no limit known"
 
 
 def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
@@ -305,7 +305,8 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        text = f"people are exposed by what was demonstrated (95 % interval: {low:,} to {high:,})"
+        interval = f"95 % interval: {low:,} to {high:,}"
+        text = f"people are exposed by what was demonstrated ({interval}); open questions are not counted"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

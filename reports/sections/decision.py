@@ -47,7 +47,7 @@ LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
-NO_LIMIT = "nothing limits how many people"
+NO_LIMIT = "no upper limit of people"
 
 
 class Decision(Section):
@@ -116,7 +116,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
-            header=["What, and who can do it", "People, at most", "How often an attempt succeeds", "Severity"],
+            header=["What, and who can do it", "Upper limit", "How often an attempt succeeds", "Severity"],
             rows=[
                 [
                     Cell(
@@ -153,7 +153,7 @@ def _count_unnamed(risk: Risk) -> str:
 def _bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
-        where = f" with {fmt.plural(round(odds.group), 'example')} a message"
+        where = f" where a message is of {fmt.plural(round(odds.group), 'example')}"
     guess = "" if odds.guess is None else f" (guessing {fmt.percent(odds.guess)})"
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
@@ -165,7 +165,7 @@ def _describe_baseline(risk: Risk) -> str:
     own = fmt.interval(best.interval, "fraction")
     if best.replayed:
         replayed = fmt.interval(best.replayed, "fraction")
-        return f"95 % interval: {replayed} in replays, which grade it; this run alone has too few ({own})"
+        return f"95 % interval: {replayed}, by replays; messages of this run are too few ({own})"
     return f"95 % interval: {own}"
 
 
@@ -180,13 +180,13 @@ def _options(result: AuditResult) -> Table:
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Accept the risk"
     forbidden = bool(result.decision and result.decision.failing)
-    until = f"{'against the policy, ' if forbidden else ''}until __________, because"
+    until = f"{'against the policy, ' if forbidden else ''}until __________, because ____________"
     now = _cost(rows[0]) if measured and rows else "unchanged"
     return Table(
         header=["Option", "What its own audit says", "Accuracy", "Choice"],
         rows=[*lettered, [last, until, now, BOX]],
         align="lllc",
-        widths=[3.2, 5.2, 0.9, 0.6],
+        widths=[3.2, 5.0, 1.0, 0.8],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -221,13 +221,23 @@ def _advise(result: AuditResult) -> str:
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if len(result.alternatives) > 1:
-        return f"{first}None of the measured options is enough: each row says why."
+        return f"None of the measured options is enough alone. {_describe_first(_rank(result.alternatives)[0])}"
     if result.recommendation:
         return f"{first}{result.recommendation}"
     if remedies:
         return f"{first}What this would cost was not measured."
     open_questions = sum(q.is_open for q in result.questions)
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
+
+
+def _describe_first(option: Alternative) -> str:
+    """What an option that ranks first still lacks."""
+    lacks = {
+        Word.NOT_READY: f"leaves a leak rated {option.severity}",
+        Word.CANNOT_TELL: "leaves questions open that must be asked before it is used",
+    }
+    why = lacks.get(option.word, "shows no gain") if option.word else "was not run to the end"
+    return f"A ranks first and {why}. `fedaudit harden` looks for combinations."
 
 
 def _name_option(row: Alternative) -> str:
@@ -240,14 +250,14 @@ def _effect(row: Alternative) -> str | Cell:
     if not row.finished or row.word is None:
         return "not run to the end"
     parts = [
-        f"worst that was demonstrated: {row.severity}" if row.severity.rank else "nothing demonstrated",
-        f"{row.answered} of its {fmt.plural(row.asked, 'question')} answered",
+        f"worst that was shown: {row.severity}" if row.severity.rank else "nothing demonstrated",
+        f"{row.answered} of {fmt.plural(row.asked, 'question')} answered",
         f"at most {row.at_most:,} of {row.people:,} people" if row.at_most is not None else NO_LIMIT,
     ]
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
-    elif row.bound and row.bound.status is Status.REFUTED:
-        parts.append("its epsilon is refuted")
+    elif row.bound:
+        parts.append("its epsilon is refuted" if row.bound.status is Status.REFUTED else "no epsilon")
     text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
     return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
 

@@ -53,7 +53,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="It leaves unanswered: membership by the server.",
+            why_not="It no longer answers: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
@@ -61,7 +61,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "None of the measured options is enough: each row says why." in first_step
+    assert "None of the measured options is enough alone. A ranks first and" in first_step
     assert any(f.remedy and f.remedy[1:20] in first_step for f in audited.findings if f.is_demonstrated)
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
@@ -69,9 +69,9 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "90 %"
     shown = first[1].replace("\u00a0", " ")
-    assert shown.startswith("Cannot tell") and "7 of its 9 questions answered" in shown
+    assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
-    assert "It leaves unanswered" in shown
+    assert "It no longer answers" in shown
     assert second[1] == "not run to the end"
     assert last[0] == "C. Accept the risk"
 
@@ -213,7 +213,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
-            why_not="It leaves unanswered: membership by the server, inversion by the server and 3 others.",
+            why_not="It no longer answers: membership by the server, inversion by the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title
