@@ -62,7 +62,6 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
     assert "None of the measured options is enough alone. A ranks first and" in first_step
-    assert any(f.remedy and f.remedy[1:20] in first_step for f in audited.findings if f.is_demonstrated)
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     assert "*What to do first.* noise is recommended. It is." in said
