@@ -49,5 +49,5 @@ def test_an_adversary_reads_the_outputs_of_the_whole_network(network: type[nn.Mo
 def test_a_network_without_a_linear_layer_has_no_head_and_says_so_where_one_is_needed() -> None:
     net = adapt(FullyConvolutional())
     assert head_names(net) == () and head_names(adapt(Scaled())) == ("linear.weight", "linear.bias")
-    with pytest.raises(UserError, match="FullyConvolutional has no .*layer to take features before"):
+    with pytest.raises(UserError, match="FullyConvolutional has no"):
         net.features(torch.zeros(1, 1, 8, 8))
