@@ -63,27 +63,28 @@ class Net(nn.Module):
 class Adapted(Net):
     """A user's own module: its last nn.Linear is the head, what enters it are the features.
 
+    One without an nn.Linear runs and trains; whoever asks for its head or its features gets a UserError.
+
     Parameters, buffers and submodules are the user's, under their own names: what crosses the wire, and what
     was recorded elsewhere, knows of no wrapping.
     """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__((), 0)
-        last = [name for name, m in inner.named_modules() if isinstance(m, nn.Linear)]
-        if not last:
-            raise UserError(
-                f"{type(inner).__name__} has no nn.Linear layer to take features before",
-                hint="derive the model from fedaudit.fl.model.Net and write features() and head",
-            )
         self._inner = (inner,)  # in a tuple, so that it is no submodule
         self._modules, self._parameters, self._buffers = inner._modules, inner._parameters, inner._buffers
         self._non_persistent_buffers_set = inner._non_persistent_buffers_set
-        self._head_name = last[-1]
+        self._linear = [name for name, m in inner.named_modules() if isinstance(m, nn.Linear)]
 
     @property
     def head(self) -> nn.Module:  # type: ignore[override]
         inner = self._inner[0]
-        return inner.get_submodule(self._head_name) if self._head_name else inner
+        if not self._linear:
+            raise UserError(
+                f"{type(inner).__name__} has no nn.Linear layer to take features before",
+                hint="derive the model from fedaudit.fl.model.Net and write features() and head",
+            )
+        return inner.get_submodule(self._linear[-1]) if self._linear[-1] else inner
 
     def train(self, mode: bool = True) -> "Adapted":
         super().train(mode)
@@ -137,7 +138,9 @@ def state_of(module: nn.Module) -> State:
 
 
 def head_names(module: Net) -> tuple[str, ...]:
-    """Names in the state that belong to the head."""
+    """Names in the state that belong to the head; of a user's module without one there are none."""
+    if isinstance(module, Adapted) and not module._linear:
+        return ()
     ids = {id(p) for p in module.head.parameters()}
     return tuple(k for k, p in module.named_parameters() if id(p) in ids)
 

@@ -25,9 +25,15 @@ def readings(numbers: Floats) -> Iterator[tuple[Values, int]]:
     """
     exact = np.ascontiguousarray(numbers, np.float32)
     yield make_finite(exact), 0
-    for width in BITS:
-        yield (exact.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64), 2**width
+    yield from read_last_bits(exact)
     yield np.signbit(exact).astype(np.float64), 2
+
+
+def read_last_bits(numbers: NDArray[np.float32], least: int = 0) -> Iterator[tuple[Values, int]]:
+    """What the last bits of each number count, and how many values that may have, which are `least` or more."""
+    for width in BITS:
+        if 2**width >= least:
+            yield (numbers.view(np.uint32) & np.uint32(2**width - 1)).astype(np.float64), 2**width
 
 
 def quantise(rows: Values, levels: int) -> list[Values]:

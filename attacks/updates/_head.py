@@ -99,7 +99,11 @@ def head_non_members(view: Sequence[Artifact], knowledge: Knowledge) -> str:
     if not weights.uploads(view, knowledge.training):
         return "no client sends its model, or what changed in it, that the server could read"
     updates = head_updates(view, knowledge)
-    if not updates and any(a.kind == Kind.GLOBAL_MODEL for a in view):
+    model = next((a for a in view if a.kind == Kind.GLOBAL_MODEL), None)
+    if not updates and model is not None:
+        module = knowledge.granted_architecture(model.payload).module()
+        if not any(p.dim() == 2 and len(p) == knowledge.classes for p in module.parameters()):
+            return "the network has no layer with a row for each class, as nn.Linear has, to read labels off"
         return "clients keep the last layer: no upload holds it, so nothing is read off its rows"
     if not updates:
         return "the model that uploads started from was not recorded"

@@ -216,6 +216,11 @@ def _check_examples(
             f"{path}: examples are {x.dtype} and not bytes, nor finite numbers from 0 to 1",
             hint="give them before normalisation; mean and std of the subject say what the model sees",
         )
+    if y.shape == (len(x),) and y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)):
+        raise UserError(
+            f"{path}: the labels y are real numbers ({y.dtype}), and regression is not supported",
+            hint="audit it without labels: leave the truth out; or cut the numbers into classes",
+        )
     if y.shape != (len(x),) or y.dtype.kind not in "iu":
         raise UserError(
             f"{path}: y is {y.dtype} {list(y.shape)}, not {len(x)} whole numbers", hint="one label each"

@@ -108,7 +108,7 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
             with contextlib.suppress(OSError):
                 sys.stdout.close()
             raise typer.Exit(2) from None
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # Abort: a question that got no answer
             say("\nstopped; the same command continues", err=True)
             raise typer.Exit(130) from None
         except Exception as error:

@@ -94,7 +94,8 @@ def import_(
     if subject is not None and model:
         raise UserError("--model belongs to an import without --subject", hint="state model in that file")
     if subject is None and not model and sys.stdin.isatty() and sys.stdout.isatty():
-        model = typer.prompt("the network, as module:Class or a name of ours (empty: not stated)", default="")
+        question = "the network, as module:Class or a name of ours (empty: not stated)"
+        model = typer.prompt(question, default="", show_default=False)
     sources = ImportSources(inbox=inbox, subject=subject, model=model, truth=truth, base=base, ledger=ledger)
     stated, text = state_inbox(sources, read_settings(config), config)
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)

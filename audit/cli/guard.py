@@ -41,6 +41,7 @@ def guard(
     from fedaudit.audit.case.truth import load_examples
     from fedaudit.audit.importing.guard import Outgoing, check_outgoing, write_line
     from fedaudit.fl.kinds import Kind
+    from fedaudit.reports import format as fmt
 
     kinds = [k for k in noised or () if k not in {*Kind}]
     if kinds:
@@ -56,6 +57,7 @@ def guard(
     action = write_line(log, private, sent, alarms, on_alarm.value)
     for alarm in alarms:
         say(f"{alarm.check}: {alarm.text}")
-    say(f"{action}: {sent.line['message']} of {sent.line['sender']}; {len(alarms)} alarms; signed in {log}")
+    found = fmt.plural(len(alarms), "alarm")
+    say(f"{action}: {sent.line['message']} of {sent.line['sender']}; {found}; signed in {log}")
     if action == "stop":
         raise typer.Exit(1)

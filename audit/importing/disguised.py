@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.copies import find_copies
-from fedaudit.attacks.evaluation.readings import list_written, readings
+from fedaudit.attacks.evaluation.readings import list_written, read_last_bits
 
 LAST_BITS = "in the last bits of its numbers"
 SIGNS = "in the signs of its zeros"
@@ -53,9 +53,8 @@ def find_disguised(payload: Payload, images: NDArray[Any]) -> dict[str, set[int]
 
 
 def _find_in_bits(numbers: Row, rows: Row) -> set[int]:
-    ways = ((reading, levels) for reading, levels in readings(numbers) if levels >= LEVELS)
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda way: {*_find_written(way[0], rows, way[1])}, ways)
+        found = pool.map(lambda way: {*_find_written(way[0], rows, way[1])}, read_last_bits(numbers, LEVELS))
     return {i for some in found for i in some}
 
 

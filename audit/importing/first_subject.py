@@ -154,11 +154,16 @@ def _read_adapter_config(inbox: Path) -> dict[str, Any]:
 
 
 def _count_outputs(found: Survey) -> int:
-    """Rows of the smallest matrix that has a bias beside it; 0 where no model was sent."""
+    """Outputs of the smallest matrix that has a bias beside it; 0 where no model was sent.
+
+    They are its rows, or its columns where only these fit the biases of all, as in Keras.
+    """
     line = next((x for x in found.messages if MODEL_KINDS & {*x["kinds"]}), None)
     if line is None:
         return 0
     arrays = header(found.inbox / f"{line['message']}.safetensors")
     shapes = [shape for key, (_, shape) in arrays.items() if key.partition("/")[0] in MODEL_KINDS]
     biases = {shape[0] for shape in shapes if len(shape) == 1}
-    return min((shape[0] for shape in shapes if len(shape) == 2 and shape[0] in biases), default=0)
+    matrices = [shape for shape in shapes if len(shape) == 2]
+    axis = 0 if {s[0] for s in matrices} <= biases or not {s[1] for s in matrices} <= biases else 1
+    return min((s[axis] for s in matrices if s[axis] in biases), default=0)

@@ -1,9 +1,9 @@
 """Names and types of a model's arrays, brought to those of its network.
 
 Frameworks send what a network's `state_dict()` holds under other names or types: by position ("0", "1", ...),
-below a wrapper's prefix ("module."), or with counters of batches that a server's mean made floating-point
-numbers. Only what leaves no doubt is changed, in the run's own copy of the messages, and every change is
-reported.
+with kernels whose axes stand as in Keras, below a wrapper's prefix ("module."), or with counters of batches
+that a server's mean made floating-point numbers. Only what leaves no doubt is changed, in the run's own copy of
+the messages, and every change is reported.
 """
 
 import re
@@ -86,9 +86,10 @@ class Layout:
                 settled[key] = np.asarray(array).reshape(())  # a list of one number
         for kind in MODEL_KINDS & {key.partition("/")[0] for key in arrays}:
             own = {key.partition("/")[2]: a for key, a in arrays.items() if key.startswith(f"{kind}/")}
-            names = self._name(message, own)
             for name in own:
                 del settled[f"{kind}/{name}"]
+            own = self._turn(own)
+            names = self._name(message, own)
             settled |= {f"{kind}/{names[name]}": self._cast(name, names[name], a) for name, a in own.items()}
         if settled.keys() == arrays.keys() and all(settled[key] is arrays[key] for key in settled):
             return arrays
@@ -170,13 +171,31 @@ class Layout:
                 return {name: known[n] for name, n in short.items()}
         return {}
 
-    def _name_by_position(self, message: str, own: Mapping[str, Any]) -> dict[str, str]:
+    def _order(self, own: Mapping[str, Any]) -> list[str]:
+        """Names in the network of arrays "0", "1", ...; empty where their shapes are not those there."""
         shapes = [np.shape(own[str(i)]) for i in range(len(own))]
         without_counters = [n for n in self.network if not n.endswith(COUNTER)]
-        for names in ([*self.network], without_counters):
-            if [self.network[n] for n in names] == shapes:
-                self._count("arrays numbered by position, read in the order of the stated network's state_dict()")
-                return {str(i): name for i, name in enumerate(names)}
+        orders = ([*self.network], without_counters)
+        return next((names for names in orders if [self.network[n] for n in names] == shapes), [])
+
+    def _turn(self, own: dict[str, Any]) -> dict[str, Any]:
+        """Kernels [..., inputs, outputs] as [outputs, inputs, ...], where arrays by position fit only so."""
+        if own.keys() != {str(i) for i in range(len(own))} or self._order(own):
+            return own
+        turned = {
+            n: np.ascontiguousarray(np.moveaxis(a, (-1, -2), (0, 1))) if np.ndim(a) > 1 else a
+            for n, a in own.items()
+        }
+        if not self._order(turned):
+            return own
+        self._count("kernels [..., inputs, outputs], as Keras has them, turned to those of the stated network")
+        return turned
+
+    def _name_by_position(self, message: str, own: Mapping[str, Any]) -> dict[str, str]:
+        if names := self._order(own):
+            self._count("arrays numbered by position, read in the order of the stated network's state_dict()")
+            return {str(i): name for i, name in enumerate(names)}
+        shapes = [np.shape(own[str(i)]) for i in range(len(own))]
         there = [*self.network.items()]
         alike = [a == b for a, (_, b) in zip(shapes, there, strict=False)]
         wrong = alike.index(False) if False in alike else len(alike)

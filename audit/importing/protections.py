@@ -106,7 +106,7 @@ def _claim(
     if p.hides_single_uploads():
         read = [u for u in sent if SERVER.role.value in u.seen_by and {*UPDATES} & u.message.keys()]
         if read:
-            return "contradicted", f"{len(read)} uploads of single clients were recorded as the server read them."
+            return "contradicted", f"The server read single clients' uploads: the record has {len(read):,}."
         return "declared", "No upload was recorded as the server read it; that none reached it cannot be seen."
     if not sent:
         return "declared", "No upload was recorded to hold it against."
@@ -125,7 +125,7 @@ def _claim(
     if max(tried.again) <= MOVED:
         over = sum(m > MOVED for m in tried.moves)
         if not over:
-            return "holds", f"Applied again it leaves the {len(tried.moves)} latest uploads as they are."
+            return "holds", f"Applied again it changes none of the latest uploads ({len(tried.moves):,})."
         return "contradicted", (
             f"It leaves its own output as it is, and applied again it changes {over} of the {len(tried.moves)} "
             f"latest uploads, {max(tried.moves):.0%} of the numbers of one: they did not go through it."

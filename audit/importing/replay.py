@@ -28,6 +28,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.fl.wire.protection import Message
+from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
 
 TITLE, ID = "Training as stated", "training"
@@ -48,8 +49,9 @@ def check_replays(case: RecordedCase) -> CheckedStatement:
     plays = max(4, math.ceil((TAILS / LEVEL) ** (1 / len(told))) - 1)  # as few as can reach the level
     size = sum(v.numel() for v in lab.initial.values())
     examples = sum(len(case.examples.parts[_index(line)]) for line in told)
+    many = fmt.plural(len(told), "upload")
     if plays * examples * case.training.local_epochs * size > MOST_WORK:
-        return _check("open", f"To play {len(told)} uploads {plays} times each is too much work.")
+        return _check("open", f"To play {many} {plays} times each is too much work.")
     try:
         found = [
             _replay_one(case.artifacts, case.streams, lab, _with_models(lines, line), plays) for line in told
@@ -62,7 +64,7 @@ def check_replays(case: RecordedCase) -> CheckedStatement:
     long, short = tails([p.longer for p in found], plays)
     least = min(far, near, long, short)
     chance = f"probability {min(1.0, TAILS * least):.2g} if all were as stated"
-    text = f"{len(told)} uploads were each played {plays} times as stated; recorded changes are "
+    text = f"Of {many}, each played {plays} times as stated, recorded changes are "
     text += f"{_span([p.ratio for p in found])} times as long as played ones, and "
     if TAILS * least > LEVEL:
         return _check("holds", f"{text}look like one more of them ({chance}).")

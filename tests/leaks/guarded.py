@@ -16,16 +16,18 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from tests.leaks.runs import LEAKS, config
 
-UNSEEN = {  # leak -> why a guard cannot name it: what no site can see alone, or what nobody holds against it
-    "features of one image": "features of one image are those of some image",
-    "outputs on one image": "outputs on one image are outputs",
-    "generators of four images": "a generator's images are an audit's question",
-    "memorising generators": "a generator's images are an audit's question",
-    "buffers of one image": "statistics of a site of one image are those of its data",
-    "clients of one class": "classes are an audit's question",
-    "label in a loss": "a loss is any number",
-    "label as a cluster": "a cluster is any number",
-    "sums that differ by one": "what sums tell is seen by no site alone",
+HONEST = "the upload is an honest one: what tells is the data that the site holds, or who else is in a sum"
+NETWORK = "whether it is true can be seen with the network alone, which a guard is not given"
+UNSEEN = {  # leak -> why a guard lets it through
+    "features of one image": NETWORK,
+    "outputs on one image": NETWORK,
+    "generators of four images": NETWORK,
+    "memorising generators": NETWORK,
+    "label in a loss": NETWORK,
+    "label as a cluster": NETWORK,
+    "buffers of one image": HONEST,
+    "clients of one class": HONEST,
+    "sums that differ by one": HONEST,
 }
 
 

@@ -8,7 +8,7 @@ from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.wire.protection import Message
-from tests.leaks.guarded import UNSEEN, check_all
+from tests.leaks.guarded import HONEST, UNSEEN, check_all
 from tests.leaks.runs import LEAKS, config, found
 
 
@@ -68,6 +68,17 @@ def test_the_second_book_leaks_too() -> None:
 @pytest.mark.parametrize("name", sorted(LEAKS.keys() - UNSEEN.keys()))
 def test_a_guard_names_what_a_site_can_see(name: str) -> None:
     assert check_all(name)[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_guard_lets_through_what_a_site_cannot_see(name: str) -> None:
+    assert check_all(name)[0] == []
+
+
+def test_where_an_upload_is_called_honest_the_method_is_that_of_the_honest_relative() -> None:
+    honest = {name for name, leak in LEAKS.items() if leak.method == leak.honest}
+    assert honest == {name for name, why in UNSEEN.items() if why is HONEST}
 
 
 @pytest.mark.nightly

@@ -45,6 +45,46 @@ class Table(nn.Module):
         return self.head(torch.relu(self.hidden(x)))
 
 
+class Logistic(nn.Linear):
+    """[b, 1, 8, 8] -> [b, 10]; its arrays are `weight` and `bias`."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1))
+
+
+class Kernels(nn.Module):
+    """[b, 1, 8, 8] -> [b, 10]; kernels stand [inputs, outputs], as in Keras."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.hidden_bias = nn.Parameter(torch.randn(64, 16) / 8), nn.Parameter(torch.zeros(16))
+        self.head, self.head_bias = nn.Parameter(torch.randn(16, 10) / 4), nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x.flatten(1) @ self.hidden + self.hidden_bias) @ self.head + self.head_bias
+
+
+class Words(nn.Module):
+    """Tokens [b, 12] -> [b, 10]: the mean of their vectors, then a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.EmbeddingBag(60, 16, mode="mean", padding_idx=0), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embed(x))
+
+
+class Price(nn.Linear):
+    """[b, 6] -> [b, 1], a real number."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 1)
+
+
 class LowRank(nn.Module):
     """A frozen layer and an adapter of it, named as peft names them."""
 

@@ -36,12 +36,12 @@ from fedaudit.fl.threats.threat import Position
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
-from tests.audit.importing import odd_inboxes, unseen_inboxes
+from tests.audit.importing import framework_inboxes, odd_inboxes, unseen_inboxes
 from tests.audit.importing.inboxes import INBOXES, Inbox
 from tests.audit.importing.theirs import check
 
 HERE = Path(__file__).parent
-assert odd_inboxes.BASE and unseen_inboxes.NAMES  # their inboxes are entered as well
+assert odd_inboxes.BASE and unseen_inboxes.NAMES and framework_inboxes.NEW  # their inboxes are entered as well
 IMPORTED = [name for name, one in INBOXES.items() if not one.refused]
 REFUSED = [name for name, one in INBOXES.items() if one.refused]
 
