@@ -138,7 +138,7 @@ def attack(
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> result = fa.attack("loss_threshold", model=net, members=(x_in, y_in), nonmembers=(x_out, y_out))
         >>> result.evidence[0].measure, result.evidence[0].unit
@@ -200,7 +200,7 @@ def invert(
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
         >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
