@@ -188,7 +188,8 @@ def invert(
         number: How many images are behind it.
         attack: dlg, idlg, inverting_gradients, grnn_updates or analytic.
         kind: "gradient"; "model_delta" for a change of weights, "local_model" for weights: they take `training`.
-        images: (x, y), the true ones, to measure the reconstruction; without them nothing is measured.
+        images: (x, y), the true ones, to measure the reconstruction among `auxiliary`; without them nothing is
+            measured.
         auxiliary: (x, y) of the same kind: class means are drawn beside the reconstruction, and half of them are
             those among which the true images are looked for.
         training: Of a client: local_epochs, batch_size, lr, ...
@@ -212,6 +213,11 @@ def invert(
     messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
     wanted = tuple(int(n) for n in shape)
     truth = {} if images is None else {0: make_examples("images", images, wanted)}
+    if truth and auxiliary is None:
+        raise UserError(
+            "a reconstruction is measured among images of others, and there are none",
+            hint="auxiliary=(x, y), of the same kind",
+        )
     holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
     training = {"local_epochs": 1, "batch_size": number} if training is None else training
     with tempfile.TemporaryDirectory() as folder:
