@@ -159,7 +159,7 @@ def run(
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> audit = fa.run("quickstart")
         >>> audit.verdict
@@ -190,7 +190,7 @@ def load(folder: str | Path, *, policy: str = "default", trust_plugins: bool = F
     Raises:
         UserError: Where the folder is no finished run, names such code, or is not what such a run leaves.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> audit = fa.load("runs/quickstart")
         >>> [row["id"] for row in audit.findings[:1].to_dicts()]
@@ -249,7 +249,7 @@ def load_inbox(
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> federation = fa.load_inbox("inbox", truth="truth", model="net:Net", trust_plugins=True)
         >>> {check.status for check in federation.checks} <= {"holds", "open", "declared"}

@@ -61,7 +61,7 @@ def calibrate(
     Raises:
         UserError: Where no such noise exists or a value is out of range.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> plan = fa.calibrate(epsilon=8, rounds=50)
         >>> round(plan[0].noise_multiplier, 2)
@@ -96,7 +96,7 @@ def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> T
     Raises:
         UserError: For a damaged ledger, with the line.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> spent = fa.account("runs/quickstart/ledger.jsonl")
         >>> sorted({budget.observer for budget in spent})

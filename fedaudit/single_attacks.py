@@ -138,7 +138,7 @@ def attack(
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> result = fa.attack("loss_threshold", model=net, members=(x_in, y_in), nonmembers=(x_out, y_out))
         >>> result.evidence[0].measure, result.evidence[0].unit
@@ -188,7 +188,8 @@ def invert(
         number: How many images are behind it.
         attack: dlg, idlg, inverting_gradients, grnn_updates or analytic.
         kind: "gradient"; "model_delta" for a change of weights, "local_model" for weights: they take `training`.
-        images: (x, y), the true ones, to measure the reconstruction; without them nothing is measured.
+        images: (x, y), the true ones, to measure the reconstruction among `auxiliary`; without them nothing is
+            measured.
         auxiliary: (x, y) of the same kind: class means are drawn beside the reconstruction, and half of them are
             those among which the true images are looked for.
         training: Of a client: local_epochs, batch_size, lr, ...
@@ -200,7 +201,7 @@ def invert(
     Raises:
         UserError: Where the attack does not apply, with the reason, or input is wrong.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> drawn = fa.invert(net, gradient, shape=(1, 28, 28), attack="dlg", auxiliary=(x_own, y_own))
         >>> drawn.images.shape, bool(drawn.labels[0] == y[0])
@@ -212,6 +213,11 @@ def invert(
     messages = {"client-0": {kind: named, "num_examples": {"count": np.array(number)}}}
     wanted = tuple(int(n) for n in shape)
     truth = {} if images is None else {0: make_examples("images", images, wanted)}
+    if truth and auxiliary is None:
+        raise UserError(
+            "a reconstruction is measured among images of others, and there are none",
+            hint="auxiliary=(x, y), of the same kind",
+        )
     holdings = _hold(truth, None, auxiliary, wanted, chosen.card)
     training = {"local_epochs": 1, "batch_size": number} if training is None else training
     with tempfile.TemporaryDirectory() as folder:

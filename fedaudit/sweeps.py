@@ -70,7 +70,7 @@ def sweep(
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> found = fa.sweep(["fedavg", "fedrs"], seeds=range(2), rounds=2, federation={"model": "logreg"})
         >>> len(found.runs), found.differences[0].compared_with
@@ -138,7 +138,7 @@ def robustness(
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> found = fa.robustness("quickstart", rules=["median"], attackers=["sign_flip"], malicious=2)
         >>> sorted({(cell.rule, cell.adversary) for cell in found.cells})
@@ -216,7 +216,7 @@ def harden(
     Raises:
         UserError: With what was found, what was expected and what to do next.
 
-    Example:
+    Examples:
         >>> import fedaudit as fa
         >>> found = fa.harden("quickstart")
         >>> found.sufficient == (found.config is not None)

@@ -128,13 +128,18 @@ def test_a_command_that_is_none_is_named() -> None:
     assert sum(1 for page in PAGES for _ in commands(page)) > 100
 
 
-def test_no_line_of_code_is_cut_where_the_readme_is_shown() -> None:
-    """A code host shows some 95 columns, and scrolls the rest."""
-    page = ROOT / "README.md"
-    code = [body for language in ("python", "yaml") for body in fences(page, language)] + BLOCK.findall(
-        page.read_text()
-    )
-    assert [line for body in code for line in body.splitlines() if len(line) > 90] == []
+NARROW = ("start", "python", "own-federation", "own-model", "own-plugin", "ci", "dpia", "text", "robustness")
+
+
+def test_no_line_of_code_is_cut_where_a_page_is_shown() -> None:
+    """At 1280 pixels the site shows 81 columns, a code host some 95; the rest has to be scrolled."""
+    pages_of = {ROOT / "README.md": 90} | {ROOT / f"docs/{name}.md": 81 for name in NARROW}
+    for page, most in pages_of.items():
+        text = page.read_text()
+        blocks = [body for _, body in FENCE.findall(text)]
+        blocks += [re.sub("^    ", "", b, flags=re.M) for b in BLOCK.findall(FENCE.sub("", text))]
+        cut = [line for body in blocks for line in body.splitlines() if len(line) > most]
+        assert blocks and cut == [], page
 
 
 def with_what_it_leaves_out(given: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,10 @@ def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
     Raises UserError where the audit cannot run.
     """
     if not is_audited_run(run, config):
-        config = overridden(config, {"variants": [], "matrix": None, "absence": None}, where="harden")
+        unneeded: dict[str, Any] = {"variants": [], "matrix": None}
+        if isinstance(config, SimulatedConfig):
+            unneeded["absence"] = None
+        config = overridden(config, unneeded, where="harden")
         execute_all(run, config, [p.name for p in phases(config)], progress)
     return Search(run, config, load_policy(config.locate_policy()).bar, progress).find()
 

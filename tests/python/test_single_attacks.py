@@ -168,3 +168,10 @@ def test_what_is_wrong_is_said(model: nn.Module, digits: Pair) -> None:
         attack("lira", Scale(), auxiliary=take(digits, 500, 600), training={"local_epochs": 1})
     with pytest.raises(fa.UserError, match="4 arrays, and the model 2 parameters"):
         fa.invert(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), gradient(model, others), shape=(1, 8, 8))
+
+
+def test_true_images_are_measured_among_others_or_it_is_said_what_lacks(model: nn.Module, digits: Pair) -> None:
+    gradient = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    with pytest.raises(fa.UserError, match="among images of others") as told:
+        fa.invert(model, gradient, shape=(1, 8, 8), images=take(digits, 0, 1))
+    assert "auxiliary" in str(told.value.hint)

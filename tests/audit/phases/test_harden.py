@@ -132,7 +132,7 @@ def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
     sent = {file.name for file in (run.artifacts).rglob("*uplink*")}
     passed = {file.name for file in whole.artifacts.rglob("*uplink*")}
     assert (
-        sent == passed and found.config is not None and load_config(found.config, trust_plugins=True).protections
+        sent <= passed and found.config is not None and load_config(found.config, trust_plugins=True).protections
     )
 
 
