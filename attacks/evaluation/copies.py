@@ -6,6 +6,7 @@ examples, and are then compared in full. MEASURE
 """
 
 from collections.abc import Collection, Iterator
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,8 @@ def find_copies(numbers: Floats, examples: Floats) -> list[Copy]:
 
 def _choose_probes(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
     """Example, place in it and hash of the stretches that are looked for, those of the most different steps."""
-    hashes, different = _hash(rows), sum((steps > 1).astype(np.int64) for steps in _measure_steps(rows))
+    hashes = _hash(rows)
+    different = reduce(np.add, ((steps > 1).astype(np.int64) for steps in _measure_steps(rows)))
     starts = np.argsort(-different, axis=1, kind="stable")[:, :PROBES]
     whose = np.broadcast_to(np.arange(len(rows))[:, None], starts.shape)
     chosen = different[whose, starts] >= LEAST
