@@ -6,6 +6,7 @@ also where the owner of the folder made all digests anew.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.recording.recorder import MANIFEST, read_head
 
 
 def missing(
@@ -119,12 +120,15 @@ def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str
         elif of_file(path, name) != line["sha256"]:
             yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
         elif (found := _count_bytes(path)) != line.get("bytes", found):
-            yield f"{run.path / name} holds {found:,} bytes of arrays, and its line says {line['bytes']:,}"
+            holds = "no arrays" if found is None else f"{found:,} bytes of arrays"
+            yield f"{run.path / name} holds {holds}, and its line says {line['bytes']:,}"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
 
 
-def _count_bytes(path: Path) -> int:
-    """Of all arrays of a message: what follows its head, whose length stands in the first eight bytes."""
-    with open(path, "rb") as file:
-        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")
+def _count_bytes(path: Path) -> int | None:
+    """Of all arrays of a message: what follows its head; None where it is no safetensors file."""
+    size = path.stat().st_size
+    with open(path, "rb") as file, suppress(ValueError):
+        return size - 8 - len(read_head(file, size - 8))
+    return None

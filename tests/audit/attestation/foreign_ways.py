@@ -20,7 +20,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.plan import execute, phases
+from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump

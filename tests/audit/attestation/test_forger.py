@@ -241,8 +241,9 @@ def is_named(name: str, run: RunDir, again: RunDir, place: Path) -> bool:
     for part, whole in zip(parts, (run, again), strict=True):
         shutil.rmtree(part.path, ignore_errors=True)
         (part.path / name).parent.mkdir(parents=True)
-        if (whole.path / name).is_file():
-            shutil.copy(whole.path / name, part.path / name)
+        for file in ("chain.json", name):  # it says which files the run's phases leave
+            if (whole.path / file).is_file():
+                shutil.copy(whole.path / file, part.path / file)
     with suppress(UserError):
         found = compare_folders(*parts)
         if found.is_equal and not found.code:
