@@ -10,29 +10,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.method import Card, LocalConfig
 from fedaudit.fl.recording.recorder import MANIFEST, read_head
 
 
 def missing(
     run: RunDir,
     config: Config,
-    simulated: bool,
-    training: LocalConfig | None,
+    case: Case,
     history: Sequence[Mapping[str, Any]],
     lines: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """What does not fit together, as sentences; `lines` are those of the manifest."""
-    yield from _check_rounds(run.metrics, run.artifacts, simulated, training, lines, history)
+    yield from _check_rounds(run.metrics, run.artifacts, case.simulated, case.training, lines, history)
     yield from _check_bytes(run.metrics, lines, history)
     if isinstance(config, SimulatedConfig):
         yield from _check_scores(run.metrics, config.evaluate_every, history)
         yield from _check_senders(run.artifacts, config, lines)
+        yield from _check_kinds(run.artifacts, case.card, lines)
     yield from check_files(run, lines)
 
 
@@ -105,6 +106,21 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
                 f"in round {line['round']} {line['senders']} clients sent {line['traffic']}, "
                 f"and {artifacts / MANIFEST} lists messages of {found}"
             )
+            return
+
+
+def _check_kinds(artifacts: Path, card: Card, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What crossed on a channel is of a kind that the method declares: the wire refuses all others."""
+    for line in lines:
+        if "channel" not in line:
+            continue
+        declared = {*getattr(card, line["channel"]), Kind.AGGREGATE}  # a sum is made of what is declared
+        kinds = line["kinds"] if "message" in line else [line["traffic"]]
+        if strange := sorted(set(kinds) - declared):
+            where = (
+                f"{artifacts / MANIFEST} has {strange[0]!r:.80} on the {line['channel']} of round {line['round']}"
+            )
+            yield f"{where}, which {card.title} does not send"
             return
 
 

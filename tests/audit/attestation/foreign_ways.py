@@ -9,7 +9,7 @@ by docs/decision.md.
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import chdir
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from safetensors.numpy import save as save_arrays
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import phases
+from fedaudit.audit.phases.report import write_reports
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump
@@ -35,6 +36,7 @@ from tests.audit.attestation.further_ways import (
     messages,
     refit_messages,
     run_again,
+    setting,
 )
 from tests.audit.attestation.odd_ways import every_phase, own_seal
 
@@ -96,7 +98,7 @@ def twin(read: Read) -> None:
 def sent_again(read: Read) -> None:
     """The model of the second round is that of the first: it seems that nothing was learned."""
     first, second = sorted(n for n in read if n.endswith("server.downlink"))[:2]
-    read[second] = dict(read[first])
+    read[second] |= {name: array for name, array in read[first].items() if name in read[second]}
 
 
 def unheard(folder: Path) -> None:
@@ -114,7 +116,9 @@ def unheard(folder: Path) -> None:
         return line
 
     def metrics(line: Any) -> Any:
-        return {**line, "delivered": 3} if line["round"] == 1 and "delivered" in line else line
+        if line["round"] != 1:
+            return line
+        return {**line, "delivered": 3, "bytes_up": line["bytes_up"] * 3 // 4}
 
     edit_lines(folder / MANIFEST, manifest)
     edit_lines(
@@ -130,7 +134,7 @@ def last_round_kept(folder: Path) -> None:
     """What the run is said to have recorded is its last round alone, and nothing else is there."""
     shutil.rmtree(folder / "artifacts/r00000")
     edit_lines(folder / MANIFEST, lambda li: None if str(li.get("message", "")).startswith("r00000") else li)
-    every_phase(lambda c: c["record"].update(rounds="last"))(folder)
+    setting("record.rounds", "last")(folder)
     refit(folder, "simulate")
     run_again(folder, "attack")
 
@@ -153,29 +157,14 @@ def linked(folder: Path) -> None:
     path = folder / "artifacts/r00001/client-1.uplink.safetensors"
     path.unlink()
     path.symlink_to("client-0.uplink.safetensors")
-    refit_messages(folder)
-    run_again(folder, "attack")
-
-
-def earlier(value: Any) -> Any:
-    """Every version that a file states, of itself or of what made it, is the one before."""
-    if isinstance(value, Mapping):
-        return {
-            k: v - 1 if k in ("version", "format") and isinstance(v, int) else earlier(v)
-            for k, v in value.items()
-        }
-    return [earlier(v) for v in value] if isinstance(value, list) else value
 
 
 def earlier_version(folder: Path) -> None:
-    changed = 0
-    for path in folder.rglob("*.json"):
-        before = json.loads(path.read_text())
-        if (made := earlier(before)) != before:
-            path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
-            changed += 1
-    assert changed
-    refit(folder, "attack", "account", "score")
+    """Messages of a format of which nobody knows the rules."""
+    path = folder / MANIFEST
+    path.write_text('{"format":"fedaudit-artifacts","version":0}\n' + path.read_text())
+    refit(folder, "simulate")
+    finish(folder)
 
 
 def year_before(folder: Path) -> None:
@@ -196,6 +185,7 @@ def lookalike(folder: Path) -> None:
 def remark(folder: Path) -> None:
     path = folder / "config.yaml"
     path.write_text("# Reviewed by the board on 2020-01-01: ready to deploy.\n" + path.read_text())
+    finish(folder)
 
 
 def seal_of_another(folder: Path) -> None:
@@ -204,6 +194,8 @@ def seal_of_another(folder: Path) -> None:
     own_seal(kept)
     shutil.copyfile(kept / "seal.json", folder / "seal.json")
     shutil.rmtree(kept)
+    write_reports(RunDir.open(folder), load(folder / "config.yaml"))  # they print who sealed it
+    refit(folder, "report")
 
 
 def option_of_another(folder: Path) -> None:
@@ -228,7 +220,8 @@ def other_owner(folder: Path) -> None:
 def twice_attacked(folder: Path) -> None:
     """The attack with most hits is there twice; the second time it hit nobody."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["attacks"] = [*config["attacks"], config["attacks"][0]]
+    first = config["attacks"][0]
+    config["attacks"] = [first | {"id": "count_recovery"}, *config["attacks"][1:], first | {"id": "once_more"}]
     (folder / "config.yaml").write_text(dump(config))
     edit(
         folder / "phases.json",
@@ -240,7 +233,7 @@ def twice_attacked(folder: Path) -> None:
     first = json.loads((folder / "evidence/00-count_recovery.json").read_text())
     for people in first["people"]:
         people["hit"] = {}
-    (folder / "evidence/04-count_recovery.json").write_text(json.dumps(first))
+    (folder / "evidence/04-once_more.json").write_text(json.dumps(first))
     refit(folder, "attack")
     finish(folder)
 
@@ -269,24 +262,26 @@ FOREIGN: dict[str, Way] = {
             phases=("account",),
         )
     ),
-    "a seal of another run": Way(seal_of_another, OTHER, "seal.json: not checked"),
+    "a seal of another run": Way(seal_of_another),
     # whose messages
     "a client that sends what another sent": Way(messages(twin), UNSEEN, "messages"),
     "a model that is sent again": Way(messages(sent_again), UNSEEN, "messages"),
-    "a client that was not heard, wherever that is said": Way(unheard),
+    "a client that was not heard, wherever that is said": Way(unheard, UNSEEN, "messages"),
     "a message that is a link to another": Way(linked),
     "prototypes under a kind of their own": Way(kind_of_its_own),
     # less than it seems
-    "the last round recorded alone": Way(last_round_kept, OTHER, " questions answered", resets=True),
+    "the last round recorded alone": Way(last_round_kept, UNSEEN, " questions answered", resets=True),
     "an attack that needs more than there is": Way(
         every_phase(not_applicable, "attack"), OTHER, " questions answered", resets=True
     ),
-    "an attack twice, which hit nobody the second time": Way(twice_attacked, UNSEEN, TAKEN, resets=True),
+    "an attack twice, which hit nobody the second time": Way(twice_attacked, resets=True),
     # in another form
-    "versions before ours": Way(earlier_version),
+    "a format before ours": Way(earlier_version),
     "every time a year before": Way(year_before, OTHER, STATED),
     "evidence by a name that looks alike": Way(lookalike, OTHER, "no phase wrote these"),
     "a remark in the config": Way(remark, OTHER),
 }
-FOREIGN_CELLS: dict[str, Way] = {"an option under more noise than is stated": Way(option_of_another)}
+FOREIGN_CELLS: dict[str, Way] = {  # an option with other settings is one that is yet to be measured
+    "an option under more noise than is stated": Way(option_of_another, UNSEEN)
+}
 FOREIGN_RECORDED: dict[str, Way] = {"nodes under each other's number": Way(other_owner, UNSEEN, TAKEN)}
