@@ -20,9 +20,12 @@ from typer.testing import CliRunner, Result
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.reports.decision import Word
 from tests.audit.attestation.further_ways import CELLS, WITH_A_VARIANT
 from tests.audit.importing import theirs
@@ -47,17 +50,23 @@ def recorded(**changes: Any) -> Callable[[Path], Path]:
     """A federation that ran in Flower; `changes` of the config."""
 
     def make(place: Path) -> Path:
-        run, config, _ = theirs.brought(place)
-        stated = config.model_copy(update=changes)
-        stated.report.formats = tuple(FORMATS)
-        return finished(run, stated)
+        subject = read_yaml(theirs.EXAMPLE / "subject.yaml") | {"method": None}
+        stated = {**theirs.ATTACKS, "case": "recorded", "subject": subject, "report": FORMATS, **changes}
+        config, run = validate(Config, stated, "test"), RunDir.create(place / "run")
+        inbox, about = theirs.FLOWER / "inbox", theirs.EXAMPLE / "subject.yaml"
+        bring(run, config, ImportSources(inbox=inbox, subject=about, truth=theirs.TRUTH), quiet, trust=True)
+        return finished(run, config)
 
     return make
 
 
+def quiet(*_: Any) -> None:
+    """Progress that nobody follows."""
+
+
 def finished(run: RunDir, config: Config) -> Path:
     names = [p.name for p in phases(config) if p.name != "import"]
-    execute_all(run, config, names, lambda *_: None)
+    execute_all(run, config, names, quiet)
     return run.path
 
 
@@ -86,10 +95,10 @@ FOLDERS: dict[str, tuple[Callable[[Path], Path], Word | None]] = {
     "simulated and clean": (simulated(CLEAN), Word.READY),
     "simulated and leaking": (LEAKING, Word.NOT_READY),
     "simulated, hardly attacked": (CANNOT_TELL, Word.CANNOT_TELL),
-    "simulated, with an option": (simulated(WITH_A_VARIANT), Word.CANNOT_TELL),
-    "simulated, with a matrix and absent clients": (simulated(CELLS), Word.CANNOT_TELL),
+    "simulated, with an option": (simulated(WITH_A_VARIANT), Word.NOT_READY),
+    "simulated, with a matrix and absent clients": (simulated(CELLS), Word.NOT_READY),
     "imported": (recorded(), Word.NOT_READY),
-    "imported, with no attack": (recorded(attacks=()), Word.CANNOT_TELL),
+    "imported, with no attack": (recorded(attacks=[]), Word.CANNOT_TELL),
     "simulated, evidence edited": (
         broken(edit("evidence/00-example_numbers.json", lambda e: {**e, "reason": "none"}), CANNOT_TELL),
         None,
@@ -99,7 +108,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], Path], Word | None]] = {
         None,
     ),
     "imported, a message is missing": (
-        broken(lambda f: next((f / "artifacts").rglob("*.safetensors")).unlink(), recorded(attacks=())),
+        broken(lambda f: next((f / "artifacts").rglob("*.safetensors")).unlink(), recorded(attacks=[])),
         None,
     ),
 }
@@ -159,6 +168,10 @@ def list_printed(folder: Path) -> Iterator[tuple[str, str, int | None]]:
     yield "HTML", first(text), None
 
 
+@pytest.mark.dear(
+    *("simulated and clean", "simulated and leaking", "simulated, with an option", "imported"),
+    "simulated, with a matrix and absent clients",
+)
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_every_surface_speaks_one_word(kind: str, tmp_path: Path) -> None:
     make, word = FOLDERS[kind]
