@@ -25,7 +25,7 @@ from fedaudit.audit.phases.report import write_reports
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump
-from tests.audit.attestation.forger import CHECK, CONFIG, REPLAY, STATED, TAKEN, UNSEEN, VERIFY, Way, edit, refit
+from tests.audit.attestation.forger import CHECK, CONFIG, REPLAY, STATED, UNSEEN, VERIFY, Way, edit, refit
 from tests.audit.attestation.further_ways import (
     LEDGER,
     MANIFEST,
@@ -284,4 +284,4 @@ FOREIGN: dict[str, Way] = {
 FOREIGN_CELLS: dict[str, Way] = {  # an option with other settings is one that is yet to be measured
     "an option under more noise than is stated": Way(option_of_another, UNSEEN)
 }
-FOREIGN_RECORDED: dict[str, Way] = {"nodes under each other's number": Way(other_owner, UNSEEN, TAKEN)}
+FOREIGN_RECORDED: dict[str, Way] = {"nodes under each other's number": Way(other_owner)}
