@@ -103,7 +103,7 @@ dist: $(DONE)  ## wheel, sdist and bill of materials; the same sources give the 
 	$(RUN)/python -m build --no-isolation --outdir dist .
 	$(RUN)/python release/sbom.py > dist/sbom.cdx.json
 
-fuzz: $(DONE)  ## changed folders, inboxes, configs and data files: MINUTES=10 FOLDERS=2000 INBOXES=600
+fuzz: $(DONE)  ## changed folders, inboxes, configs, claims, reviewers' files and data: MINUTES=10 FOLDERS=2000 INBOXES=600
 	$(RUN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) --folders $(or $(FOLDERS),2000) --inboxes $(or $(INBOXES),600) --configs $(or $(CONFIGS),600)
 
 clean:  ## remove the environments, the site and caches; run folders stay

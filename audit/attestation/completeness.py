@@ -6,32 +6,34 @@ also where the owner of the folder made all digests anew.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.method import Card, LocalConfig
+from fedaudit.fl.recording.recorder import MANIFEST, read_head
 
 
 def missing(
     run: RunDir,
     config: Config,
-    simulated: bool,
-    training: LocalConfig | None,
+    case: Case,
     history: Sequence[Mapping[str, Any]],
     lines: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """What does not fit together, as sentences; `lines` are those of the manifest."""
-    yield from _check_rounds(run.metrics, run.artifacts, simulated, training, lines, history)
+    yield from _check_rounds(run.metrics, run.artifacts, case.simulated, case.training, lines, history)
     yield from _check_bytes(run.metrics, lines, history)
     if isinstance(config, SimulatedConfig):
         yield from _check_scores(run.metrics, config.evaluate_every, history)
         yield from _check_senders(run.artifacts, config, lines)
+        yield from _check_kinds(run.artifacts, case.card, lines)
     yield from check_files(run, lines)
 
 
@@ -107,6 +109,21 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
             return
 
 
+def _check_kinds(artifacts: Path, card: Card, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What crossed on a channel is of a kind that the method declares: the wire refuses all others."""
+    for line in lines:
+        if "channel" not in line:
+            continue
+        declared = {*getattr(card, line["channel"]), Kind.AGGREGATE}  # a sum is made of what is declared
+        kinds = line["kinds"] if "message" in line else [line["traffic"]]
+        if strange := sorted(set(kinds) - declared):
+            where = (
+                f"{artifacts / MANIFEST} has {strange[0]!r:.80} on the {line['channel']} of round {line['round']}"
+            )
+            yield f"{where}, which {card.title} does not send"
+            return
+
+
 def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Messages that are not as the manifest's lines have them, missing, or in none."""
     listed = set()
@@ -119,12 +136,15 @@ def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str
         elif of_file(path, name) != line["sha256"]:
             yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
         elif (found := _count_bytes(path)) != line.get("bytes", found):
-            yield f"{run.path / name} holds {found:,} bytes of arrays, and its line says {line['bytes']:,}"
+            holds = "no arrays" if found is None else f"{found:,} bytes of arrays"
+            yield f"{run.path / name} holds {holds}, and its line says {line['bytes']:,}"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
 
 
-def _count_bytes(path: Path) -> int:
-    """Of all arrays of a message: what follows its head, whose length stands in the first eight bytes."""
-    with open(path, "rb") as file:
-        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")
+def _count_bytes(path: Path) -> int | None:
+    """Of all arrays of a message: what follows its head; None where it is no safetensors file."""
+    size = path.stat().st_size
+    with open(path, "rb") as file, suppress(ValueError):
+        return size - 8 - len(read_head(file, size - 8))
+    return None

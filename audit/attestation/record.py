@@ -41,7 +41,7 @@ def name_in_run(name: str) -> str:
     return "/".join(parts[start:])
 
 
-def is_of_run(name: str, phases: Iterable[str] = WRITES) -> bool:
+def is_of_run(name: str, phases: Iterable[str]) -> bool:
     """Whether one of these phases, of the run, of its variants or of its cells, leaves a file of this name."""
     own = name_in_run(name)
     known = [*OWN, "artifacts/*/*.safetensors", *(p for phase in phases for p in WRITES[phase])]

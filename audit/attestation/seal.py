@@ -8,7 +8,7 @@ record. A reviewer who has the public key from elsewhere needs no digest.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -126,13 +126,19 @@ def find_release(artifacts: Path) -> str:
     return f"artifacts/{sent[-1]}.safetensors" if sent else ""
 
 
-def read_record(run: RunDir) -> SealRecord | None:
-    """What a folder's seal says of itself, signed or not; None where there is no seal."""
+def read_statement(run: RunDir) -> Statement | None:
+    """What a folder's seal says, signed or not; None where there is no seal."""
     if not (run.path / SEAL).is_file():
         return None
     return parse(
         envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _locate_seal(run.path)
-    ).record
+    )
+
+
+def read_record(run: RunDir) -> SealRecord | None:
+    """What a folder's seal says of itself, signed or not; None where there is no seal."""
+    statement = read_statement(run)
+    return None if statement is None else statement.record
 
 
 def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> Statement:
@@ -161,13 +167,17 @@ def check_seal(run: RunDir, key: Ed25519PublicKey, now: datetime | None = None) 
     return open_seal(content, key, now or datetime.now(UTC), str(run.path / SEAL))
 
 
-def check_files(run: RunDir, statement: Statement) -> None:
-    """Raises UserError that names what in the folder is not as it was sealed."""
+def find_changed(run: RunDir, statement: Statement) -> Iterator[str]:
+    """Files of the folder that are not those that the statement names, as sentences."""
     for subject in statement.subject:
         if _digest(run, subject.name) != subject.digest.get("sha256"):
-            raise UserError(
-                f"{run.path / subject.name} is not the one that was sealed: its SHA-256 differs", hint=ASK
-            )
+            yield f"{run.path / subject.name} is not the one that was sealed: its SHA-256 differs"
+
+
+def check_files(run: RunDir, statement: Statement) -> None:
+    """Raises UserError that names what in the folder is not as it was sealed."""
+    for problem in find_changed(run, statement):
+        raise UserError(problem, hint=ASK)
     if missing := {*SIGNED_FILES, statement.record.model} - {s.name for s in statement.subject}:
         raise UserError(
             f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"

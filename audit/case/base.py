@@ -22,7 +22,7 @@ from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.federation import BaseSettings
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.data.dataset import Data, Dataset, sound
+from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.model import Net, State, head_names, initialise, state_of
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -86,9 +86,7 @@ def load_public(settings: BaseSettings, dataset: PluginSpec) -> Data:
         )
     own = {f.name for f in fields(cls.Config)} & {"length", "vocabulary", "tokenizer"}
     given = {k: v for k, v in dataset.settings.items() if k in own}
-    return share_result(
-        ("base data", cls, repr(given)), lambda: sound(configure(cls, given, WHERE).load(), cls.title)
-    )
+    return share_result(("base data", cls, repr(given)), lambda: read_data(configure(cls, given, WHERE)))
 
 
 def _train(key: str, settings: BaseSettings, build: Callable[[], Net], public: Data) -> State:

@@ -13,7 +13,7 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.fl.data.dataset import Data, Dataset, sound
+from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.runtime.errors import UserError
@@ -59,9 +59,7 @@ class SimulatedData(FromConfig):
     @cached_property
     def data(self) -> Data:
         limits = self.config.federation
-        data = share_result(
-            ("data", repr(self._named_data)), lambda: sound(self.dataset.load(), self.dataset.title)
-        )
+        data = share_result(("data", repr(self._named_data)), lambda: read_data(self.dataset))
         data = replace(
             data,
             train=_draw_subset(data.train, limits.train_limit, self.streams, "train_limit"),

@@ -21,6 +21,7 @@ from fedaudit.audit.cli.confine import choose_limits, confine
 from fedaudit.audit.settings import index
 from fedaudit.fl.runtime import children
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.reports.visible import visible
 
 RENAMED: Final = {  # the first word of an earlier command -> what it is called now
@@ -97,7 +98,9 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
     def run_guarded(*args: Any, **kwargs: Any) -> None:
         try:
             for value in (*args, *kwargs.values()):
-                _refuse_special(value)
+                for path in value if isinstance(value, list | tuple) else [value]:
+                    if isinstance(path, Path):
+                        refuse_special(path, below=False)  # of a folder its reader looks at all
             try:
                 function(*args, **kwargs)
             finally:
@@ -163,14 +166,6 @@ def reader(
         return command(group, run_confined)
 
     return decorate
-
-
-def _refuse_special(value: Any) -> None:
-    """Raise UserError for an argument that is no file or folder: reading a pipe would wait for ever."""
-    for path in value if isinstance(value, list | tuple) else [value]:
-        with contextlib.suppress(OSError, ValueError):
-            if isinstance(path, Path) and not path.is_file() and not path.is_dir() and path.exists():
-                raise UserError(f"{path} is a pipe, a socket or a device", hint="name a file or a folder")
 
 
 def _complain(error: Exception) -> None:

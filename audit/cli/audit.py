@@ -68,18 +68,24 @@ def _recall_audit(path: Path, out: Path | None, config: "Config") -> "tuple[RunD
 
 
 def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> "tuple[RunDir, AuditResult]":
-    """All phases, and a review of what they left, which the program keeps."""
+    """All phases, and a review of what they left, which the program keeps where the folder's bytes decide all.
+
+    Of a folder that nobody but this command wrote, and whose review would not be kept, there is none.
+    """
     from fedaudit.audit.phases.result_file import read_result
     from fedaudit.audit.phases.review import review
     from fedaudit.audit.phases.reviewed import keep_review
     from fedaudit.audit.settings.resolve import reads_elsewhere
 
+    was_there = (locate_run({"config": path, "out": out}) / "phases.json").exists()
     folder = run_phases(path, out, config, None, hours)
-    if CONFINED.get() and not reads_elsewhere(config):
-        made = review(folder, folder.load_config())
+    is_kept = CONFINED.get() and not reads_elsewhere(config)
+    if not was_there and not is_kept:
+        return folder, read_result(folder)
+    made = review(folder, folder.load_config() if is_kept else config)
+    if is_kept:
         keep_review(folder, made)
-        return folder, made.result
-    return folder, read_result(folder)
+    return folder, made.result
 
 
 def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] | None, hours: float) -> "RunDir":

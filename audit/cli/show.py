@@ -19,6 +19,7 @@ from fedaudit.audit.case.environment import versions
 from fedaudit.audit.cli.app import say
 from fedaudit.audit.cli.time_left import TimeLeft
 from fedaudit.audit.settings import catalog
+from fedaudit.fl.data.dataset import read_data
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
 from fedaudit.fl.runtime.plugin import configure
@@ -175,7 +176,7 @@ def doctor() -> list[list[str]]:
 
 def _dataset(name: str) -> str:
     try:
-        data = configure(catalog.load("datasets", name), {}, name).load()
+        data = read_data(configure(catalog.load("datasets", name), {}, name))
     except UserError as error:
         return f"not ready: {error.args[0]}"
     except Exception as error:  # noqa: BLE001

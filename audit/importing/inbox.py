@@ -7,6 +7,7 @@ server would have rejected it. Optional keys are filled in, and a model's arrays
 (layout.py): later readers find one form, whatever recorded it.
 """
 
+import io
 import math
 import re
 from collections import Counter, defaultdict
@@ -26,7 +27,7 @@ from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import UPDATES, Kind, explain_misfit
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines, read_head
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -337,10 +338,8 @@ def _refuse_misfit(inbox: Path, line: Mapping[str, Any], arrays: Mapping[str, An
 def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Checked against the file's size, so that no array is larger than the file it is in."""
     try:
-        length = int.from_bytes(data[:8], "little")
-        if len(data) < 8 or length > min(size - 8, MOST_OF_A_HEADER):
-            raise ValueError(f"its header says {length:,} bytes")
-        entries = parse_json(data[8 : 8 + length])
+        head = read_head(io.BytesIO(data), min(size - 8, MOST_OF_A_HEADER))
+        entries = parse_json(head)
         found = {}
         for name, entry in entries.items():
             if name == "__metadata__":
@@ -350,7 +349,7 @@ def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[in
                 raise ValueError(f"array {name!r:.60} has no shape")
             if entry["dtype"] not in BYTES:
                 raise ValueError(f"array {name!r:.60} has type {entry['dtype']!r:.20}; send float32 or float16")
-            if math.prod(shape) * BYTES[entry["dtype"]] != end - start or end > size - 8 - length:
+            if math.prod(shape) * BYTES[entry["dtype"]] != end - start or end > size - 8 - len(head):
                 raise ValueError(f"array {name!r:.60} of {math.prod(shape):,} numbers is not in the file")
             found[name] = (str(entry["dtype"]), shape)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

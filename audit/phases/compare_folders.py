@@ -12,7 +12,7 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,11 +24,12 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
-from fedaudit.audit.attestation.chain import WRITES
+from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
 from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.fl.recording.recorder import read_head
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 
@@ -92,7 +93,8 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
 
     Raises UserError for the first place that is further away than is tolerated.
     """
-    left, right = (dict(_list_files(run, trained)) for run in (theirs, ours))
+    phases = read_chain(ours).links  # what the owner's chain says decides nothing
+    left, right = (dict(_list_files(run, phases, trained)) for run in (theirs, ours))
     arrays = [name for name in right if name.endswith(".safetensors") and name in left]
     distances = {
         name: _distance(left[name], right[name]) for name in arrays if not _are_equal(left[name], right[name])
@@ -118,9 +120,8 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
     )
 
 
-def _list_files(run: RunDir, trained: bool) -> Iterator[tuple[str, Path]]:
-    """Those that are compared, by their names in the folder; modules are the run's where it was imported."""
-    phases = [p for p in WRITES if p != "import" or (run.path / "import.json").is_file()]
+def _list_files(run: RunDir, phases: Collection[str], trained: bool) -> Iterator[tuple[str, Path]]:
+    """Those that these phases leave and that are compared, by their names in the folder."""
     for path in run.path.rglob("*"):
         name = path.relative_to(run.path).as_posix()
         own = name_in_run(name)
@@ -143,20 +144,16 @@ def _distance(left: Path, right: Path) -> float:
     """How far apart two messages are, as a share of ours; infinite where more than numbers of arrays differs."""
     contents = left.read_bytes(), right.read_bytes()
     try:
+        heads = {read_head(io.BytesIO(content), len(content)) for content in contents}
         theirs, ours = map(load_arrays, contents)
     except (SafetensorError, ValueError, KeyError):
         return math.inf
-    if len({_read_head(c) for c in contents}) > 1 and not _is_state(left):
+    if len(heads) > 1 and not _is_state(left):
         return math.inf  # other arrays, or the same in other bytes: no machine gives those
     if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
         return math.inf
     apart = [_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
     return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
-
-
-def _read_head(content: bytes) -> bytes:
-    """What a safetensors file says of its arrays: names, types, shapes, places, and notes of its writer."""
-    return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
 def _is_state(path: Path) -> bool:

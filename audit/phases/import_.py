@@ -31,7 +31,7 @@ from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import to_line
-from fedaudit.fl.recording.recorder import MANIFEST, manifest
+from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
@@ -114,8 +114,13 @@ def find_problems(run: RunDir, case: RecordedCase) -> Iterator[str]:
         yield f"{run.ledger} does not follow from what is stated of the protections"
     if run.trained_on() != name_data(run, case):
         yield f"{run.data} is not of the examples and identities that the folder holds"
-    if not run.read(run.imported, ImportRecord).checks:
+    imported = run.read(run.imported, ImportRecord)
+    if not imported.checks:
         yield f"{run.imported} holds no check of what its operator states"
+    for line in lines(run.artifacts):
+        if "party" in line and imported.nodes.get(line["party"]) != line["node"]:
+            yield f"{run.imported} has another node for {line['party']} than {run.artifacts / MANIFEST}"
+            return
 
 
 def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:

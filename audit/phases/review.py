@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import check_files, missing
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
-from fedaudit.audit.attestation.seal import read_record
+from fedaudit.audit.attestation.seal import find_changed, read_record, read_statement
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
@@ -132,12 +132,14 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
     if isinstance(case, RecordedCase):
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
-    yield from missing(run, config, case.simulated, case.training, history, lines)
+    yield from missing(run, config, case, history, lines)
     yield from _find_problems_of_cells(run)
     yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
+    if (statement := read_statement(run)) is not None:  # of another folder, whoever signed it
+        yield from find_changed(run, statement)
 
 
 def _find_problems_of_cells(run: RunDir) -> Iterator[str]:

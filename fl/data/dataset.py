@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Modality, Task
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.special_files import refuse_special
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +64,33 @@ class Data:
         return "language" if self.predicts == "lm" else "text"
 
 
+FILES = ("path", "tokenizer")  # settings that name files or folders of the user
 MOST_CHANNELS = 4  # of images; more in the first place and these in the last: the channels stand last
 
 
-def sound(data: Data, title: str) -> Data:
-    """The same data; raises UserError where arrays are not what the contract says, whoever wrote load()."""
+class Dataset(Plugin):
+    """Subclasses write load(). Nothing is downloaded unless the user's config says `download: true`."""
+
+    title: str  # "Fashion-MNIST"
+    holds: ClassVar[Literal["public", "invented", "private"]] = (
+        "private"  # whose data; only private ones are redacted
+    )
+
+    @abstractmethod
+    def load(self) -> Data:
+        """Read the data; raises UserError saying where it looked and how to get it."""
+
+
+def read_data(dataset: Dataset) -> Data:
+    """The data of a data set.
+
+    Raises UserError where its files are pipes or devices, or its arrays not what the contract says, whoever
+    wrote load().
+    """
+    for key in FILES:
+        if named := getattr(dataset.config, key, None):
+            refuse_special(Path(str(named)).expanduser())
+    data, title = dataset.load(), dataset.title
     for part, arrays in (("train", data.train), ("test", data.test)):
         x, where = arrays.x, f"dataset {title!r}: {part}.x is"
         shape = list(x.shape)
@@ -110,16 +134,3 @@ def sound(data: Data, title: str) -> Data:
                 else "one whole number an example, and a name in `classes` for each",
             )
     return data
-
-
-class Dataset(Plugin):
-    """Subclasses write load(). Nothing is downloaded unless the user's config says `download: true`."""
-
-    title: str  # "Fashion-MNIST"
-    holds: ClassVar[Literal["public", "invented", "private"]] = (
-        "private"  # whose data; only private ones are redacted
-    )
-
-    @abstractmethod
-    def load(self) -> Data:
-        """Read the data; raises UserError saying where it looked and how to get it."""

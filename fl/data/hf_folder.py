@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedaudit.fl.data.tokenizer import Tokenizer
 from fedaudit.fl.data.tokens import Tokens
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.fl.runtime.strict_json import parse_json
 
 ARCHITECTURES = ("gpt2", "gpt_neox", "llama", "mistral", "opt", "qwen2", "qwen3")  # causal, from token to token
@@ -109,6 +110,7 @@ class FolderTokenizer(Tokenizer):
 def open_folder(path: str) -> HFFolder:
     """A folder whose config.json is of an architecture that is read; raises UserError for any other."""
     folder = Path(path).expanduser()
+    refuse_special(folder)
     return _open_folder(path, folder, tuple(_read_time(folder / n) for n in ("config.json", *TOKENS)))
 
 

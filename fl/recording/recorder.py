@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -162,6 +162,18 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
                 hint="restore the file; docs/artifact-format.md describes each line",
             ) from error
         yield line
+
+
+def read_head(file: BinaryIO, most: int) -> bytes:
+    """What a safetensors file says of its arrays: names, types, shapes, places and notes of its writer, as JSON.
+
+    Raises ValueError where that is longer than `most` bytes.
+    """
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > most:
+        raise ValueError(f"its header says {length:,} bytes")
+    return file.read(length)
 
 
 def check_form(line: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--folders", type=int, default=2000)
     parser.add_argument("--inboxes", type=int, default=600)
     parser.add_argument("--configs", type=int, default=600)
-    parser.add_argument("--others", type=int, default=300)
+    parser.add_argument("--others", type=int, default=300, help="claims, terms and data files, of each so many")
     wanted = parser.parse_args()
     until, faults, total = time.monotonic() + 60 * wanted.minutes, Counter[str](), 0
     plan = (
@@ -55,6 +55,7 @@ def main() -> int:
         ("inbox", cases.inboxes, wanted.inboxes),
         ("config", cases.configs, wanted.configs),
         ("claims", cases.claims, wanted.others),
+        ("terms", cases.terms, wanted.others),
         ("data", cases.data, wanted.others),
     )
     for name, strategy, count in plan:

@@ -36,7 +36,11 @@ attacks: [example_numbers]
 noise_audit: {play: false}
 """
 GROUPS = dict.fromkeys(("simulate", "attack", "account", "score", "report"), ("phase",)) | {"budget": ("dp",)}
-COMMANDS = ("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate")
+GROUPS |= {"seal": ("tools",), "shred": ("tools",)}
+COMMANDS = (
+    *("check", "verify", "score", "report", "account", "attack", "budget", "compare", "run", "simulate"),
+    *("explain", "sealed", "seal", "shred"),
+)
 CHANGES = (
     *("value", "value", "value", "drop", "twice", "cut", "insert", "flip", "whole"),
     *("swap", "copy", "more", "link", "pipe", "folder", "sparse", "delete"),
@@ -64,6 +68,8 @@ configs = st.fixed_dictionaries(
     {"kind": st.just("config"), "command": st.sampled_from(("show", "plan")), "changes": _content}
 )
 claims = st.fixed_dictionaries({"kind": st.just("claims"), "changes": _content})
+TERMS = ("waivers", "require", "policy", "key", "seal")
+terms = st.fixed_dictionaries({"kind": st.just("terms"), "command": st.sampled_from(TERMS), "changes": _content})
 _odd = st.lists(st.tuples(_fraction, _fraction, st.integers(0, 999)), max_size=2)
 inboxes = st.fixed_dictionaries(
     {
@@ -74,8 +80,10 @@ inboxes = st.fixed_dictionaries(
         "variants": st.sampled_from(("[]", "[]", "[]", "[]", "auto")),  # most of an audit's time
     }
 )
-FORMS = ("idx", "gzip", "leaf", "npz", "images")
-data = st.fixed_dictionaries({"kind": st.just("data"), "form": st.sampled_from(FORMS), "changes": _content})
+FORMS = ("idx", "gzip", "leaf", "npz", "images", "texts", "lines", "model")
+data = st.fixed_dictionaries(
+    {"kind": st.just("data"), "form": st.sampled_from(FORMS), "changes": _content | _changes}
+)
 
 
 @cache
@@ -94,9 +102,29 @@ def _bases() -> Path:
         execute(run, load(base / "config" / "c.yaml"), names, lambda *_: None, skip_finished=False)
     (base / "claims").mkdir()
     shutil.copy(ROOT / "configs" / "claims" / "local_noise.yaml", base / "claims" / "c.yaml")
+    _terms(base / "terms", base / "folder")
     _data(base / "data")
     _inbox(base / "inbox")
     return base
+
+
+def _terms(folder: Path, run: Path) -> None:
+    """A reviewer's files, and what an owner hands over beside a folder: its seal, and a model."""
+    from fedaudit.audit.attestation.chain import read_chain
+    from fedaudit.audit.attestation.seal import find_release
+    from fedaudit.audit.case.run_folder import RunDir
+    from tests.audit.attestation.forger import make_key, seal
+
+    folder.mkdir()
+    seal(run, make_key(folder))
+    shutil.copy(run / "seal.json", folder / "seal.json")
+    shutil.copy(run / find_release(run / "artifacts"), folder / "model.safetensors")
+    about = {"run": read_chain(RunDir(run)).content(), "reason": "It is a pilot.", "owner": "A. Person"}
+    finding = {"finding": "example_numbers", "severity": "medium", "digest": "0" * 64}
+    rows = [{**about, **what, "expires": "2999-01-31"} for what in (finding, {"question": "membership.x.y"})]
+    (folder / "waivers.yaml").write_text(yaml.safe_dump({"waivers": rows}))
+    (folder / "require.yaml").write_text("attacks: [example_numbers, {name: lira, shadows: 16}]\n")
+    shutil.copy(ROOT / "audit" / "policy" / "default.yaml", folder / "policy.yaml")
 
 
 def _inbox(folder: Path) -> None:
@@ -144,6 +172,9 @@ def _replace_arrays(folder: Path, changes: Sequence[Any]) -> None:
 
 
 def _data(folder: Path) -> None:
+    from fedaudit.fl.runtime.errors import UserError
+    from tests.fl.models.test_hf import write_folder
+
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 255, (20, 28, 28), np.uint8), (np.arange(20) % 10).astype(np.uint8)
     for form, end in (("idx", ""), ("gzip", ".gz")):
@@ -164,6 +195,15 @@ def _data(folder: Path) -> None:
                 Image.fromarray(x[i]).save(folder / "images" / part / label / f"{i}.png")
     (folder / "npz").mkdir()
     np.savez(folder / "npz" / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    (folder / "lines").mkdir()
+    people = [{"text": f"the ward was quiet on day {i}", "label": i % 2, "owner": f"p{i % 4}"} for i in range(12)]
+    (folder / "lines" / "d.jsonl").write_text("".join(json.dumps(line) + "\n" for line in people))
+    for label in ("calm", "busy"):
+        (folder / "texts" / label).mkdir(parents=True)
+        for i in range(6):
+            (folder / "texts" / label / f"{i}.txt").write_text(f"the ward was {label} on day {i}")
+    with suppress(UserError):  # of an extra that may not be installed
+        write_folder(folder / "model")
 
 
 def sealed_again(folder: Path) -> None:
@@ -188,6 +228,7 @@ UNCHANGED: dict[str, list[dict[str, Any]]] = {
     "inbox": [{"command": "import"}, {"command": "doctor"}, {"command": "init"}],
     "config": [{"command": "show"}, {"command": "plan"}],
     "claims": [{}],
+    "terms": [{"command": name} for name in TERMS],
     "data": [{"form": form} for form in FORMS],
 }
 
@@ -236,12 +277,22 @@ def _act(case: Mapping[str, Any], target: Path) -> Callable[[], None]:
         return _act_on_inbox(case["command"])
     if case["kind"] == "claims":
         return lambda: _claims(target / "c.yaml")
+    if case["kind"] == "terms":
+        return _act_with_terms(case["command"])
     name = case["command"]
     arguments = [name, "target"]
     if name in ("run", "simulate"):
         arguments = [name, "target/config.yaml", "--out", "target"]
     elif name == "compare":
         arguments = [name, "target", "target"]
+    elif name == "explain":
+        arguments = [name, "example_numbers", "--run", "target"]
+    elif name == "shred":
+        arguments = [name, "target", "--yes"]
+    elif name == "seal":
+        arguments = [name, "target", "--key", str(_bases() / "terms" / "sealer.pem")]
+    elif name == "sealed":
+        arguments = ["verify", "target", "--key", str(_bases() / "terms" / "sealer.pub.pem")]
 
     def act() -> None:
         if case["sealed"]:
@@ -274,6 +325,15 @@ def _act_on_inbox(name: str) -> Callable[[], None]:
     return act
 
 
+def _act_with_terms(name: str) -> Callable[[], None]:
+    run, key = str(_bases() / "folder"), "target/sealer.pub.pem"
+    if name == "key":
+        return command("verify", run, "--key", key, "--authority", "target/sealer.pub.pem")
+    if name == "seal":
+        return command("verify", "target/model.safetensors", "--seal", "target/seal.json", "--key", key)
+    return command("check", run, f"--{name}", f"target/{name}.yaml")
+
+
 def _claims(path: Path) -> None:
     from fedaudit.audit.claims.claim import load
     from fedaudit.fl.runtime.errors import UserError
@@ -284,8 +344,10 @@ def _claims(path: Path) -> None:
 
 def _load(form: str, folder: Path) -> None:
     from fedaudit.audit.settings import catalog
+    from fedaudit.fl.data.hf_folder import read_folder_tokenizer
     from fedaudit.fl.runtime.errors import UserError
     from fedaudit.fl.runtime.plugin import configure
+    from tests.fl.models.test_hf import build
 
     files = sorted(folder.rglob("*.npz"))
     settings = {
@@ -294,7 +356,14 @@ def _load(form: str, folder: Path) -> None:
         "leaf": ("femnist", {"path": str(folder / "femnist" / "data")}),
         "npz": ("npz", {"path": str(files[0]) if files else "absent.npz"}),
         "images": ("image_folder", {"path": str(folder / "train"), "size": 8}),
+        "texts": ("text_folder", {"path": str(folder), "vocabulary": 300}),
+        "lines": ("jsonl", {"path": str(folder / "d.jsonl"), "vocabulary": 300}),
     }
+    if form == "model":
+        with suppress(UserError):
+            read_folder_tokenizer(str(folder)).cut("the ward was quiet")
+            build(folder)
+        return
     name, given = settings[form]
     with suppress(UserError):
         configure(catalog.load("datasets", name), given, "federation.dataset").load()

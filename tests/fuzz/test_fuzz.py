@@ -50,8 +50,8 @@ def test_a_changed_config_ends_with_a_sentence(case: dict[str, object]) -> None:
 
 
 @fixed(8)
-@given(cases.data | cases.claims)
-def test_changed_data_and_claims_end_with_a_sentence(case: dict[str, object]) -> None:
+@given(cases.data | cases.claims | cases.terms)
+def test_changed_data_claims_and_terms_end_with_a_sentence(case: dict[str, object]) -> None:
     assert cases.play(case) == ""
 
 
@@ -71,8 +71,8 @@ def test_150_changed_inboxes_end_with_a_sentence(case: dict[str, object]) -> Non
 
 @pytest.mark.nightly
 @fixed(100)
-@given(cases.configs | cases.claims | cases.data)
-def test_100_changed_configs_claims_and_data_end_with_a_sentence(case: dict[str, object]) -> None:
+@given(cases.configs | cases.claims | cases.terms | cases.data)
+def test_100_changed_configs_claims_terms_and_data_end_with_a_sentence(case: dict[str, object]) -> None:
     assert cases.play(case) == ""
 
 

@@ -465,14 +465,15 @@ WAYS: dict[str, Way] = {
 
 def main() -> None:
     """Print which command refuses which way: `python -m tests.audit.attestation.forger [WORD IN ITS NAME]`."""
+    from tests.audit.attestation import foreign_ways as foreign
     from tests.audit.attestation import further_ways as further
     from tests.audit.attestation.odd_ways import ODD
 
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     tables = (
-        (WAYS | further.FURTHER | ODD, make_run),
-        (further.OF_CELLS, further.make_cells),
-        (further.RECORDED, further.make_recorded),
+        (WAYS | further.FURTHER | ODD | foreign.FOREIGN, make_run),
+        (further.OF_CELLS | foreign.FOREIGN_CELLS, further.make_cells),
+        (further.RECORDED | foreign.FOREIGN_RECORDED, further.make_recorded),
     )
     for ways, make in tables:
         if chosen := {name: way for name, way in ways.items() if wanted in name}:

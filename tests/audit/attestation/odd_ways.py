@@ -170,7 +170,9 @@ ODD: dict[str, Way] = {
         unasked_option, UNSEEN, "no phase wrote these, and nothing here is about them: variants"
     ),
     "an import that never was": Way(
-        written("import.json", '{"checks": []}\n', "simulate"), UNSEEN, "nothing here is about them: import.json"
+        written("import.json", '{"checks": []}\n', "simulate"),
+        (CHECK, VERIFY, REPLAY),
+        "nothing here is about them: import.json",
     ),
     "an array that the model does not have": Way(messages(smuggle)),
     # bytes beside what is read

@@ -1,8 +1,8 @@
 """Some hundred ways to make a folder that says what is not so: which commands refuse each, what others say.
 
-The ways are those of forger.py, further_ways.py and odd_ways.py, whose tables README and SECURITY.md do not
-repeat. Behind them stands a property: whatever field of whatever file is changed, removed or emptied, a replay
-names it, or it is one of those that are printed as stated by the owner.
+The ways are those of forger.py, further_ways.py, odd_ways.py and foreign_ways.py, whose tables README and
+SECURITY.md do not repeat. Behind them stands a property: whatever field of whatever file is changed, removed or
+emptied, a replay names it, or it is one of those that are printed as stated by the owner.
 """
 
 import json
@@ -25,7 +25,7 @@ from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folde
 from fedaudit.audit.phases.replay import conclude_replay, make_again
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.attestation import further_ways, odd_ways
+from tests.audit.attestation import foreign_ways, further_ways, odd_ways
 from tests.audit.attestation.forger import (
     CHECK,
     COMMANDS,
@@ -41,9 +41,9 @@ from tests.audit.attestation.forger import (
 
 Path_ = tuple[Any, ...]  # keys and numbers that lead to a value
 TABLES = {
-    "run": (WAYS | further_ways.FURTHER | odd_ways.ODD, make_run),
-    "cells": (further_ways.OF_CELLS, further_ways.make_cells),
-    "recorded": (further_ways.RECORDED, further_ways.make_recorded),
+    "run": (WAYS | further_ways.FURTHER | odd_ways.ODD | foreign_ways.FOREIGN, make_run),
+    "cells": (further_ways.OF_CELLS | foreign_ways.FOREIGN_CELLS, further_ways.make_cells),
+    "recorded": (further_ways.RECORDED | foreign_ways.FOREIGN_RECORDED, further_ways.make_recorded),
 }
 CASES = [(table, way) for table, (ways, _) in TABLES.items() for way in ways]
 REMADE = [(table, way) for table, way in CASES if not TABLES[table][0][way].resets]
@@ -241,8 +241,9 @@ def is_named(name: str, run: RunDir, again: RunDir, place: Path) -> bool:
     for part, whole in zip(parts, (run, again), strict=True):
         shutil.rmtree(part.path, ignore_errors=True)
         (part.path / name).parent.mkdir(parents=True)
-        if (whole.path / name).is_file():
-            shutil.copy(whole.path / name, part.path / name)
+        for file in ("chain.json", name):  # it says which files the run's phases leave
+            if (whole.path / file).is_file():
+                shutil.copy(whole.path / file, part.path / file)
     with suppress(UserError):
         found = compare_folders(*parts)
         if found.is_equal and not found.code:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pypdf import PdfReader
 from typer.testing import CliRunner
 
 from fedaudit.audit.case.open import open_case
@@ -33,7 +34,7 @@ workers: 0
 report: {report}
 """
 Made = tuple[RunDir, Path]
-FORMATS = "[json, html, sarif, markdown, junit, cyclonedx]"
+FORMATS = "[json, html, pdf, sarif, markdown, junit, cyclonedx]"
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +66,16 @@ def whole(private: Made) -> AuditResult:
     return derive_whole(run, config, load_policy("default"), open_case(run, config))
 
 
+def count_pictures(pdf: Path) -> int:
+    return sum(len(page.images) for page in PdfReader(pdf).pages)
+
+
 def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made, whole: AuditResult) -> None:
     run, _ = private
     pictures = [p for g in whole.galleries for row in g.rows.values() for p in row]
     assert len(pictures) > 10
-    for path in [run.audit, *run.path.glob("report.*")]:
+    assert count_pictures(run.path / "report.pdf") == 0
+    for path in {run.audit, *run.path.glob("report.*")} - {run.path / "report.pdf"}:
         text = path.read_text()
         assert not any(p in text for p in pictures), path.name
         assert "iVBORw0KGgo" not in text and "data:image/png" not in text, path.name
@@ -82,8 +88,8 @@ def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made
 def test_public_data_are_shown_and_full_shows_all(make: Callable[[str, str], Made]) -> None:
     run, _ = make("digits", "[json]")
     assert read_result(run).galleries and not read_result(run).withheld
-    run, _ = make("{name: npz, path: FILE}", "{formats: [json], show: full}")
-    assert read_result(run).galleries
+    run, _ = make("{name: npz, path: FILE}", "{formats: [json, pdf], show: full}")
+    assert read_result(run).galleries and count_pictures(run.path / "report.pdf") > 0
 
 
 @pytest.mark.parametrize("show", ["redacted", "reconstructions", "full"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaudit.fl.data.dataset import Arrays, Data, sound
+from fedaudit.fl.data.dataset import Arrays, Data, Dataset, read_data
 from fedaudit.fl.data.hf_folder import open_tokenizer
 from fedaudit.fl.data.tokenizer import LEAST, PRINTABLE, Tokenizer, learn_tokenizer, read_tokenizer
 from fedaudit.fl.data.tokens import Tokens
@@ -87,8 +87,16 @@ def test_what_cannot_be_cut_is_unknown_for_whoever_cuts_or_the_file_is_refused(t
         assert cuts.cut("a é b") == [pieces.index("a"), len(pieces), pieces.index("b")]
 
 
+class Beyond(Dataset):
+    """Of two pieces the sixth."""
+
+    title = "x"
+
+    def load(self) -> Data:
+        arrays = Arrays(x=np.array([[1, 5]]), y=np.array([0]))
+        return Data(train=arrays, test=arrays, classes=("a",), schema=Tokens(pieces=("a", "b"), origin="x"))
+
+
 def test_ids_beyond_the_vocabulary_are_refused() -> None:
-    arrays = Arrays(x=np.array([[1, 5]]), y=np.array([0]))
-    data = Data(train=arrays, test=arrays, classes=("a",), schema=Tokens(pieces=("a", "b"), origin="x"))
     with pytest.raises(UserError, match="its vocabulary has 2"):
-        sound(data, "x")
+        read_data(Beyond())

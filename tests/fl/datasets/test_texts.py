@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.settings import catalog
-from fedaudit.fl.data.dataset import Data, sound
+from fedaudit.fl.data.dataset import Data, read_data
 from fedaudit.fl.data.population import populate
 from fedaudit.fl.data.tokenizer import Tokenizer
 from fedaudit.fl.partitions.people import People
@@ -17,7 +17,7 @@ from fedaudit.fl.runtime.streams import Streams
 
 
 def load(name: str, **settings: Any) -> Data:
-    return sound(configure(catalog.load("datasets", name), settings, "dataset").load(), name)
+    return read_data(configure(catalog.load("datasets", name), settings, "dataset"))
 
 
 def texts(data: Data) -> list[str]:
