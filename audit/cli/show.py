@@ -48,11 +48,21 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             console.print(Text(line), soft_wrap=True)
         return
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold")
-    for i, name in enumerate(header):
-        table.add_column(name, no_wrap=i == 0)
+    most = [max(map(cell_len, cells)) for cells in columns]
+    for i, width in enumerate(share_width(console.width - GAP * len(least), least, most)):
+        table.add_column(header[i], no_wrap=i == 0, width=width)
     for row in shown:
         table.add_row(*map(Text, row))
     console.print(table)
+
+
+def share_width(width: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    """Widths of columns, each at least `least` and at most `most`: whoever lacks most gets the next place."""
+    found, spare = list(least), min(width, sum(most)) - sum(least)
+    for _ in range(spare):
+        lacking = [m - f for m, f in zip(most, found, strict=True)]
+        found[lacking.index(max(lacking))] += 1
+    return found
 
 
 def list_words(cells: Sequence[str]) -> list[str]:

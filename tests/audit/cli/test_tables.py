@@ -59,6 +59,20 @@ def test_no_word_of_any_table_is_broken_and_none_is_lost(
         check_table(header, rows, width, printed(header, rows, width, monkeypatch, capsys))
 
 
+@pytest.mark.parametrize("columns", range(2, 10))
+def test_no_word_is_broken_where_words_just_fit_and_sentences_do_not(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Long cells beside short ones are folded further, and not the short ones as well."""
+    more = [f"after {n}" for n in range(columns - 2)]
+    header = ["observer", "adjacency", "computed by", *more]
+    rows = [["another client", "add or remove one", "Tightest that applies", *["none"] * len(more)]] * 2
+    for width in range(30, 120):
+        lines = printed(header, rows, width, monkeypatch, capsys)
+        check_table(header, rows, width, lines)
+        assert not re.search("\u2026", "".join(lines)), (width, lines)
+
+
 def test_a_narrow_table_stays_a_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
