@@ -58,7 +58,8 @@ def importing_anew(names: Collection[str]) -> Iterator[None]:
     What it left in its modules, its classes or the environment is not there, and nothing stays of what it leaves
     in them. A name of the program itself has no file to be read again.
     """
-    tops = {n.partition(":")[0].partition(".")[0] for n in names} - {"__main__", __name__.partition(".")[0]}
+    named = {n.partition(":")[0].partition(".")[0] for n in names} - {"__main__", __name__.partition(".")[0]}
+    tops = {top for top in named if getattr(sys.modules.get(top), "__spec__", None) is not None}
     brought, environment = files(), dict(os.environ)
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
 
