@@ -24,6 +24,7 @@ MOST_NUMBERS = 2_000_000  # in the spectra of a test
 MOST_PAIRS = 4_000_000  # pairs of senders, times rounds
 COORDINATES = 64  # numbers of a message that are compared over messages
 FEWEST = 20  # products in a correlation
+EQUAL = 2.0**-17  # by how much equal lengths of n numbers differ at most when each is rounded, times n^(1/2)
 
 
 class Largest:
@@ -245,11 +246,12 @@ def _group(scores: Floats, labels: Index) -> tuple[Floats, Floats]:
 def compare_lengths(stacks: Sequence[Stack]) -> Measured:
     """Lengths of messages vary no less than chance makes them: noise of a fixed length tells that of the message.
 
-    The cube root of chi-squared is nearly normal (Wilson, Hilferty 1931). More variation is no fault.
+    The cube root of chi-squared is nearly normal (Wilson, Hilferty 1931). More variation is no fault. Nor are two
+    messages equally long but by chance: noise that is turned by any rotation keeps its length.
     """
     from scipy import stats
 
-    chances = []
+    chances, twins, expected = [], 0, 0.0
     for stack in stacks:
         messages, numbers = stack.units.shape
         squares = (stack.standardise(stack.units) ** 2).mean(1)
@@ -257,10 +259,27 @@ def compare_lengths(stacks: Sequence[Stack]) -> Measured:
             roots = np.cbrt(squares / squares.mean())
             total = float(((roots - roots.mean()) ** 2).sum()) * 9 * numbers / 2
             chances.append(float(stats.chi2.cdf(total, messages - 1)))
+        if stack.is_fine and numbers >= FEWEST:
+            found, of, share = _count_twins(stack)
+            twins, expected = twins + found, expected + of * share
     if not chances:
         return None
+    chances.append(float(stats.poisson.sf(twins - 1, expected)))
     chance = min(1.0, min(chances) * len(chances))
-    return chance, f"lengths of messages vary as chance makes them, p = {chance:.2g}"
+    return chance, f"lengths of messages vary as chance makes them, and {twins} pairs are equal, p = {chance:.2g}"
+
+
+def _count_twins(stack: Stack) -> tuple[int, int, float]:
+    """Pairs of messages as long as each other, of how many, and the share that chance makes so at most.
+
+    The logarithm of the length of n normal numbers has variance 1 / 2n, that of longer tails a larger one.
+    """
+    squares = (stack.units**2).mean(1)
+    lengths = np.sort(np.log(squares[squares > 0]) / 2)
+    near = max(EQUAL, 4 * stack.resolution)
+    ends = np.searchsorted(lengths, lengths + near / stack.units.shape[1] ** 0.5, side="right")
+    pairs = len(lengths) * (len(lengths) - 1) // 2
+    return int((ends - np.arange(len(lengths)) - 1).sum()), pairs, min(1.0, near * (2 / np.pi) ** 0.5)
 
 
 def find_low_rank(stacks: Sequence[Stack]) -> Measured:

@@ -7,7 +7,7 @@ fall. Of a record: it is taken away from everybody who holds it, as it is and wh
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,16 +20,19 @@ from fedaudit.audit.noise_audit.world import World
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, Release
+from fedaudit.fl.recording.tap import Payload
 
 Cohort = Callable[[int, tuple[int, ...]], Collection[int]]
 Factor = Callable[[Release], float]
 DIRECTIONS = (probes.fill_evenly, probes.alternate_signs, probes.fill_one_array, probes.fill_arrays_alike)
 STEPS = 12  # numbers of examples that are left out
 LOUD, CLIPPED = probes.Sent((probes.FAR,)), probes.Sent((1.0,))
+FOLLOWING = probes.Sent((probes.FAR,), follows=True)
 QUIET = probes.Sent((1e-3,))  # which a rule may make as long as others'
 GRID = 12  # norms near the clip where one client is tried at a time
 SPARE = 12  # records of one client
 CROWD = 20  # clients of the largest cohort, spread over all
+ECHOES = 5  # messages that are each what the one before moved
 SINGLE = 16  # clients whose share of a mean is tried
 
 
@@ -67,6 +70,9 @@ class Pair:
     trained: bool = False  # everybody is trained anew in both worlds
     spare: bool = False  # for where no pair before moved anything
     another_seed: bool = False  # played under another master seed, too
+    moves: dict[int, Payload] = field(
+        default_factory=dict
+    )  # round -> what noise on a mean showed to move, once played
 
 
 class Pairs:
@@ -161,6 +167,13 @@ class Pairs:
                 yield self._make_central_pair(target, clips, replaced, crowd)
         for crowd in self._list_turning_points():
             yield self._make_central_pair(self.target, clips, replaced, crowd)
+        moves: dict[int, Payload] = {}
+        for _ in range(ECHOES):  # powers of a linear rule come to where it is longest
+            sent = replace(LOUD, direction=probes.repeat_moves(moves))
+            alone = PlayedCohort("alone, as the model moved before", sent, _make_constant_cohort([self.target]))
+            pair = self._make_central_pair(self.target, clips, replaced, alone)
+            yield pair
+            moves = pair.moves
         step = -(-len(self.members) // SINGLE)
         for target in self.members[::step]:  # a rule may trust any of them more than others
             if target not in whole:
@@ -195,8 +208,15 @@ class Pairs:
         yield PlayedCohort("with others at the clip, half of them against the others", LOUD, divided, opposed)
         yield PlayedCohort("with others at the clip, or half of them next to nothing", LOUD, divided, uneven)
         yield PlayedCohort("next to nothing, with others of whom half are so", QUIET, divided, uneven)
+        everybody, steady = _make_constant_cohort(crowd), dict.fromkeys(others, CLIPPED)
+        for name, sent in (("along", FOLLOWING), ("against", FOLLOWING.negate())):
+            yield PlayedCohort(
+                f"{name} the model's last step, with all others at the clip", sent, everybody, steady
+            )
         for rounds in self._list_first_draw():
-            yield PlayedCohort("drawn at first and not again", LOUD, _make_constant_cohort(crowd), drawn=rounds)
+            yield PlayedCohort("drawn at first and not again", LOUD, everybody, drawn=rounds)
+            later = _separate_client(self.target, rounds, everybody)  # without it nobody comes at first
+            yield PlayedCohort("drawn alone at first, and others later", LOUD, later, steady, drawn=rounds)
 
     def _choose_crowd(self, target: int) -> list[int]:
         step = -(-len(self.members) // CROWD)
@@ -237,12 +257,13 @@ class Pairs:
         together move, one of them moves. A mean is moved by all of them, so there its target is changed alone.
         """
         k, rows = self.target, {k: self.parts[k] for k in self.members}
-        own = {k: rows[k]}
+        own, mixed = {k: rows[k]}, self._mix_others(k)
         for neighbour, trained in (
             (probes.make_hard_data(rows, self.case.streams), True),
             (probes.make_easy_data(rows), True),
             (probes.make_hard_data(own, self.case.streams), True),
             (probes.make_easy_data(own), False),
+            *[(probes.make_borrowed_data(rows[k], k, mixed), True) for _ in mixed[:1]],
             (probes.make_few_examples(k), False),
             (probes.make_many_examples(k), False),
             (probes.make_many_examples(self.rarest), False),
@@ -258,6 +279,12 @@ class Pairs:
         least, most = (Side(probe=probes.Measurements(k, 1.0, start)) for start in (probes.CALM / 10, 10.0))
         name = f"loss and time of client {k} the least of all, or the largest"
         yield Pair(name, least, most, allow_replaced_client, touched, True)
+
+    def _mix_others(self, client: int) -> Index:
+        """Rows that other clients hold, of each of them in turn."""
+        others = [self.parts[k] for k in self.members if k != client]
+        longest = max(map(len, others), default=0)
+        return np.array([part[i] for i in range(longest) for part in others if i < len(part)], np.int64)
 
     def _choose_records(self) -> list[list[tuple[int, int]]]:
         """Holders and rows of a few records: of what most clients hold, and of the client heard most."""
@@ -315,6 +342,16 @@ def _is_credited(line: Release) -> bool:
 
 def _make_constant_cohort(clients: Sequence[int]) -> Cohort:
     return lambda _, __: clients
+
+
+def _separate_client(target: int, rounds: Collection[int], cohort: Cohort) -> Cohort:
+    """The client `target` alone in these rounds, and the others of the cohort in all other rounds."""
+
+    def separate(round: int, answering: tuple[int, ...]) -> Collection[int]:
+        others = [k for k in cohort(round, answering) if k != target]
+        return [target] if round in rounds else others
+
+    return separate
 
 
 def _drop_client(target: int, cohort: Cohort) -> Cohort:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,15 @@ import numpy as np
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.probes import Neighbour
+from fedaudit.audit.noise_audit.traces import noting_traces
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
+from fedaudit.audit.settings.code import named_code
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
-from fedaudit.fl.recording.tap import listening
+from fedaudit.fl.recording.tap import MessageTap, listening
+from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.foreign import importing_anew
 from fedaudit.fl.runtime.streams import counting_noise
 from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.wire.wire import Wire
@@ -26,6 +32,7 @@ STEPS = frozenset({"exchange"})  # parts of a training, of which the last one en
 FEWEST = 8  # examples that a client holds, where it has so many
 OTHER_SEED = 0x5EED  # added to the run's own
 TRAINED = ("train", "work")  # what a site does for one client
+SHIPPED = MessageTap.__module__.partition(".")[0] + "."
 
 
 @dataclass(frozen=True)
@@ -79,26 +86,42 @@ def play(
     config = case.config.model_copy(
         update={"method": method.model_copy(update={"settings": method.settings | {"rounds": scale.rounds}})}
     )
-    fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
-    fresh.__dict__.update(data=case.data, population=case.population, initial=case.initial)
     data = neighbour.data(
         replace(case.data, test=case.data.test.take(np.arange(min(scale.tested, len(case.data.test)))))
     )
     parts = neighbour.parts([np.asarray(part)[: scale.examples] for part in case.population.parts])
-    holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
-    site = partial(
-        build_site, fresh.method, holdings, fresh.make_net, fresh.device, fresh.private, fresh.compromise
-    )
-    with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
-        wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
-        federation = build_federation(fresh, holdings, wire, workers)
-        try:
-            with listening(listener), counting_noise() as listener.world.opened:
-                fresh.method.run(federation)
-            listener.end()
-        except Diverged:
-            pass
+    foreign = [name for _, name in named_code(config)]
+    with importing_anew(foreign), TemporaryDirectory() as folder:
+        fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
+        fresh.__dict__.update(data=case.data, initial=case.initial)
+        if is_shipped(case.partition):  # another may tell others of the team's plugins what it does
+            fresh.__dict__.update(population=case.population)
+        holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
+        site = partial(
+            build_site, fresh.method, holdings, fresh.make_net, fresh.device, fresh.private, fresh.compromise
+        )
+        metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
+        with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
+            wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
+            federation = build_federation(fresh, holdings, wire, workers, metrics=metrics)
+            try:
+                with (
+                    listening(listener),
+                    counting_noise() as listener.world.opened,
+                    noting_traces(foreign) as listener.world.traces,
+                ):
+                    fresh.method.run(federation)
+                listener.end()
+            except Diverged:
+                pass
+            finally:
+                metrics.close()
     return listener.world
+
+
+def is_shipped(plugin: object) -> bool:
+    """Whether it is no code of a team's own."""
+    return type(plugin).__module__.startswith(SHIPPED)
 
 
 def reseed(case: SimulatedCase) -> SimulatedCase:

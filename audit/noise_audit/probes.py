@@ -74,6 +74,18 @@ def fill_one_array(round: int, arrays: Payload) -> Payload:
     return {name: torch.full_like(value, float(name == chosen)) for name, value in arrays.items()}
 
 
+def repeat_moves(moves: Mapping[int, Payload]) -> Direction:
+    """What a release moved by in a play before, round by round: where it moves most, it moves more each time."""
+
+    def repeat(round: int, arrays: Payload) -> Payload:
+        moved = moves.get(round, {})
+        if any(name not in moved or moved[name].shape != value.shape for name, value in arrays.items()):
+            return fill_evenly(round, arrays)
+        return {name: moved[name] for name in arrays}
+
+    return repeat
+
+
 def fill_arrays_alike(round: int, arrays: Payload) -> Payload:  # noqa: ARG001
     """all arrays of one norm"""
     return {name: torch.ones_like(value) / max(1, value.numel()) ** 0.5 for name, value in arrays.items()}
@@ -81,13 +93,17 @@ def fill_arrays_alike(round: int, arrays: Payload) -> Payload:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client sends: so many times the clip along a direction, round by round and again; 0 is nothing."""
+    """What a client sends: so many times the clip along a direction, round by round and again; 0 is nothing.
+
+    With `follows` the direction is that in which the shared model last moved, from the second round on.
+    """
 
     reach: tuple[float, ...]
     direction: Direction = fill_evenly
+    follows: bool = False
 
     def negate(self) -> "Sent":
-        return Sent(tuple(-r for r in self.reach), self.direction)
+        return replace(self, reach=tuple(-r for r in self.reach))
 
 
 NOTHING = Sent((0.0,))
@@ -100,11 +116,15 @@ class Messages(Probe):
     clips: Mapping[Kind, float]
     sent: Mapping[int, Sent]
     cohorts: Callable[[int, tuple[int, ...]], Collection[int]] = field(default=lambda _, answering: answering)
+    _models: dict[int, Payload] = field(default_factory=dict)  # round -> the shared model that it began with
 
     def choose_cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(self.cohorts(round, answering)))
 
     def replace_message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+        if model := reference.get(Kind.GLOBAL_MODEL):
+            self._models.setdefault(round, {name: value.clone() for name, value in model.items()})
+            self._models.pop(round - 2, None)
         sent = self.sent.get(-1 if sender.index is None else sender.index)
         if sent is None:
             return message
@@ -125,13 +145,20 @@ class Messages(Probe):
             changed[kind.counted] = counts
         base = reference.get(Kind.GLOBAL_MODEL, {}) if kind in MODELS else {}
         arrays = {k: v for k, v in payload.items() if v.is_floating_point() and k != kind.counted}
-        along = sent.direction(round, arrays) if reach else {}
+        along = self._follow(round, arrays, sent) if reach else {}
         norm = float(sum(float(v.double().square().sum()) for v in along.values())) ** 0.5
         for name, value in arrays.items():
             start = base.get(name, torch.zeros_like(value))
             moved = along[name] * (reach * self.clips[kind] / norm) if norm else torch.zeros_like(value)
             changed[name] = start + moved.to(value.dtype)
         return Coded(changed, payload.size, payload.masks) if isinstance(payload, Coded) else changed
+
+    def _follow(self, round: int, arrays: Payload, sent: Sent) -> Payload:
+        now, before = (self._models.get(t, {}) for t in (round, round - 1))
+        if not sent.follows or not all(name in before for name in arrays):
+            return sent.direction(round, arrays)
+        moved = {name: now[name] - before[name] for name in arrays}
+        return moved if any(v.any() for v in moved.values()) else sent.direction(round, arrays)
 
 
 @dataclass
@@ -217,6 +244,18 @@ def make_hard_data(rows: Mapping[int, Index], streams: Streams) -> Neighbour:
         return _with_rows(data, own, drawn.astype(x.dtype), rng.integers(0, len(data.classes), len(own)))
 
     return Neighbour(f"all examples of {_name_clients(rows)} noise, of any class", frozenset(rows), data=change)
+
+
+def make_borrowed_data(own: Index, client: int, others: Index) -> Neighbour:
+    """A client that holds copies of what others hold: nobody's work may depend on who else has an example."""
+
+    def change(data: Data) -> Data:
+        taken = others[np.arange(len(own)) % len(others)]
+        return _with_rows(data, own, data.train.x[taken], data.train.y[taken])
+
+    return Neighbour(
+        f"all examples of client {client} copies of what others hold", frozenset({client}), data=change
+    )
 
 
 def make_few_examples(client: int) -> Neighbour:

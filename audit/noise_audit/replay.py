@@ -11,28 +11,29 @@ noise (noise_tests.py), timing, triggers that no pair pulls, or what other proce
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.budget import SEES, towards
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play, reseed
+from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, is_shipped, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
-from fedaudit.audit.noise_audit.world import RELATIVE, Event, Listener, World, WorldDifference, iterate_noise
-from fedaudit.fl.artifact import Party
+from fedaudit.audit.noise_audit.world import RELATIVE, Event, Key, Listener, World, WorldDifference, iterate_noise
+from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data, Dataset
 from fedaudit.fl.ledger import Release, Unit
-from fedaudit.fl.recording.tap import MessageTap
+from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
-SHIPPED = MessageTap.__module__.partition(".")[0] + "."
+SAME = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
 CLOSE = 1e-4  # of two means that are the same number, printed with four digits
 
 
@@ -88,7 +89,9 @@ class PlayStage:
         first, known = honest, None if pair.trained else honest
         if not pair.first.is_honest:
             first = self.listen(pair.first, known=known).world
-        return self.listen(pair.second, first, pair.factor, None if pair.trained else first)
+        listener = self.listen(pair.second, first, pair.factor, None if pair.trained else first)
+        pair.moves.update(listener.moves)
+        return listener
 
     def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
         pairs = Pairs(self.case, honest)
@@ -134,7 +137,12 @@ def audit_bounds(
         for observer in SEES
         for unit in units
     ]
-    if doubts := list_doubts(case, limits):
+    doubts = list_doubts(case, limits)
+    if traces := sorted(honest[SERVER].traces):
+        doubts.append(f"code of the team's own opens {', '.join(traces)} in a run, which no play puts back")
+    if unlike := _find_other_release(case, honest.values(), scale):
+        doubts.append(unlike)
+    if doubts:
         checks = [_doubt(c, doubts) if c.status is Status.VERIFIED else c for c in checks]
     if len(case.population.parts) * scale.rounds > scale.trainings:
         more = f" Beyond {scale.trainings:,} trainings of a play, clients repeated their last messages."
@@ -286,16 +294,31 @@ def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
     return doubts if played >= rounds else [*doubts, f"of {rounds:,} rounds the first {played:,} were played"]
 
 
+def _find_other_release(case: SimulatedCase, worlds: Collection[World], scale: PlayScale) -> str:
+    """Whether a play of the run as it was releases another model than the run did; nothing where nobody knows."""
+    whole = max(map(len, case.population.parts)) <= scale.examples and scale.rounds >= case.method.config.rounds
+    if case.artifacts is None or not whole:
+        return ""
+    played = {key: event.payload for world in worlds for key, event in world.events.items()}
+    for artifact in read(case.artifacts, lambda line: line["channel"] == Channel.RELEASE.value):
+        key = Key(artifact.channel.value, artifact.round, str(artifact.sender), str(artifact.kind))
+        for name, value in artifact.payload.items() if key in played else ():
+            ran, again = torch.as_tensor(value).double(), played[key][name].double()
+            if float((ran - again).norm()) > SAME * float(ran.norm()):
+                return f"a play of the run as it was releases another {artifact.kind} than the run did"
+    return ""
+
+
 def _find_own_noise(protections: Sequence[Protection]) -> Iterator[str]:
     for protection in protections:
-        if not type(protection).__module__.startswith(SHIPPED):
+        if not is_shipped(protection):
             yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
 
 
 def _find_private_statistics(dataset: Dataset, data: Data) -> Iterator[str]:
     """Examples that were prepared with numbers which depend on other clients' examples."""
     name = dataset.title
-    if not type(dataset).__module__.startswith(SHIPPED):
+    if not is_shipped(dataset):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
     elif dataset.holds == "private" and _is_normalised_by_itself(data):
         yield f"{name!r} is normalised by the mean of all clients' examples, as if that were public"

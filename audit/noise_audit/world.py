@@ -57,6 +57,7 @@ class World:
     events: dict[Key, Event] = field(default_factory=dict)
     lines: list[Release] = field(default_factory=list)
     opened: Counter[str] = field(default_factory=Counter)  # how often each stream of noise was opened
+    traces: set[str] = field(default_factory=set)  # what code of a team's own opened meanwhile (traces.py)
     answering: dict[int, tuple[int, ...]] = field(default_factory=dict)  # round -> who was drawn
     # of clients' work: what each returned, and the events that happened meanwhile (play.py)
     replies: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Listener(MessageTap):
     world: World = field(default_factory=World)
     differences: list[WorldDifference] = field(default_factory=list)
     ratios: dict[Key, float] = field(default_factory=dict)  # largest distance over what is declared
+    moves: dict[int, Payload] = field(default_factory=dict)  # round -> by how much a mean's clean values differ
     _counts: dict[tuple[str, int, str, str], int] = field(default_factory=dict)
     _expected: Iterator[Key] = field(default_factory=lambda: iter(()))  # events that the first world had
     # of noise made together in the first world: the event without its party -> each party's place among them
@@ -274,7 +276,8 @@ class Listener(MessageTap):
 
     def _is_equal(self, first: Tensor, second: Tensor) -> bool:
         if not self.probe.rounding or not first.is_floating_point():
-            return torch.equal(first, second)
+            signs = not first.is_floating_point() or torch.equal(first.signbit(), second.signbit())
+            return torch.equal(first, second) and signs  # 0 and -0 are equal, and tell a bit
         return torch.allclose(first, second, rtol=self.probe.rounding, atol=self.probe.rounding)
 
     def _measure(self, key: Key, first: Payload, second: Payload, line: Release) -> None:
@@ -282,6 +285,8 @@ class Listener(MessageTap):
         whole = line.mechanism == "discrete_laplace"
         moving = {k: v for k, v in first.items() if v.is_floating_point() or whole}
         self._compare_values(key, {k: v for k, v in first.items() if k not in moving}, second)
+        if line.sender.endswith("/*"):
+            self.moves[line.round] = {k: second[k] - v for k, v in moving.items()}
         distance = _measure_distance(moving, second, 2 if line.mechanism == "gaussian" else 1)
         declared = (line.sensitivity or 0.0) * self.factor(line)
         excess = distance - declared * (1 + RELATIVE) - self._bound_rounding(moving, second, line)

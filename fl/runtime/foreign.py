@@ -6,10 +6,12 @@ imported, whatever a library looks for. An installed module comes first, so that
 
 import importlib
 import importlib.util
+import os
 import pickle
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,35 @@ def files() -> dict[str, Path]:
     """Module -> file of all that was brought, for a process that starts with none of it."""
     found = {name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}
     return {n: Path(s.origin) for n, s in found.items() if s and s.origin and isinstance(s.loader, _Beside)}
+
+
+@contextmanager
+def importing_anew(names: Collection[str]) -> Iterator[None]:
+    """Inside, modules of the code that these names ("module:Class") name are as in a new process.
+
+    What it left in its modules, its classes or the environment is not there, and nothing stays of what it leaves
+    in them. A name of the program itself has no file to be read again.
+    """
+    named = {n.partition(":")[0].partition(".")[0] for n in names} - {"__main__", __name__.partition(".")[0]}
+    tops = {top for top in named if getattr(sys.modules.get(top), "__spec__", None) is not None}
+    brought, environment = files(), dict(os.environ)
+    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+
+    def forget() -> None:
+        for name in [n for n in sys.modules if n.partition(".")[0] in tops]:
+            del sys.modules[name]
+
+    forget()
+    try:
+        for top in tops & brought.keys():
+            _load(top, brought[top])
+        yield
+    finally:
+        forget()
+        sys.modules.update(kept)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 class Carried:

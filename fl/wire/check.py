@@ -61,6 +61,13 @@ class Checks:
                     "which its card does not declare",
                     hint=f"add Kind.{kind.name} to card.{channel.value}, or stop sending it",
                 )
+            for name, value in message[kind].items():
+                if tied := getattr(value, "__dict__", None):
+                    raise UserError(
+                        f"{self._card.title}: {sender} ties {next(iter(tied))!r} to the array {name!r} of "
+                        f"{kind.value}, which no message can carry",
+                        hint="send it as an array of its own",
+                    )
 
     def note_upload(self) -> None:
         """An upload has come in."""

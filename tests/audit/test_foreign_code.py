@@ -1,6 +1,8 @@
 """Code that a config names: loaded by file path, nothing else, and from a received folder only when trusted."""
 
+import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import load
+from fedaudit.fl.runtime import foreign
 from tests.audit.test_bad_input import refused, run_folder
 from tests.audit.tiny import TEXT
 
@@ -64,6 +67,24 @@ def test_two_configs_each_get_the_file_beside_them(here: Path) -> None:
         (here / folder / "c.yaml").write_text("federation: {dataset: digits}\nmethod: 'mine:Mine'\n")
     for folder, rounds in (("one", 11), ("two", 12), ("one", 11)):
         assert f"rounds: {rounds}" in RUNNER.invoke(app, ["show", f"{folder}/c.yaml"]).output
+
+
+def test_code_imported_anew_remembers_nothing_and_leaves_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MINE_SEEN", raising=False)
+    (here / "mine.py").write_text("SEEN = []\nclass Mine:\n    seen = {}\n")
+    foreign.bring("mine:Mine", [here])
+    first = importlib.import_module("mine")
+    first.SEEN.append(1)
+    first.Mine.seen[1] = 2
+    for _ in range(2):
+        with foreign.importing_anew(["mine:Mine"]):
+            again = importlib.import_module("mine")
+            assert again.SEEN == [] and again.Mine.seen == {} and "MINE_SEEN" not in os.environ
+            again.SEEN.append(3)
+            os.environ["MINE_SEEN"] = "3"
+    assert importlib.import_module("mine") is first and first.SEEN == [1] and "MINE_SEEN" not in os.environ
 
 
 def test_a_package_beside_the_config_may_have_several_files(here: Path) -> None:

@@ -110,6 +110,15 @@ def test_an_undeclared_kind_is_refused_with_this_sentence(books: Books) -> None:
     assert books.artifacts() == [] and books.releases() == []
 
 
+def test_what_is_tied_to_an_array_and_not_in_it_is_refused(books: Books) -> None:
+    noted = {k: {n: v.clone() for n, v in arrays.items()} for k, arrays in UP.items()}
+    [array, *_] = next(iter(noted.values())).values()
+    array.note = 3.0  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"client/4 ties 'note' to the array .* which no message can carry"):
+        books.wire.uplink(0, noted, 4, {})
+    assert books.artifacts() == [] and books.releases() == []
+
+
 def test_a_kind_is_declared_for_one_direction_only(books: Books) -> None:
     wire = books.wire
     for send, channel in (

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.fft import dct
 
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.fl.ledger import Mechanism, Release
@@ -205,6 +206,13 @@ def half_precision(z: Floats, rng: np.random.Generator) -> Floats:
     return z.astype(np.float16).astype(np.float64)
 
 
+def turned(z: Floats, rng: np.random.Generator) -> Floats:
+    """All clients of a round have the noise of the first, each turned by a rotation of its own."""
+    for k in range(1, z.shape[1]):
+        z[:, k] = dct(z[:, 0] * rng.choice((-1.0, 1.0), z.shape[2]), norm="ortho", axis=1)
+    return z
+
+
 FAULTS: dict[str, tuple[Fault, str]] = {
     "nine tenths everywhere": (_scaled(np.s_[:], 0.9), "amount of noise"),
     "a tenth in rounds 8 to 10": (_scaled(np.s_[8:11], 0.1), "amount of noise"),
@@ -251,6 +259,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "a number's 300 places away": (_mixed(0.1, lambda z: np.roll(z, 300, 2)), "independence within messages"),
     "one draw for all numbers": (_mixed(0.02, lambda z: z[:, :, :1] + 0 * z), "sums of noise"),
     "rank forty": (low_rank, "rank of the noise"),
+    "one draw a round, rotated": (turned, "lengths of noise"),
     "a fixed length": (fixed_length, "lengths of noise"),
     "mostly small": (coin_for_a_quiet_number, "law of the noise"),
     "Laplace": (laplace, "law of the noise"),

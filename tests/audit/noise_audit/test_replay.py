@@ -1,19 +1,24 @@
 """The differential replay: wrong systems are named with their factor, right ones reach what they declare."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit import probes, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, play
+from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play
 from fedaudit.audit.noise_audit.probes import SAME
-from fedaudit.audit.noise_audit.replay import audit_bounds, list_doubts
+from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
+from fedaudit.audit.phases import simulate
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.tap import Payload
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, WRONG, check, make_case
@@ -332,6 +337,34 @@ def test_a_run_that_cannot_be_played_twice_has_no_verified_bound(monkeypatch: py
     monkeypatch.setattr(Side.__new__, "__defaults__", (SAME, Drifts(), None))
     result = check("server", protections=[GAUSSIAN])
     assert result.status == "declared" and "played twice" in result.reason
+
+
+def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> None:
+    """Rule 8 once more: the first world against the run that was recorded."""
+    case = make_case(protections=[GAUSSIAN], method={"rounds": 2})
+    run = RunDir.create(tmp_path / "run")
+    simulate.run(run, case.config, lambda *_: None)
+    ran, scale = open_case(run, case.config), PlayScale.from_limits(case, PlayLimits())
+    assert isinstance(ran, SimulatedCase)
+    honest = Listener("another client", probes.Probe())
+    play(ran, honest, SAME, PlayLimits())
+    assert _find_other_release(ran, [honest.world], scale) == ""
+    [key] = [k for k in honest.world.events if k.place == "release" and k.name != "message"]
+    for value in honest.world.events[key].payload.values():
+        value *= 1.03
+    assert "releases another global_model than the run did" in _find_other_release(ran, [honest.world], scale)
+
+
+def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
+    diary = "tests.audit.noise_audit.fourth_from_docs:KeepsADiary"
+    result = check(OTHERS, protections=[CENTRAL], aggregator=diary, federation={"clients": 2, "train_limit": 40})
+    assert result.status == "declared" and "opens the file 'diary-" in result.reason
+
+
+@pytest.mark.parametrize(("first", "second", "equal"), [(0.0, -0.0, False), (-0.0, -0.0, True), (1.0, 1.0, True)])
+def test_values_are_equal_where_all_their_bits_are(first: float, second: float, equal: bool) -> None:
+    listener = Listener("server", probes.Probe())
+    assert listener._is_equal(torch.tensor([first]), torch.tensor([second])) is equal
 
 
 @pytest.mark.nightly

@@ -21,7 +21,7 @@ from fedaudit.fl.ledger import read
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 
-NAMES = ("read_from_docs.yaml", "more_from_docs.yaml", "further_from_docs.yaml")
+NAMES = ("read_from_docs.yaml", "more_from_docs.yaml", "further_from_docs.yaml", "fourth_from_docs.yaml")
 FILES = [Path(__file__).with_name(name) for name in NAMES]
 
 
