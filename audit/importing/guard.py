@@ -168,9 +168,9 @@ def _check_rank(sent: Outgoing) -> list[Alarm]:
         layers = [n for n, v in sorted(moved.items()) if is_of_rank_one(v, a.payload[n])]
         if layers:
             text = (
-                f"{a.kind} changes {', '.join(layers[:3])} by a matrix of rank one, as one step on one example or "
-                "steps on one class do: what that example, or the mean of that class, gave to the layer can be read "
-                "from it, whatever the code intends"
+                f"{a.kind} changes {', '.join(layers[:3])} by a matrix of rank one, as one step on one example "
+                "or steps on one class do: what that example, or the mean of that class, gave to the layer can "
+                "be read from it, whatever the code intends"
             )
             alarms.append(Alarm(check="examples", text=text))
     return alarms
