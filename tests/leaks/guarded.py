@@ -21,8 +21,6 @@ NETWORK = "whether it is true can be seen with the network alone, which a guard 
 UNSEEN = {  # leak -> why a guard lets it through
     "features of one image": NETWORK,
     "outputs on one image": NETWORK,
-    "generators of four images": NETWORK,
-    "memorising generators": NETWORK,
     "label in a loss": NETWORK,
     "label as a cluster": NETWORK,
     "sums that differ by one": HONEST,
