@@ -41,7 +41,7 @@ PAYLOAD = "application/vnd.fedaudit.guard+json"
 MOST_NOISE = 100_000  # numbers of a message whose noise is tested for copies, seeds and its law
 CHANCE = 0.01  # that correct noise raises an alarm
 GRADIENTS = (Kind.GRADIENT, Kind.NORMALIZED_DELTA, Kind.CONTROL_DELTA)  # sums over examples, as changes are
-RANK_ONE = 1e-3  # of a change's length: what is further from rank one is more than one example
+RANK_ONE = 1e-3  # of a change's length: what is further from rank one is more than one example, or class
 LEAST_ROWS = 3  # of a layer that changed, and as many columns: two outputs are always each other's opposite
 ROUNDING = 4  # times the precision of the numbers sent, over which a difference is told from rounding
 LOUDEST_ROUNDING = 0.02  # of a change's length; where rounding is more, nothing is told
@@ -169,7 +169,8 @@ def _check_rank(sent: Outgoing) -> list[Alarm]:
         if layers:
             text = (
                 f"{a.kind} changes {', '.join(layers[:3])} by a matrix of rank one, as one step on one example "
-                "does: that example's input to the layer can be read from it, whatever the code intends"
+                "or steps on one class do: what that example, or the mean of that class, gave to the layer can "
+                "be read from it, whatever the code intends"
             )
             alarms.append(Alarm(check="examples", text=text))
     return alarms

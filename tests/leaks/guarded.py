@@ -16,17 +16,13 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
 from tests.leaks.runs import LEAKS, config
 
-HONEST = "the upload is an honest one: what tells is the data that the site holds, or who else is in a sum"
+HONEST = "the upload is an honest one: what tells is who else is in a sum"
 NETWORK = "whether it is true can be seen with the network alone, which a guard is not given"
 UNSEEN = {  # leak -> why a guard lets it through
     "features of one image": NETWORK,
     "outputs on one image": NETWORK,
-    "generators of four images": NETWORK,
-    "memorising generators": NETWORK,
     "label in a loss": NETWORK,
     "label as a cluster": NETWORK,
-    "buffers of one image": HONEST,
-    "clients of one class": HONEST,
     "sums that differ by one": HONEST,
 }
 

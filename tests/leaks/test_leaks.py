@@ -77,8 +77,8 @@ def test_a_guard_lets_through_what_a_site_cannot_see(name: str) -> None:
 
 
 def test_where_an_upload_is_called_honest_the_method_is_that_of_the_honest_relative() -> None:
-    honest = {name for name, leak in LEAKS.items() if leak.method == leak.honest}
-    assert honest == {name for name, why in UNSEEN.items() if why is HONEST}
+    claimed = [LEAKS[name] for name, why in UNSEEN.items() if why is HONEST]
+    assert claimed and all(leak.method == leak.honest for leak in claimed)
 
 
 @pytest.mark.nightly
