@@ -99,8 +99,8 @@ def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> T
     Examples:
         >>> import fedaudit as fa
         >>> spent = fa.account("runs/quickstart/ledger.jsonl")
-        >>> sorted({budget.observer for budget in spent})
-        ['client', 'server']
+        >>> "server" in {budget.observer for budget in spent}
+        True
     """
     releases = read_ledger(Path(ledger)) if isinstance(ledger, str | Path) else list(ledger)
     return Table(budgets(releases, [PluginSpec(name="auto")], delta), lambda b: b.model_dump(mode="json"))

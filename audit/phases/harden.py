@@ -277,18 +277,27 @@ def draw_candidates(hardening: Hardening) -> list[Figure]:
 
     Where candidates have no accuracy, as in a recorded federation, their place in the list stands for it.
     """
-    groups = {"as audited": [hardening.base], "screened": hardening.tried, "run again whole": hardening.verified}
-    every = [c for group in groups.values() for c in group]
+    # what is drawn later lies above what stands at the same place
+    groups = {"screened": hardening.tried, "run again whole": hardening.verified, "as audited": [hardening.base]}
+    every = [hardening.base, *hardening.tried, *hardening.verified]
     is_measured = all(c.accuracy is not None for c in every)
     ladder = ", ".join(f"{s.rank} {s}" for s in reversed(Severity))
-    heights: dict[str, tuple[str, Callable[[Candidate], float | None]]] = {
-        "worst severity": (f"Worst severity that was demonstrated ({ladder})", lambda c: float(c.worst.rank)),
-        "epsilon": ("Least epsilon that is verified towards the server", lambda c: c.epsilon),
-        "bytes": ("Bytes that crossed the wire", lambda c: c.bytes),
+    heights: dict[str, tuple[str, str, Callable[[Candidate], float | None]]] = {
+        "worst severity": (
+            f"severity, of {max(s.rank for s in Severity)}",
+            f"Worst severity that was demonstrated ({ladder})",
+            lambda c: float(c.worst.rank),
+        ),
+        "epsilon": ("epsilon", "Least epsilon that is verified towards the server", lambda c: c.epsilon),
+        "bytes": (
+            "megabytes",
+            "Megabytes that crossed the wire",
+            lambda c: None if c.bytes is None else c.bytes / 1e6,
+        ),
     }
     beside = "beside the accuracy of the last model" if is_measured else "of each candidate, in their order"
     figures = []
-    for label, (what, height) in heights.items():
+    for label, (axis, what, height) in heights.items():
         places = {
             name: [
                 (c.accuracy if is_measured else every.index(c) + 1, y)
@@ -315,7 +324,7 @@ def draw_candidates(hardening: Hardening) -> list[Figure]:
                     caption=f"{what}, {beside}.",
                     alt=told,
                     x_label="accuracy" if is_measured else "candidate",
-                    y_label=label,
+                    y_label=axis,
                     y_log=label == "epsilon",
                     series=series,
                 )

@@ -91,10 +91,12 @@ def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -
 def test_every_candidate_is_drawn(hardened: Hardening) -> None:
     drawn = draw_candidates(hardened)
     every = [hardened.base, *hardened.tried, *hardened.verified]
-    heights = {f.y_label: sorted(y for s in f.series for y in s.y) for f in drawn}
-    assert heights["worst severity"] == sorted(c.worst.rank for c in every)
-    assert heights["bytes"] == sorted(c.bytes for c in every if c.bytes) and len(heights["bytes"]) == len(every)
-    assert heights.get("epsilon", []) == sorted(c.epsilon for c in every if c.epsilon is not None)
+    heights = {f.id: sorted(y for s in f.series for y in s.y) for f in drawn}
+    assert heights["hardening-worst-severity"] == sorted(c.worst.rank for c in every)
+    traffic = [1e6 * y for y in heights["hardening-bytes"]]
+    assert traffic == pytest.approx(sorted(c.bytes for c in every if c.bytes)) and len(traffic) == len(every)
+    assert all(f.series[-1].name == "as audited" for f in drawn)  # above what stands at the same place
+    assert heights.get("hardening-epsilon", []) == sorted(c.epsilon for c in every if c.epsilon is not None)
     assert {f.x_label for f in drawn} == {"accuracy"}
     unknown = replace(hardened, base=replace(hardened.base, accuracy=None))
     assert {f.x_label for f in draw_candidates(unknown)} == {"candidate"}
