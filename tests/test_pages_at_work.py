@@ -174,7 +174,9 @@ def test_every_function_has_an_example_that_holds(desk: Path, monkeypatch: pytes
         outcome = doctest.DocTestRunner().run(example)
         if outcome.failed or not outcome.attempted:
             failed[name] = outcome
-        assert "Examples:\n" in inspect.getdoc(getattr(fa, name))  # another title is no section of the site
+        assert "Examples:\n" in (
+            inspect.getdoc(getattr(fa, name)) or ""
+        )  # another title is no section of the site
     assert len(FUNCTIONS) == 10 and failed == {}
 
 
@@ -193,5 +195,5 @@ def test_the_configs_of_a_page_are_audited(page: Path, desk: Path) -> None:
         config["method"] |= {"rounds": 1}
         config |= {"budget": {"minutes": 0.1}, "report": {"formats": ["json"]}}
         (desk / f"config_{number}.yaml").write_text(yaml.safe_dump(config))
-        code, said = type_line(f"fedaudit run config_{number}.yaml --trust-plugins", desk)
-        assert code in VERDICTS and "Traceback" not in said, (body, said)
+        status, said = type_line(f"fedaudit run config_{number}.yaml --trust-plugins", desk)
+        assert status in VERDICTS and "Traceback" not in said, (body, said)
