@@ -174,7 +174,7 @@ def make_config(
             "protections": protections,
             "record": {"rounds": "all"},
             "replay": {"sizes": [1], "clients": 2, "groups": 8, "updates": [1], "update_steps": [1]},
-            "budget": {"minutes": 0.3},
+            "budget": {"minutes": 10},  # more than all attacks take, on a busy machine too
             "evaluate_every": 100,
         }
     )
