@@ -178,6 +178,8 @@ def test_every_surface_speaks_one_word(kind: str, tmp_path: Path) -> None:
     folder = make(tmp_path)
     if word is None:
         for name, words in commands(folder).items():
+            if name == "run" and "did not end" in kind:  # `run` goes on where it stopped
+                continue
             done = call(*words)
             assert done.exit_code == 2, (name, done.output)
             assert not any(w.words in done.stdout for w in Word), (name, done.output)
