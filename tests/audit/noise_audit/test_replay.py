@@ -11,7 +11,7 @@ import torch
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit import probes, world
+from fedaudit.audit.noise_audit import pairs, probes, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play
@@ -59,7 +59,11 @@ RATIOS: list[tuple[str, str, float, dict[str, Any]]] = [
         "a rule keeps momentum of clean means",
         OTHERS,
         1 + 0.9 + 0.81 + 0.729,
-        {"protections": [CENTRAL], "aggregator": f"{WRONG}MomentumOfCleanMeans"},
+        {  # without sampling: where that is credited, a round that shows who was not drawn has no factor
+            "protections": [CENTRAL],
+            "aggregator": f"{WRONG}MomentumOfCleanMeans",
+            "federation": {"availability": "full"},
+        },
     ),
     (
         "each of six arrays is clipped alone",
@@ -314,11 +318,11 @@ def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.Monkey
 @pytest.mark.nightly
 def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9: cohorts of one, of half and of all clients are forced."""
-    monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
+    monkeypatch.setattr(pairs.Pairs, "_list_first_draw", lambda self: [])  # whose round shows who was not drawn
     system = {**own("CountsArrivals"), "federation": {"availability": {"name": "bernoulli", "p": 0.9}}}
-    alone = check(OTHERS, **system)
-    monkeypatch.undo()
     forced = check(OTHERS, **system)
+    monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
+    alone = check(OTHERS, **system)
     assert forced.ratio is not None and alone.ratio is not None and forced.ratio > alone.ratio
 
 
