@@ -188,7 +188,7 @@ def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     if ran:
         text = f"Attacks by a malicious {', '.join(bad)} ran."
         text = text if bad else "Only attackers that follow the protocol were tested."
-    tried = "Malicious clients attacked the model." if result.robustness else "No client tried to harm the model."
+    tried = "Malicious clients attacked the model." if result.robustness else "No malicious client was tested."
     return f"{text} {tried}"
 
 
