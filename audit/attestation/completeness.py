@@ -60,12 +60,16 @@ def _check_rounds(
 
 
 def _check_scores(metrics: Path, every: int, history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A model is scored in every round in which the config asks for it, whole and by class, or in none."""
+    """A model is scored in every round in which the config asks for it, whole and by class, or in none.
+
+    Of a method with phases that holds in each of them: generators come before there is a model to score.
+    """
     scored = {t for t, h in enumerate(history) if "accuracy" in h}
+    phases = {history[t].get("phase") for t in scored}
     if scored != {t for t, h in enumerate(history) if "class_accuracy" in h}:
         yield f"{metrics} lacks an accuracy, of the whole or by class, where it has the other"
     due = {t for t in range(len(history)) if (t + 1) % every == 0 or t + 1 == len(history)}
-    if scored and (absent := due - scored):
+    if absent := {t for t in due - scored if history[t].get("phase") in phases}:
         yield f"{metrics} has no accuracy of round {min(absent)}, and of others it has"
 
 
@@ -88,18 +92,20 @@ def _check_bytes(
 
 
 def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Of every kind that clients sent, as many senders were recorded as the traffic counts."""
-    recorded: dict[tuple[int, str, str], set[str]] = defaultdict(set)
+    """Of every kind that clients sent to the same readers, as many were recorded as the traffic counts."""
+    recorded: dict[tuple[int, str, str, frozenset[str]], set[str]] = defaultdict(set)
     for line in lines:
         if "message" in line and Party.parse(str(line["sender"])).role == Role.CLIENT:
+            readers = frozenset(str(Party.parse(str(p)).role) for p in line["seen_by"])
             for kind in line["kinds"]:
-                recorded[int(line["round"]), line["channel"], kind].add(line["sender"])
+                recorded[int(line["round"]), line["channel"], kind, readers].add(line["sender"])
     record = config.record
     whole = record.rounds == "all" and record.clients == "all"
     for line in lines:
         if "traffic" not in line or line["sender"] != Role.CLIENT:
             continue
-        found = len(recorded[int(line["round"]), line["channel"], line["traffic"]])
+        readers = frozenset(map(str, line["seen_by"]))
+        found = len(recorded[int(line["round"]), line["channel"], line["traffic"], readers])
         kept = record.kinds is None or line["traffic"] in record.kinds
         if found > line["senders"] or (whole and kept and found < line["senders"]):
             yield (

@@ -1,10 +1,11 @@
-"""The ledger of an honest run passes the verifier, whatever the method."""
+"""The ledger and the folder of an honest run pass the verifier, whatever the method."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from fedaudit.audit.attestation.completeness import missing
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
@@ -13,12 +14,13 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.ledger import read
+from fedaudit.fl.recording.recorder import manifest
 from tests.fl.test_all_methods import COMMON, adapters
 
 METHODS = catalog.names("methods")
 
 
-def honest(method: str, folder: Path) -> tuple[RunDir, Config]:
+def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Config]:
     """A small federation of this method in which answers are lost and rounds stay empty."""
     known = catalog.settings("methods", method, {}, "method")
     settings = {k: v for k, v in COMMON.items() if k in known}
@@ -36,7 +38,7 @@ def honest(method: str, folder: Path) -> tuple[RunDir, Config]:
             "holdout": {"server": 0.1},
         },
         "method": {"name": method, **settings},
-        "record": {"rounds": "last"},
+        "record": {"rounds": rounds},
         "workers": 0,
     }
     run, config = RunDir(folder), validate(Config, text, "config")
@@ -51,3 +53,24 @@ def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -
     run, config = honest(method, tmp_path)
     found = verify_run(run, open_case(run, config), read(run.ledger))
     assert found.issues == (), json.dumps([str(i) for i in found.issues][:3], indent=1)
+
+
+@pytest.mark.sample(5)
+@pytest.mark.dear("fedmd")
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_missing_from_the_folder_of_an_honest_run(method: str, tmp_path: Path) -> None:
+    run, config = honest(method, tmp_path, "all")
+    case = open_case(run, config)
+    assert list(missing(run, config, case, run.history(), list(manifest(run.artifacts)))) == []
+
+
+def test_nothing_is_missing_where_relays_have_more_than_one_kind_of_reader(tmp_path: Path) -> None:
+    """GANDALF: a mediator reads the first message of a cycle, and no generator's round has a model to score."""
+    run, config = honest("gandalf", tmp_path, "all")
+    lines = list(manifest(run.artifacts))
+    assert (
+        len({tuple(li["seen_by"]) for li in lines if li.get("traffic") == "gan_G" and li["channel"] == "relay"})
+        > 1
+    )
+    assert {"accuracy" in h for h in run.history()} == {True, False}
+    assert list(missing(run, config, open_case(run, config), run.history(), lines)) == []
