@@ -344,6 +344,7 @@ def _claims(path: Path) -> None:
 
 def _load(form: str, folder: Path) -> None:
     from fedaudit.audit.settings import catalog
+    from fedaudit.fl.data.dataset import read_data
     from fedaudit.fl.data.hf_folder import read_folder_tokenizer
     from fedaudit.fl.runtime.errors import UserError
     from fedaudit.fl.runtime.plugin import configure
@@ -366,7 +367,7 @@ def _load(form: str, folder: Path) -> None:
         return
     name, given = settings[form]
     with suppress(UserError):
-        configure(catalog.load("datasets", name), given, "federation.dataset").load()
+        read_data(configure(catalog.load("datasets", name), given, "federation.dataset"))
 
 
 def readable(path: Path) -> list[dict[str, Any]]:
