@@ -45,7 +45,8 @@ def withhold(result: AuditResult, show: Show, names: Mapping[str, str]) -> Audit
             withheld += _count("", triggered.title, triggered.rows)
         robustness = robustness.model_copy(update={"triggered": []})
     texts = [_redact(t) for t in result.texts]
-    changed = {"galleries": kept, "texts": texts, "withheld": withheld, "robustness": robustness}
+    scope = result.scope.model_copy(update={"class_names": []})  # a class may be a person
+    changed = {"galleries": kept, "texts": texts, "withheld": withheld, "robustness": robustness, "scope": scope}
     return _hide_names(result.model_copy(update=changed), names)
 
 

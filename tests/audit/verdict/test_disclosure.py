@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from pypdf import PdfReader
 from typer.testing import CliRunner
 
@@ -106,6 +107,24 @@ def test_check_prints_no_picture_even_of_an_owner_who_shows_all(make: Callable[[
     for form in ("json", "sarif", "markdown", "junit"):
         done = RUNNER.invoke(app, ["check", str(run.path), "--format", form, "--data", f"npz={data}"])
         assert done.exit_code in (0, 1, 3) and "iVBORw0KGgo" not in done.output, form
+
+
+def test_a_class_that_is_a_person_is_named_nowhere(
+    make: Callable[[str, str], Made], tmp_path: Path, whole: AuditResult
+) -> None:
+    people = ["Anabel Ruizenga", "Bojan Chenowski"]
+    for number in range(200):
+        place = tmp_path / people[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    run, _ = make(f"{{name: image_folder, path: {tmp_path}, size: 8}}", f"{{formats: {FORMATS}}}")
+    pdf = "".join(page.extract_text() for page in PdfReader(run.path / "report.pdf").pages)
+    files = {run.audit, *run.path.glob("report.*")} - {run.path / "report.pdf"}
+    for text in (pdf, *(path.read_text() for path in files)):
+        assert len(text) > 500 and not any(part in text for name in people for part in name.split())
+    named = whole.model_copy(update={"scope": whole.scope.model_copy(update={"class_names": people})})
+    assert withhold(named, "full", {}).scope.class_names == people
 
 
 def test_names_are_replaced_wherever_others_wrote_them(whole: AuditResult) -> None:
