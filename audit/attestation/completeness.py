@@ -17,7 +17,7 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig
-from fedaudit.fl.recording.recorder import MANIFEST, read_head
+from fedaudit.fl.recording.recorder import MANIFEST, read_head, read_role
 
 
 def missing(
@@ -96,7 +96,7 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
     recorded: dict[tuple[int, str, str, frozenset[str]], set[str]] = defaultdict(set)
     for line in lines:
         if "message" in line and Party.parse(str(line["sender"])).role == Role.CLIENT:
-            readers = frozenset(str(Party.parse(str(p)).role) for p in line["seen_by"])
+            readers = frozenset(map(read_role, line["seen_by"]))
             for kind in line["kinds"]:
                 recorded[int(line["round"]), line["channel"], kind, readers].add(line["sender"])
     record = config.record
@@ -104,7 +104,7 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
     for line in lines:
         if "traffic" not in line or line["sender"] != Role.CLIENT:
             continue
-        readers = frozenset(map(str, line["seen_by"]))
+        readers = frozenset(map(read_role, line["seen_by"]))
         found = len(recorded[int(line["round"]), line["channel"], line["traffic"], readers])
         kept = record.kinds is None or line["traffic"] in record.kinds
         if found > line["senders"] or (whole and kept and found < line["senders"]):

@@ -33,7 +33,7 @@ from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
-SAME = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
+OTHER_SUMS = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
 CLOSE = 1e-4  # of two means that are the same number, printed with four digits
 
 
@@ -304,7 +304,7 @@ def _find_other_release(case: SimulatedCase, worlds: Collection[World], scale: P
         key = Key(artifact.channel.value, artifact.round, str(artifact.sender), str(artifact.kind))
         for name, value in artifact.payload.items() if key in played else ():
             ran, again = torch.as_tensor(value).double(), played[key][name].double()
-            if float((ran - again).norm()) > SAME * float(ran.norm()):
+            if float((ran - again).norm()) > OTHER_SUMS * float(ran.norm()):
                 return f"a play of the run as it was releases another {artifact.kind} than the run did"
     return ""
 

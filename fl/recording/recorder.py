@@ -85,7 +85,7 @@ class Recorder:
         arrays, counted = {}, sizes(payloads)
         for kind, payload in payloads.items():
             nbytes = counted[kind]
-            group = (channel, kind, sender.role, ",".join(sorted({_read_role(s) for s in seen_by})))
+            group = (channel, kind, sender.role, ",".join(sorted({read_role(s) for s in seen_by})))
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies
             self._senders[group].add(str(sender))
@@ -144,7 +144,8 @@ class Recorder:
         return totals
 
 
-def _read_role(seen: str) -> str:
+def read_role(seen: str) -> str:
+    """The role of a reader as lines name it: "client" of "client/3", and of "client"."""
     return seen.partition("/")[0]
 
 

@@ -9,9 +9,8 @@ first line unless it guards itself. Ours need nothing of that file, and do not s
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 
 SAFE = "PYTHONSAFEPATH"  # Python 3.11 and newer: no working directory on the path
@@ -35,30 +34,28 @@ def get_context(method: str) -> BaseContext:
     return contexts[method]() if method in contexts else multiprocessing.get_context(method)
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+class _WithoutMain(BaseProcess):
+    """Starts its interpreter while `__main__` is nothing."""
 
-
-class _SpawnProcess(SpawnProcess):
     def start(self) -> None:
-        with _without_main():
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
             super().start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _SpawnProcess(_WithoutMain, SpawnProcess):
+    pass
 
 
 class _SpawnContext(SpawnContext):
     Process = _SpawnProcess
 
 
-class _ForkServerProcess(ForkServerProcess):
-    def start(self) -> None:
-        with _without_main():
-            super().start()
+class _ForkServerProcess(_WithoutMain, ForkServerProcess):
+    pass
 
 
 class _ForkServerContext(ForkServerContext):

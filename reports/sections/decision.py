@@ -218,10 +218,10 @@ def _advise(result: AuditResult) -> str:
     """What to do first and what it costs, or that no option is recommended."""
     if any(r.recommended for r in result.alternatives):
         return result.recommendation
-    remedies = _remedies(result)
-    first = f"{remedies[0]}. " if remedies else ""
     if len(result.alternatives) > 1:
         return f"None of the measured options is enough alone. {_describe_first(_rank(result.alternatives)[0])}"
+    remedies = _remedies(result)
+    first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
         return f"{first}{result.recommendation}"
     if remedies:
