@@ -54,10 +54,10 @@ MEASURES = {
             name="tpr_at_fpr_0.01",
             words=f"TPR at {_F1}",
             curve=True,
-            harm="Presence in the training data is revealed",
+            harm="It can be told of a person that the training used their data",
         ),
-        Measure(name="auc", words="AUC", curve=True, harm="Presence in the training data is revealed"),
-        Measure(name="member_first", words="a member first", harm="Presence in the training data is revealed"),
+        Measure(name="auc", words="AUC", curve=True, harm="It can be told of a person that the training used their data"),
+        Measure(name="member_first", words="a member first", harm="It can be told of a person that the training used their data"),
         Measure(
             name="any_member_first",
             words="a member first, above the members' own mean",
@@ -223,7 +223,7 @@ MEASURES = {
         ),
         # the same seen from another side
         Measure(
-            name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm="Presence in the training data is revealed"
+            name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm="It can be told of a person that the training used their data"
         ),
         Measure(
             name="examples_in_small_cells",

@@ -4,10 +4,13 @@ Exit codes of `run`, `check` and `verify` are those of the verdict: 0 ready (or 
 cannot tell. 2 is an error, of any command.
 """
 
+import atexit
 import importlib
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -85,7 +88,21 @@ for _group in (dp, phase, tools):
 def main() -> None:
     start_safely()
     CONFINED.set(True)
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _leave(ended.code)
+        raise
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without taking its modules apart, which takes torch's half a second of the processor."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,15 @@
-"""Plays a federation once more, from the first round to the release, by the code that the run used."""
+"""Plays a federation once more, from the first round to the release, by the code that the run used.
+
+What code of a team's own opens meanwhile is noted: a file, a connection, another program or the environment can
+hold what one play leaves for the next one, and what the run left for all of them. Nobody can put that back to
+where it was.
+"""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -13,14 +21,13 @@ import numpy as np
 
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.probes import Neighbour
-from fedaudit.audit.noise_audit.traces import noting_traces
+from fedaudit.audit.noise_audit.neighbours import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.audit.settings.code import named_code
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
-from fedaudit.fl.recording.tap import MessageTap, listening
+from fedaudit.fl.recording.tap import listening
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.foreign import importing_anew
 from fedaudit.fl.runtime.streams import counting_noise
@@ -31,8 +38,10 @@ MOST_TRAININGS = 500  # of one play
 STEPS = frozenset({"exchange"})  # parts of a training, of which the last one ends it: none can be repeated for it
 FEWEST = 8  # examples that a client holds, where it has so many
 OTHER_SEED = 0x5EED  # added to the run's own
+OURS = __name__.partition(".")[0]
 TRAINED = ("train", "work")  # what a site does for one client
-SHIPPED = MessageTap.__module__.partition(".")[0] + "."
+HEARD = {"socket.connect": "a connection", "subprocess.Popen": "another program", "os.putenv": "the environment"}
+CODE = (".py", ".pyc", ".so", ".pyd")
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ def play(
 
 def is_shipped(plugin: object) -> bool:
     """Whether it is no code of a team's own."""
-    return type(plugin).__module__.startswith(SHIPPED)
+    return type(plugin).__module__.startswith(f"{OURS}.")
 
 
 def reseed(case: SimulatedCase) -> SimulatedCase:
@@ -191,3 +200,54 @@ def _copy_reply(reply: Reply) -> Reply:
     """A reply that whoever gets it may change in place."""
     message = {kind: copy_payload(payload) for kind, payload in reply.message.items()}
     return replace(reply, message=message, memory=copy.deepcopy(reply.memory), stats=dict(reply.stats))
+
+
+_heard: set[str] | None = None
+_tops: frozenset[str] = frozenset()
+
+
+@contextmanager
+def noting_traces(names: Collection[str]) -> Iterator[set[str]]:
+    """What code of these names ("module:Class") opens inside, in words; in whichever thread it does."""
+    global _heard, _tops
+    _install()
+    _heard, _tops = set(), frozenset(n.partition(":")[0].partition(".")[0] for n in names)
+    try:
+        yield _heard
+    finally:
+        _heard = None
+
+
+def _install() -> None:
+    """Python keeps such a hook until it ends."""
+    if not hasattr(sys, "_fedaudit_traces"):
+        sys._fedaudit_traces = True  # type: ignore[attr-defined]
+        sys.addaudithook(_hear)
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    if _heard is None or not (event == "open" or event in HEARD):
+        return
+    if event == "open" and not (
+        isinstance(args[0], str | bytes | os.PathLike) and not _is_code(os.fsdecode(args[0]))
+    ):
+        return
+    if _is_asked_by_team():
+        _heard.add(HEARD.get(event) or f"the file {os.path.basename(os.fsdecode(args[0]))!r}")
+
+
+def _is_code(path: str) -> bool:
+    return path.endswith(CODE) or "__pycache__" in path
+
+
+def _is_asked_by_team() -> bool:
+    """Whether the nearest caller that is not a library's is the team's code."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if top in _tops:
+            return True
+        if top == OURS:
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -52,14 +52,13 @@ def _key(config: Config) -> str:
 def _resolve(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = catalog.plain(config.model_dump())
     for kind, where, spec in plugins(config):
+        is_plain = kind in ("sections", "renderers")  # a list of names, which were checked when it was read
+        if is_plain and not spec.foreign:
+            continue
         with locate_errors(config.file):
             settings = catalog.settings(kind, spec.name, spec.settings, where)
-        if (
-            kind in ("sections", "renderers")
-            or where.endswith("].method")
-            or where.startswith(("matrix.", "absence."))
-        ):
-            continue  # plain lists; variants and cells keep what they change
+        if is_plain or where.endswith("].method") or where.startswith(("matrix.", "absence.")):
+            continue  # variants and cells keep what they change
         full = {k: v for k, v in spec.model_dump().items() if k not in spec.settings} | settings
         *path, last = [int(k) if k.isdigit() else k for k in re.findall(r"\w+", where)]
         reduce(lambda at, key: at[key], path, cast(Any, out))[last] = full

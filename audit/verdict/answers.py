@@ -51,16 +51,16 @@ def _people(result: AuditResult) -> str:
     parts = []
     if (heads := result.people) is not None:
         low, high = heads.interval
-        exposed = f"About {heads.expected:,.0f} of {heads.people:,} are exposed by what was demonstrated"
+        exposed = f"About {heads.expected:,.0f} of {heads.people:,} are exposed by at least one harm that was shown"
         parts.append(f"{exposed} ({low:,} to {high:,}), net of luck, each counted once.")
     people = [q for q in result.questions if q.aim.is_against_people]
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits, the largest"
+        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits, each its own; the largest is"
         parts.append(
-            f"Better attacks could expose more: {len(bounded)} of {fmt.plural(len(people), 'question')} {limits} "
-            f"{worst.at_most or 0:,} of {worst.people:,}, {name_question(worst)}."
+            f"Better attacks could expose more. {len(bounded)} of {fmt.plural(len(people), 'question')} {limits} "
+            f"{worst.at_most or 0:,} of {worst.people:,}: {name_question(worst)}."
         )
     if len(people) > len(bounded):
         parts.append(f"Nothing limits {'the other ' if bounded else ''}{len(people) - len(bounded)}.")

@@ -109,6 +109,12 @@ def _explain_severity(decision: Record) -> str:
     return f"*Severity* follows the policy: {bar}, anything less must be treated or accepted in writing."
 
 
+def _explain_most(risks: Sequence[Risk]) -> str:
+    """How the numbers of a table of harms go with the one above it."""
+    limited = any(r.whom[:1].isdigit() for r in risks)
+    return "*People at most* is the limit of that harm alone, for leaks as visible as those planted. " if limited else ""
+
+
 def _risks(decision: Record, most: int) -> list[Block]:
     if not decision.risks:
         text = "Nothing was demonstrated by what ran. That is not a proof of privacy."
@@ -116,7 +122,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
-            header=["What, and who can do it", "Upper limit", "How often an attempt succeeds", "Severity"],
+            header=["What, and who can do it", "People at most", "How often an attempt succeeds", "Severity"],
             rows=[
                 [
                     Cell(
@@ -136,7 +142,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
             numbered=False,
         )
     ]
-    text = _explain_severity(decision)
+    text = _explain_most(shown) + _explain_severity(decision)
     if more := decision.risks[len(shown) :]:
         names = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
         names += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
@@ -165,7 +171,7 @@ def _describe_baseline(risk: Risk) -> str:
     own = fmt.interval(best.interval, "fraction")
     if best.replayed:
         replayed = fmt.interval(best.replayed, "fraction")
-        return f"95 % interval: {replayed}, by replays; messages of this run are too few ({own})"
+        return f"95 % interval: {replayed}, by replays of the clients; this run alone has too few messages ({own})"
     return f"95 % interval: {own}"
 
 
@@ -219,7 +225,8 @@ def _advise(result: AuditResult) -> str:
     if any(r.recommended for r in result.alternatives):
         return result.recommendation
     if len(result.alternatives) > 1:
-        return f"None of the measured options is enough alone. {_describe_first(_rank(result.alternatives)[0])}"
+        stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
+        return f"{stop}No measured option is enough alone. {_describe_first(_rank(result.alternatives)[0])}"
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
@@ -233,11 +240,11 @@ def _advise(result: AuditResult) -> str:
 def _describe_first(option: Alternative) -> str:
     """What an option that ranks first still lacks."""
     lacks = {
-        Word.NOT_READY: f"leaves a leak rated {option.severity}",
-        Word.CANNOT_TELL: "leaves questions open that must be asked before it is used",
+        Word.NOT_READY: f"but leaves a leak rated {option.severity}",
+        Word.CANNOT_TELL: "but its own audit has open questions: have them answered before it is used",
     }
-    why = lacks.get(option.word, "shows no gain") if option.word else "was not run to the end"
-    return f"A ranks first and {why}. `fedaudit harden` looks for combinations."
+    why = lacks.get(option.word, "but shows no gain") if option.word else "but was not run to the end"
+    return f"A ranks first, {why}. `fedaudit harden` looks for combinations."
 
 
 def _name_option(row: Alternative) -> str:

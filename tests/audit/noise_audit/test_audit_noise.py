@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
+from fedaudit.audit.noise_audit.noise_tests import audit_noise, bound_below, find_claim, record_tests
 from fedaudit.audit.noise_audit.play import PlayLimits, reseed
-from fedaudit.audit.noise_audit.report import audit_noise, bound_below, find_claim, record_tests
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAuditRecord
 from tests.audit.noise_audit.drawn import line_of
