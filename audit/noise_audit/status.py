@@ -124,7 +124,7 @@ def _list_missing(budget: SpentBudget, checks: Sequence[BoundCheck]) -> Iterator
     if math.isfinite(budget.epsilon_upper):
         return
     for kind in budget.spoiled_by:
-        yield Reason(source="ledger", sentence=f"{kind} is released without noise", place=kind)
+        yield Reason(source="ledger", sentence=f"{kind.replace('_', ' ')} is sent without noise", place=kind)
     if budget.inconclusive:
         yield Reason(source="cap", sentence=budget.note or f"{budget.accountant} did not come to an end")
     elif not budget.spoiled_by:

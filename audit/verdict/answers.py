@@ -18,6 +18,7 @@ LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
     "Opinion 28/2024). It is no such assessment itself, and decides no legal question."
 )
+NOT_OF_MODEL = "Of the model that is given away nothing was shown"
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
@@ -51,19 +52,22 @@ def _people(result: AuditResult) -> str:
     parts = []
     if (heads := result.people) is not None:
         low, high = heads.interval
-        exposed = f"About {heads.expected:,.0f} of {heads.people:,} are exposed by at least one harm that was shown"
-        parts.append(f"{exposed} ({low:,} to {high:,}), net of luck, each counted once.")
+        exposed = f"About {heads.expected:,.0f} of {heads.people:,} ({low:,} to {high:,}) by all harms together"
+        parts.append(f"{exposed}, each person once, net of luck. That is no upper limit.")
     people = [q for q in result.questions if q.aim.is_against_people]
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        limits = "has an upper limit" if len(bounded) == 1 else "have upper limits, each its own; the largest is"
+        limits = "has one" if len(bounded) == 1 else "have one each, which do not add up; the largest is"
         parts.append(
-            f"Better attacks could expose more. {len(bounded)} of {fmt.plural(len(people), 'question')} {limits} "
-            f"{worst.at_most or 0:,} of {worst.people:,}: {name_question(worst)}."
+            f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits} {worst.at_most or 0:,} of "
+            f"{worst.people:,} ({name_question(worst)})."
         )
     if len(people) > len(bounded):
-        parts.append(f"Nothing limits {'the other ' if bounded else ''}{len(people) - len(bounded)}.")
+        other = "the other " if bounded else ""
+        everybody = max((q.people for q in people), default=0)
+        all_ = f": all {everybody:,} cannot be excluded" if everybody else ""
+        parts.append(f"Nothing limits {other}{len(people) - len(bounded)}{all_}.")
     return " ".join(parts) or "Not known."
 
 
@@ -76,9 +80,12 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     if others:
         names = _join(list(dict.fromkeys(name_observer(q.observer) for q in others)))
         untried = sum(q.state in UNTRIED for q in others)
-        known = f"{untried} of {fmt.plural(len(others), 'question')} about that were not asked"
-        known = known if untried else f"all {fmt.plural(len(others), 'question')} about that were asked"
-        text += f" Not shown for {names}, who read messages as well: {known}."
+        cleared = sum(q.state is State.BOUNDED for q in others)
+        counts = {"not asked": untried, "bounded": cleared, "inconclusive": len(others) - untried - cleared}
+        stand = _join([f"{n} {what}" for what, n in counts.items() if n])
+        is_clear = cleared == len(others)
+        text += f" {fmt.sentence_case(names)} {'are cleared' if is_clear else 'are not cleared by that'}: of "
+        text += f"{fmt.plural(len(others), 'question')} about them {stand}."
     return f"{text} {_conduct(ran, result)}"
 
 
@@ -90,6 +97,9 @@ def _law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
     shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
     text = "By what was demonstrated, what is sent cannot be presumed anonymous. " if shown else ""
+    if released := [q for q in result.questions if q.observer == "public" and q.aim.is_against_people]:
+        seen = any(q.state is State.DEMONSTRATED for q in released)
+        text += f"{'Nor can the model that is given away' if seen else NOT_OF_MODEL}. "
     return f"{text}Untested does not mean anonymous. {LAW}"
 
 
@@ -111,10 +121,10 @@ def _blind(ran: Sequence[Finding]) -> str:
         return "How often attacks raise false alarms is not known."
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
     who = f"{', '.join(fired)} raised" if fired else "none raised"
-    interval = fmt.interval(stats.clopper_pearson(len(fired), len(tried)), "fraction")
+    most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
-        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm (95 % "
-        f"interval: {interval}). What was not demonstrated is not excluded."
+        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; a "
+        f"rate of up to {most} cannot be excluded. What was not demonstrated is not excluded."
     )
 
 
@@ -131,17 +141,17 @@ def _describe_coverage(result: AuditResult) -> str:
 
 
 def _count_states(questions: Sequence[Question]) -> str:
-    """In words: "11 are answered, 4 are inconclusive, 9 are left out though an attack exists (attribute 9)"."""
+    """In words: "11 are answered, 4 are inconclusive, 9 are left out though an attack exists"."""
     answered = sum(q.is_answered for q in questions)
     counts = [(answered, "answered")] if answered else []
     words = {
         State.INCONCLUSIVE: "inconclusive",
-        State.NOT_ASKED: "left out though an attack exists",
+        State.NOT_ASKED: "left out of this audit though an attack exists",
         State.NO_ATTACK: "without an attack in fedaudit",
     }
     for state, what in words.items():
         if some := [q for q in questions if q.state is state]:
-            counts.append((len(some), f"{what} ({count_by_aim(some)})" if state in UNTRIED else what))
+            counts.append((len(some), what))
     return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts])
 
 
@@ -171,7 +181,7 @@ def describe_more(left: Sequence[Question]) -> str:
         ways = [f"fedaudit has no attack for {lacking}"] if lacking else []
         ways += [f"attacks on {len(rest) - lacking} ran without a result"] if len(rest) > lacking else []
         stay = "stays" if len(rest) == 1 else "stay"
-        parts.append(f"{len(rest)} {stay} open however long it runs: {' and '.join(ways)}.")
+        parts.append(f"{len(rest)} {stay} open however long this audit runs: {' and '.join(ways)}.")
     return " ".join(parts)
 
 

@@ -306,7 +306,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     if heads is not None:
         low, high = heads.interval
         interval = f"95 % interval: {low:,} to {high:,}"
-        text = f"people are exposed by at least one harm that was demonstrated ({interval}); open questions are not counted"
+        text = f"people are exposed by at least one harm that was demonstrated ({interval}); more could be"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

@@ -41,7 +41,7 @@ MOST_NAMED = 2  # of the findings that do not fit
 MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_OPTION, LONGEST_EFFECT = 130, 230
+LONGEST_OPTION, LONGEST_EFFECT = 145, 230
 LONGEST_ADVICE = 260
 LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
@@ -112,7 +112,7 @@ def _explain_severity(decision: Record) -> str:
 def _explain_most(risks: Sequence[Risk]) -> str:
     """How the numbers of a table of harms go with the one above it."""
     limited = any(r.whom[:1].isdigit() for r in risks)
-    return "*People at most* is the limit of that harm alone, for leaks as visible as those planted. " if limited else ""
+    return "*People at most* limits that harm alone. " if limited else ""
 
 
 def _risks(decision: Record, most: int) -> list[Block]:
@@ -171,7 +171,7 @@ def _describe_baseline(risk: Risk) -> str:
     own = fmt.interval(best.interval, "fraction")
     if best.replayed:
         replayed = fmt.interval(best.replayed, "fraction")
-        return f"95 % interval: {replayed}, by replays of the clients; this run alone has too few messages ({own})"
+        return f"95 % interval: {replayed}, by replays; this run has too few such messages ({own})"
     return f"95 % interval: {own}"
 
 
@@ -184,9 +184,9 @@ def _options(result: AuditResult) -> Table:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
-    last = f"{chr(65 + len(lettered))}. Accept the risk"
+    last = f"{chr(65 + len(lettered))}. Deploy as it is"
     forbidden = bool(result.decision and result.decision.failing)
-    until = f"{'against the policy, ' if forbidden else ''}until __________, because ____________"
+    until = f"{'against the policy: ' if forbidden else ''}until __________, because ____________"
     now = _cost(rows[0]) if measured and rows else "unchanged"
     return Table(
         header=["Option", "What its own audit says", "Accuracy", "Choice"],
@@ -244,7 +244,7 @@ def _describe_first(option: Alternative) -> str:
         Word.CANNOT_TELL: "but its own audit has open questions: have them answered before it is used",
     }
     why = lacks.get(option.word, "but shows no gain") if option.word else "but was not run to the end"
-    return f"A ranks first, {why}. `fedaudit harden` looks for combinations."
+    return f"A ranks first, {why}. Combinations are searched by `fedaudit harden`."
 
 
 def _name_option(row: Alternative) -> str:

@@ -53,7 +53,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="Open with it, answered without: membership by the server.",
+            why_not="No longer answered: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
@@ -70,9 +70,9 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     shown = first[1].replace("\u00a0", " ")
     assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
-    assert "Open with it" in shown
+    assert "No longer answered" in shown
     assert second[1] == "not run to the end"
-    assert last[0] == "C. Accept the risk"
+    assert last[0] == "C. Deploy as it is"
 
 
 def test_without_variants_options_are_the_remedies_and_say_that_nothing_was_measured() -> None:
@@ -212,7 +212,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
-            why_not="Open with it, answered without: membership by the server, inversion by the server and 3 others.",
+            why_not="No longer answered: membership by the server, inversion by the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title

@@ -246,7 +246,7 @@ def test_beside_what_is_in_clear_the_noised_releases_are_shown_alone(tmp_path: P
     clear = release(mechanism="none", sender="client/*", kind="num_examples", observers=ALL, sensitivity=None)
     text = spending(folder(tmp_path, [*ledger(), clear]), None)
     spoiled, alone = text.rows[0], text.rows[3]
-    assert spoiled[-1] == "none" and "num_examples is released without noise" in "".join(text.lines)
+    assert spoiled[-1] == "none" and "num examples is sent without noise" in "".join(text.lines)
     assert alone[0] == "server, noised releases alone"
     assert alone[4:] == spending(folder(tmp_path, ledger()), None).rows[0][4:] and text.drawn is not None
 
