@@ -147,7 +147,7 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
         "2 of 4 open required questions can be asked in about 10 s of one core, by attacks left "
     )
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
-    assert text.endswith("1 stays open however long it runs: fedaudit has no attack for 1.")
+    assert text.endswith("1 stays open however long this audit runs: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
     for seconds, said in ((0.479, " in about 1 s of one core"), (None, "")):  # an estimate has no digits
         text = decide(audit(CLEAN, questions=[miss("local_model", "lira", seconds)]), POLICY).more
