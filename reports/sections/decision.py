@@ -226,7 +226,8 @@ def _advise(result: AuditResult) -> str:
         return result.recommendation
     if len(result.alternatives) > 1:
         stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
-        return f"{stop}No measured option is enough alone. {_describe_first(_rank(result.alternatives)[0])}"
+        first = _describe_first(_rank(result.alternatives)[0], result.alternatives[0])
+        return f"{stop}No measured option is enough alone. {first}"
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
@@ -237,14 +238,15 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _describe_first(option: Alternative) -> str:
-    """What an option that ranks first still lacks."""
+def _describe_first(option: Alternative, now: Alternative) -> str:
+    """What an option that ranks first costs and still lacks."""
     lacks = {
         Word.NOT_READY: f"but leaves a leak rated {option.severity}",
-        Word.CANNOT_TELL: "but its own audit has open questions: have them answered before it is used",
+        Word.CANNOT_TELL: "but questions about it are open, to be answered before it is used",
     }
     why = lacks.get(option.word, "but shows no gain") if option.word else "but was not run to the end"
-    return f"A ranks first, {why}. Combinations are searched by `fedaudit harden`."
+    cost = f" (accuracy {_cost(option)}, now {_cost(now)})" if option.accuracy is not None else ""
+    return f"A ranks first{cost}, {why}. `fedaudit harden` searches combinations."
 
 
 def _name_option(row: Alternative) -> str:

@@ -61,7 +61,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "No measured option is enough alone. A ranks first, but" in first_step
+    assert "No measured option is enough alone. A ranks first (accuracy" in first_step
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     assert "*What to do first.* noise is recommended. It is." in said
