@@ -56,8 +56,17 @@ MEASURES = {
             curve=True,
             harm="It can be told of a person that the training used their data",
         ),
-        Measure(name="auc", words="AUC", curve=True, harm="It can be told of a person that the training used their data"),
-        Measure(name="member_first", words="a member first", harm="It can be told of a person that the training used their data"),
+        Measure(
+            name="auc",
+            words="AUC",
+            curve=True,
+            harm="It can be told of a person that the training used their data",
+        ),
+        Measure(
+            name="member_first",
+            words="a member first",
+            harm="It can be told of a person that the training used their data",
+        ),
         Measure(
             name="any_member_first",
             words="a member first, above the members' own mean",
@@ -223,7 +232,9 @@ MEASURES = {
         ),
         # the same seen from another side
         Measure(
-            name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm="It can be told of a person that the training used their data"
+            name="tpr_at_fpr_0.001",
+            words=f"TPR at {_F01}",
+            harm="It can be told of a person that the training used their data",
         ),
         Measure(
             name="examples_in_small_cells",

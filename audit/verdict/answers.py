@@ -18,7 +18,7 @@ LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
     "Opinion 28/2024). It is no such assessment itself, and decides no legal question."
 )
-NOT_OF_MODEL = "Of the model that is given away nothing was shown"
+NOT_OF_MODEL = "On the model that is given away nothing is established"
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
@@ -58,7 +58,7 @@ def _people(result: AuditResult) -> str:
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        limits = "has one" if len(bounded) == 1 else "have one each, which do not add up; the largest is"
+        limits = "has one:" if len(bounded) == 1 else "have one each, not to be summed; the largest is"
         parts.append(
             f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits} {worst.at_most or 0:,} of "
             f"{worst.people:,} ({name_question(worst)})."
@@ -123,8 +123,8 @@ def _blind(ran: Sequence[Finding]) -> str:
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
-        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; a "
-        f"rate of up to {most} cannot be excluded. What was not demonstrated is not excluded."
+        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; up "
+        f"to {most} of false alarms stay possible. What was not demonstrated is not excluded."
     )
 
 

@@ -9,7 +9,7 @@ from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, T
 
 WORDS = {
     "Answered": "demonstrated or bounded.",
-    "Bounded": "an upper limit is known and tolerable, by leaks as visible as those we planted.",
+    "Bounded": "an upper limit is known and tolerable, for leaks no fainter than those we planted.",
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
     "Demonstrated": "an attack did better than guessing with its whole interval, on messages of this run or, "
     "where these are few, on replays.",

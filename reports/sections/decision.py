@@ -159,7 +159,7 @@ def _count_unnamed(risk: Risk) -> str:
 def _bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
-        where = f" where a message is of {fmt.plural(round(odds.group), 'example')}"
+        where = f" if a message is of {fmt.plural(round(odds.group), 'example')}"
     guess = "" if odds.guess is None else f" (guessing {fmt.percent(odds.guess)})"
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
@@ -242,11 +242,11 @@ def _describe_first(option: Alternative, now: Alternative) -> str:
     """What an option that ranks first costs and still lacks."""
     lacks = {
         Word.NOT_READY: f"but leaves a leak rated {option.severity}",
-        Word.CANNOT_TELL: "but questions about it are open, to be answered before it is used",
+        Word.CANNOT_TELL: "but its open questions have to be answered before it is used",
     }
     why = lacks.get(option.word, "but shows no gain") if option.word else "but was not run to the end"
     cost = f" (accuracy {_cost(option)}, now {_cost(now)})" if option.accuracy is not None else ""
-    return f"A ranks first{cost}, {why}. `fedaudit harden` searches combinations."
+    return f"A ranks first{cost}, {why}. `fedaudit harden` also tries combinations."
 
 
 def _name_option(row: Alternative) -> str:

@@ -53,7 +53,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="No longer answered: membership by the server.",
+            why_not="Unknown with it: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
@@ -70,7 +70,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     shown = first[1].replace("\u00a0", " ")
     assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
-    assert "No longer answered" in shown
+    assert "Unknown with it" in shown
     assert second[1] == "not run to the end"
     assert last[0] == "C. Deploy as it is"
 
@@ -212,7 +212,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
-            why_not="No longer answered: membership by the server, inversion by the server and 3 others.",
+            why_not="Unknown with it: membership by the server, inversion by the server and 3 others.",
         )
     ] * (options + 1)
     audited.title = title
