@@ -57,8 +57,8 @@ class Aim(StrEnum):
 
 _WORDS = {
     Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
-    Aim.MEMBERSHIP: "whoever has a person's record can tell that it was trained on (in a hospital: a patient), at "
-    "1 % false alarms",
+    Aim.MEMBERSHIP: "whoever has a person's record can tell that it was trained on (in a hospital: a patient), "
+    "at 1 % false alarms",
     Aim.ATTRIBUTE: "a fact about a group of fewer than five people is told rightly",
     Aim.INVERSION: "from a mean, a made example or a model a record is drawn that singles a person out",
     Aim.RECONSTRUCTION: "from a change of the model a record is rebuilt that singles a person out",
