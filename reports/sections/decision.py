@@ -198,11 +198,11 @@ def _options(result: AuditResult) -> Table:
     )
 
 
-def _cut(remedy: str) -> str:
-    """A remedy that fits a cell: of a longer one the first that it names, whole."""
-    parts = re.split(r"(?=[;,] (?:or |and )?)", remedy)
-    fitting = [text for n in range(len(parts), 0, -1) if len(text := "".join(parts[:n])) <= LONGEST]
-    return fitting[0] if fitting else _shorten(remedy)
+def _cut(text: str, most: int = LONGEST) -> str:
+    """As many of the first parts of a sentence as a cell holds, each whole."""
+    parts = re.split(r"(?=[;,] (?:or |and )?)", text)
+    fitting = [short for n in range(len(parts), 0, -1) if len(short := "".join(parts[:n])) <= most]
+    return fitting[0] if fitting else _shorten(text, most)
 
 
 def _rank(rows: Sequence[Alternative]) -> list[Alternative]:
@@ -251,7 +251,7 @@ def _describe_first(option: Alternative, now: Alternative) -> str:
 
 def _name_option(row: Alternative) -> str:
     what = "; ".join([*row.protections, *row.settings])
-    return _shorten(f"{row.name}: {what}" if what else row.name, LONGEST_OPTION)
+    return _cut(f"{row.name}: {what}" if what else row.name, LONGEST_OPTION)
 
 
 def _effect(row: Alternative) -> str | Cell:
