@@ -92,6 +92,26 @@ def test_a_light_command_loads_nothing_that_it_does_not_use(command: str, loaded
     assert HEAVY & loaded[command] == set()
 
 
+def test_the_first_plan_of_a_config_loads_no_renderer(folder: Path) -> None:
+    done = execute(folder, "-c", CODE, json.dumps([PLAN]), cache="first")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("imported ")]
+    assert "torch" in line.split() and not {"jinja2", "fedaudit.reports.renderers.pdf"} & set(line.split())
+
+
+def test_a_process_that_ends_at_once_loses_nothing(folder: Path) -> None:
+    """It takes no modules apart; what was printed, the status and what runs at exit stay."""
+    code = (
+        "import atexit, sys\nfrom fedaudit.audit.cli.main import main\n"
+        "atexit.register(lambda: print('at exit'))\nsys.argv = ['fedaudit', *sys.argv[1:]]\nmain()"
+    )
+    shown = execute(folder, "-c", code, "show", "quickstart")
+    plain = CliRunner().invoke(app, ["show", "quickstart"])
+    assert shown.returncode == 0 and shown.stdout.startswith(plain.output + "at exit\n")
+    wrong = execute(folder, "-c", code, "plan", "nothing.yaml")
+    assert wrong.returncode == 2 and "nothing.yaml" in wrong.stderr and "at exit" in wrong.stdout
+
+
 def test_a_run_that_was_not_reviewed_here_gets_the_same_words(folder: Path) -> None:
     known, unknown = (execute(folder, "-m", "fedaudit", *CHECK, cache=c) for c in ("cache", "none"))
     assert known.returncode in VERDICTS and known.stdout.startswith(("Ready", "Not ready", "Cannot tell"))
