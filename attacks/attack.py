@@ -325,11 +325,19 @@ class Player(Protocol):
         """
 
 
+OF_OTHERS = "of other people, so their style is not controlled"
+
+
 class Unseen(NamedTuple):
     """Examples that nobody trained on, to compare members with; `whose`: "held out of the same clients' data"."""
 
     images: Images
     whose: str  # empty where they are like the clients', class by class
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether members differ from them by nothing but that they were trained on."""
+        return self.whose != OF_OTHERS
 
     @property
     def words(self) -> str:

@@ -76,7 +76,7 @@ MEASURES = {
         Measure(
             name="image_present",
             words="image present",
-            harm="An image of a client's stands as it is in what the client sends",
+            harm="An image of a client's, or what training makes of it alone, stands in what is sent",
         ),
         Measure(
             name="image_drawn_again", words="image drawn again", harm="A generator draws training images again"

@@ -12,7 +12,7 @@ from fedaudit.attacks.attack import Floats, Images
 from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
-from fedaudit.attacks.summaries._stretches import EXACT, fits
+from fedaudit.attacks.summaries._stretches import EXACT, find_stretch, fits
 from fedaudit.attacks.summaries._where import Segment
 from fedaudit.fl.kinds import Kind
 
@@ -51,9 +51,14 @@ class Reader:
     mixtures: Sequence[ImageMixtures]  # of what others than one client put into it, each with other noise
 
     @classmethod
-    def from_message(cls, sent: SentNumbers, client: int, known: Images, people: int) -> "Reader":
-        """`known`: images like those of so many people behind it."""
-        return cls(sent, build_mixtures(known, people, sent.width) if client == SEVERAL else [])
+    def from_message(cls, sent: SentNumbers, client: int, known: Images | None, people: int) -> "Reader":
+        """`known`: images like those of so many people behind it; None without any.
+
+        Members of another style fit mixtures of these better than held-out people do, with nothing written.
+        """
+        if client != SEVERAL or known is None:
+            return cls(sent, [])
+        return cls(sent, build_mixtures(known, people, sent.width))
 
     def fit(self, images: Floats) -> Values:
         """How well each image fits the stretch that it fits best, [readings, n]; no image is looked for twice."""
@@ -65,6 +70,15 @@ class Reader:
             columns = np.stack([plain, *(m.fit(self.sent.newest, some) for m in self.mixtures)], axis=1)
             self._cache.update(zip((keys[i] for i in sorted(new.values())), columns, strict=True))
         return np.stack([self._cache[key] for key in keys], axis=1)
+
+    def find_stretch(self, image: Floats) -> int | None:
+        """Where the stretch begins that is the image, or that it fits best in a mixture; None: nowhere."""
+        first = find_stretch(self.sent.numbers, image)
+        if first is not None or not self.mixtures:
+            return first
+        begin = len(self.sent.numbers) - self.sent.width
+        fits = [m.fit(self.sent.newest, image[None])[0] for m in self.mixtures]
+        return begin + self.mixtures[int(np.argmax(fits))].find_stretch(self.sent.newest, image)
 
     def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
         """The same where one sender wrote an image over its part of the mean."""

@@ -46,7 +46,6 @@ from fedaudit.attacks.people import People
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers
-from fedaudit.attacks.summaries._stretches import find_stretch
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -188,8 +187,9 @@ class HiddenImages(Attack):
             members, owners, rows = _find_people(truth, claim, client, artifact)
             hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
             is_hit = np.array([pair in hit for pair in zip(owners.tolist(), rows.tolist(), strict=True)], bool)
+            reader = Reader.from_message(own, client, find_alike(truth, owners), len(owners))
             for image in members.x[is_hit]:
-                first = find_stretch(own.numbers, image)
+                first = reader.find_stretch(image)
                 places.add(Place() if first is None else find_place(layout, first, image.size))
         return choose_remedy(places, self.card.remedy)
 
@@ -212,7 +212,7 @@ class HiddenImages(Attack):
             members = _sample_images(members, len(members), rng)
             most = max(RATIO * min(len(members), self.config.members), len(people))
             others = _sample_images(_unseen(truth, owners, members), most, rng)
-            reader = Reader.from_message(own, client, truth.auxiliary, len(owners))
+            reader = Reader.from_message(own, client, find_alike(truth, owners), len(owners))
             searches.append(_Search(reader, people, owners, whose, members, others))
         return searches
 
@@ -296,6 +296,11 @@ def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tupl
     members, owners, rows = gather_people(truth, artifact, labels)
     own = np.full(len(rows), True) if client == SEVERAL else owners == client
     return members.only(own), owners[own], rows[own]
+
+
+def find_alike(truth: Truth, clients: Rows) -> Images | None:
+    """The auditor's own images, where they are like the clients'."""
+    return truth.auxiliary if truth.unseen(np.unique(clients).tolist()).is_alike else None
 
 
 def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import BatchTruth, Images, Unseen
+from fedaudit.attacks.attack import OF_OTHERS, BatchTruth, Images, Unseen
 from fedaudit.attacks.evaluation.sums import find_client
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import behind
@@ -87,7 +87,7 @@ class KnownTruth:
         if own:
             return Unseen(images(self._data, np.concatenate(own)), "held out of the same clients' data")
         # of one distribution, class by class, where no example has an owner: the partition saw to that
-        return Unseen(self.reference, "" if self._alike else "of other people, so their style is not controlled")
+        return Unseen(self.reference, "" if self._alike else OF_OTHERS)
 
     def find_batch(self, artifact: str) -> BatchTruth | None:
         """The examples of a batch of split learning: those of a simulated client are drawn once more.

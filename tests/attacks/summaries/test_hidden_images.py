@@ -1,18 +1,20 @@
 """An image that stands among numbers is found whatever its scale, place and writing; among noise nobody's is."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedaudit.attacks.attack import OF_OTHERS, Unseen
 from fedaudit.attacks.evaluation.ranking import compare_by_class
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers, write
 from fedaudit.attacks.summaries._stretches import EXACT, fits
-from fedaudit.attacks.summaries._where import Segment
-from fedaudit.attacks.summaries.hidden_images import HiddenImages
+from fedaudit.attacks.summaries._where import Segment, choose_remedy, find_place
+from fedaudit.attacks.summaries.hidden_images import HiddenImages, find_alike
 from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from tests.attacks.world import World
@@ -333,6 +335,18 @@ def find(hidden: float, seed: int) -> list[int]:
     return np.flatnonzero((reader.fit(candidates) >= least).any(axis=0)).tolist()
 
 
+def test_a_row_of_a_sum_that_one_image_makes_is_no_doing_of_the_clients_code() -> None:
+    """Honest training leaves it there too: an image that alone reaches a unit is what its row changes by."""
+    for begin, names_layer in ((0, True), (10, False)):
+        numbers, images = mix(np.random.default_rng(0))
+        numbers[begin : begin + 64] += np.float32(0.02) * images[3].ravel()
+        layout = [Segment(kind=Kind.AGGREGATE, name="first.weight", shape=(20, 64), begin=0, end=len(numbers))]
+        sent = SentNumbers(numbers, 1, len(numbers), layout)
+        first = Reader.from_message(sent, SEVERAL, WORLD.auxiliary, 900).find_stretch(images[3])
+        assert first == begin
+        assert ("first.weight" in choose_remedy([find_place(layout, first, 64)], "code")) == names_layer
+
+
 @pytest.mark.parametrize("hidden", [0.02, 0.005])
 def test_a_diluted_image_is_told_from_what_everybody_s_images_make_of_a_sum(hidden: float) -> None:
     numbers, images = mix(np.random.default_rng(0), hidden)
@@ -343,6 +357,28 @@ def test_a_diluted_image_is_told_from_what_everybody_s_images_make_of_a_sum(hidd
 def test_mixtures_in_which_nobody_s_image_stands_hold_nobody() -> None:
     """Neither those of whom they are made, nor others; by chance one message in a thousand does."""
     assert not [seed for seed in range(8) if find(0.0, seed)]
+
+
+class Strangers(World):
+    """The auditor's images are of people who write otherwise than the clients'."""
+
+    def unseen(self, clients: Collection[int]) -> Unseen:
+        return Unseen(self.reference, OF_OTHERS)
+
+
+def test_a_style_that_held_out_people_do_not_have_is_no_image_in_a_sum() -> None:
+    """Of an honest sum of theirs; whoever the auditor's own people are like is looked for, and nobody else."""
+    x = WORLD.auxiliary.x.copy()
+    x[::20, :, ::7, ::7] = 1  # one in twenty marks the corners
+    weights = np.random.default_rng(0).normal(0, 0.02, (len(x), 20))
+    rows = (weights.T @ x.reshape(len(x), -1) / len(x)).astype(np.float32).ravel()
+    hits, strangers = {}, Strangers(sizes=(), clients=10)
+    for truth in (WORLD, strangers):
+        known = find_alike(truth, np.array([0]))
+        reader = Reader.from_message(SentNumbers(rows, 1, len(rows)), SEVERAL, known, len(x))
+        least = reader.find_least(reader.fit(WORLD.reference.x), len(x))
+        hits[truth] = int((reader.fit(x) >= least).any(axis=0).sum())
+    assert hits[WORLD] > 0 and hits[strangers] == 0
 
 
 def test_whoever_was_looked_for_before_fits_as_well_as_before() -> None:
