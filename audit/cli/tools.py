@@ -69,7 +69,9 @@ def doctor(
 @partial(command, tools)
 def recorder(
     hook: Annotated[Hook, typer.Argument(help="what it hooks into")],
-    out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")],
+    out: Annotated[Path, typer.Option(help="the Python file to write, beside your app")] = Path(
+        "fedaudit_recorder.py"
+    ),
 ) -> None:
     """Write a recorder for your federation.
 
