@@ -20,6 +20,7 @@ from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.families.adapters import A, B
 from fedaudit.fl.kinds import DELTAS, TRAINED, Kind
+from fedaudit.reports import format as fmt
 
 PLUGINS = ("untrained_adapters", "adapter_rows", "full_rank")
 SENT = (*TRAINED, *DELTAS)
@@ -73,9 +74,10 @@ class AdapterRows(Check):
         yield CheckResult(
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
-            summary=f"{len(fewer)} clients ran a round once more. Client {client} holds "
-            f"{len(case.examples.parts[client]):,} examples and trains on {rows:,} of them in round {round}; the "
-            "adapter depends on those alone.",
+            summary=f"Rounds were played again, and {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
+            f"{client} holds {len(case.examples.parts[client]):,} examples and trains on "
+            f"{'a single example' if rows == 1 else f'{rows:,} of them'} in round {round}; the adapter depends on "
+            f"{'that one' if rows == 1 else 'those'} alone.",
             facts={"untrue_counts": len(fewer)},
             artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",
