@@ -74,8 +74,8 @@ class AdapterRows(Check):
         yield CheckResult(
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
-            summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client {client} "
-            f"holds {len(case.examples.parts[client]):,} examples, and in round {round} its adapter depends on "
+            summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
+            f"{client} holds {len(case.examples.parts[client]):,} examples, and in round {round} its adapter depends on "
             f"{'a single example' if rows == 1 else f'{rows:,} of them'} alone.",
             facts={"untrue_counts": len(fewer)},
             artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
