@@ -71,12 +71,13 @@ class AdapterRows(Check):
         if not fewer:
             return
         client, (rows, round) = min(fewer.items(), key=lambda item: item[1])
+        few = "a single example" if rows == 1 else f"{rows:,} of them"
         yield CheckResult(
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
             summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
-            f"{client} holds {len(case.examples.parts[client]):,} examples, and in round {round} its adapter depends on "
-            f"{'a single example' if rows == 1 else f'{rows:,} of them'} alone.",
+            f"{client} holds {len(case.examples.parts[client]):,} examples, and in round {round} its adapter "
+            f"depends on {few} alone.",
             facts={"untrue_counts": len(fewer)},
             artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",
