@@ -94,7 +94,7 @@ def _describe_system(result: AuditResult) -> Table:
         ],
     ]
     return Table(
-        header=["", "As the owner states it; the audit checked none of this"],
+        header=["About", "As the owner states it; the audit checked none of this"],
         rows=rows,
         align="ll",
         widths=[2.2, 7.4],
