@@ -123,8 +123,8 @@ def _blind(ran: Sequence[Finding]) -> str:
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
-        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; up "
-        f"to {most} of false alarms stay possible. What was not demonstrated is not excluded."
+        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; a "
+        f"rate of up to {most} stays possible. What was not demonstrated is not excluded."
     )
 
 
