@@ -54,18 +54,18 @@ MEASURES = {
             name="tpr_at_fpr_0.01",
             words=f"TPR at {_F1}",
             curve=True,
-            harm="It can be told of a person that the training used their data",
+            harm="A person is recognised as one whose data were trained on",
         ),
         Measure(
             name="auc",
             words="AUC",
             curve=True,
-            harm="It can be told of a person that the training used their data",
+            harm="A person is recognised as one whose data were trained on",
         ),
         Measure(
             name="member_first",
             words="a member first",
-            harm="It can be told of a person that the training used their data",
+            harm="A person is recognised as one whose data were trained on",
         ),
         Measure(
             name="any_member_first",
@@ -234,7 +234,7 @@ MEASURES = {
         Measure(
             name="tpr_at_fpr_0.001",
             words=f"TPR at {_F01}",
-            harm="It can be told of a person that the training used their data",
+            harm="A person is recognised as one whose data were trained on",
         ),
         Measure(
             name="examples_in_small_cells",

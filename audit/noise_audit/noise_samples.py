@@ -1,16 +1,8 @@
-"""Samples of noise from plays of the run or from its record, and the forms in which they are tested.
+"""Samples of noise from plays of the run, and the forms in which they are tested.
 
 A sample is the noise on one array of one message: what left, less what it was before the noise. Noise that ships
 is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what leaves them, less
 what they had received, is its noise.
-
-Of a record, noise that the server adds to a round's mean is what is left of
-
-    w_{t+1} - w_t - (1/m) sum_k (w_k - w_t)
-
-where the models are those broadcast or released, w_k the clipped uploads of round t, and m the fixed denominator,
-from the ledger's two norms. Only rounds of which every upload was recorded can be used. Noise that a client adds
-stays beside what it trained.
 
 The samples of a message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every
 number is also known as a standard normal score: by the law that the ledger declares, which is exact if the ledger
@@ -19,7 +11,7 @@ is right (whole numbers by a uniform step, Rosenblatt 1952), and by its rank, wh
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -27,13 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.neighbours import NOTHING, SAME, Messages, find_clips
 from fedaudit.audit.noise_audit.play import PlayLimits, play
-from fedaudit.audit.noise_audit.world import CALCULATED, SPACING, Listener, copy_payload
-from fedaudit.fl.artifact import Artifact, Channel, Party
-from fedaudit.fl.kinds import MODELS, TRAINED, Kind
+from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, SAME, Messages, find_clips
+from fedaudit.audit.noise_audit.world import Listener, copy_payload
+from fedaudit.fl.artifact import Channel, Party
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Mechanism, Release
 from fedaudit.fl.recording.noise import share_of_noise
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
@@ -51,7 +42,6 @@ FLOAT_BITS = 53
 # lifts hardly any of a million columns there: dividing those would cut off tails
 EXCESS = {"laplace": 7.0}
 USUAL_EXCESS = 4.0
-CLEAR = 1e-3  # of the noise: rounding that changes neither its amount nor its law
 
 
 class NoiseHypothesis(NamedTuple):
@@ -372,97 +362,3 @@ class _NoiseListener(Listener):
             before = value.detach().double().flatten().cpu().numpy()
             values = after.detach().double().flatten().cpu().numpy() - before
             self.samples.append(NoiseSample(line, name, values, before))
-
-
-class NoisedUpload(NamedTuple):
-    """What a client sent of one kind, less what it is a change from, in units of its noise's scale."""
-
-    line: Release
-    arrays: Mapping[str, Floats]
-    clip: float  # the norm of what lies beside the noise, at most
-
-    @property
-    def values(self) -> Floats:
-        """[n] All arrays."""
-        return np.concatenate([self.arrays[name] for name in sorted(self.arrays)])
-
-
-def list_uploads(
-    recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection]
-) -> list[NoisedUpload]:
-    """Uploads of which the ledger says what noise and what clip they have, and that one protection acted on."""
-    artifacts, lines = index(recorded), defaultdict[tuple[int, str, str], list[Release]](list)
-    for line in releases:
-        lines[line.round, line.kind, line.sender].append(line)
-    uploads = []
-    for artifact in artifacts.select(channel=Channel.UPLINK):
-        own = lines[artifact.round, str(artifact.kind), str(artifact.sender)]
-        is_alone = len(own) == 1 and len(list_acting(protections, str(artifact.kind))) < 2
-        if is_alone and (arrays := _subtract_reference(artifact, artifacts)):
-            line = own[0]
-            is_clipped = line.unit == "client" and line.clip_norm and line.clip_of == "update"
-            if line.mechanism in ("gaussian", "laplace") and line.noise_multiplier and is_clipped:
-                scale = share_of_noise(line)
-                scaled = {name: values / scale for name, values in arrays.items()}
-                uploads.append(NoisedUpload(line, scaled, (line.clip_norm or 0.0) / scale))
-    return uploads
-
-
-def _subtract_reference(upload: Artifact, artifacts: Artifacts) -> dict[str, Floats]:
-    """The floating-point arrays of an upload; of a model, its change from the one its sender had received."""
-    base: Mapping[str, object] = {}
-    if upload.kind in MODELS:
-        readers = ("client", str(upload.sender))
-        sent = artifacts.select(
-            round=upload.round, channel=Channel.DOWNLINK, kind=Kind.GLOBAL_MODEL, seen_by=readers
-        )
-        if not sent:
-            return {}
-        base = sent[-1].payload
-    return {
-        name: _flatten(value) - (_flatten(base[name]) if name in base else 0.0)
-        for name, value in upload.payload.items()
-        if np.asarray(value).dtype.kind == "f" and np.asarray(value).size
-    }
-
-
-def sample_means(recorded: Sequence[Artifact], releases: Sequence[Release]) -> list[NoiseSample]:
-    """The noise on each array of each mean, of rounds that were recorded whole.
-
-    Rounds whose noise drowns in the rounding of single precision are left out.
-    """
-    artifacts = index(recorded)
-    models = {a.round: a.payload for a in artifacts.select(kind=Kind.GLOBAL_MODEL)}
-    means = {r.round: r for r in releases if r.kind == Kind.GLOBAL_MODEL.value and r.noise_std and r.clip_norm}
-    found: list[NoiseSample] = []
-    for t, line in sorted(means.items()):
-        if t not in models or t + 1 not in models:
-            continue
-        listed = {r.sender: r for r in releases if r.round == t and r.source == line.source and r != line}
-        sent = {str(a.sender): a.payload for a in artifacts.select(round=t) if a.kind in TRAINED}
-        norms = {r.clip_norm for r in listed.values()}
-        if sent.keys() != listed.keys() or len(norms) > 1:
-            continue  # not every upload was kept
-        bound = next(iter(norms), None)  # none where nobody answered, and the noise is all there is
-        share = (line.clip_norm or 0.0) / (bound or np.inf)
-        found += _subtract(line, models[t], models[t + 1], list(sent.values()), share)
-    return found
-
-
-def _subtract(
-    line: Release,
-    before: Mapping[str, object],
-    after: Mapping[str, object],
-    sent: Sequence[Mapping[str, object]],
-    share: float,
-) -> Iterator[NoiseSample]:
-    for name in sorted(before):
-        old, new = _flatten(before[name]), _flatten(after[name])
-        if np.asarray(before[name]).dtype.kind != "f" or SPACING * np.abs(new).max() > CLEAR * line.noise_std:
-            continue
-        mean = old + share * sum((_flatten(upload[name]) - old for upload in sent), np.zeros_like(old))
-        yield NoiseSample(line, name, new - mean, mean)
-
-
-def _flatten(array: object) -> Floats:
-    return np.asarray(array, np.float64).ravel()

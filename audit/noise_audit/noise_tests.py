@@ -7,15 +7,9 @@ fails it never. More noise than declared is no fault.
     amount        the sum of squares of n standard normal scores is chi-squared: the least of all messages,
                   rounds, senders, arrays, numbers and some of their crossings, with Bonferroni's correction
     law           Kolmogorov's distance, as a whole, by round and by sender; the fourth moment; tails by counts
-    independence  every lag, every pair of messages, senders, numbers and kinds (independence.py)
+    independence  every lag, every pair of messages, senders, numbers and kinds (noise_relations.py)
     repeats       distinct values, stretches and whole messages, up to sign, order and scale; seeds
-                  (independence.py)
-
-Noise that clients added to a recorded upload stays beside what they trained, u + n, of which the ledger says
-|u| <= C. So |n| <= |u + n| + C for every part of a message, and over m messages the root of the sum of squares is
-at most that of what was recorded and C sqrt(m): what is too short even so cannot hold the noise. The same is
-asked of u + n of two messages added, and subtracted, where noise that they share is gone. Laplace noise is held
-against C in the same way by sums of sizes. Neither depends on what was trained.
+                  (noise_repeats.py)
 """
 
 import math
@@ -24,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -36,26 +29,22 @@ from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
 from fedaudit.audit.accounting.terms import Terms, terms
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.independence import ask_between_kinds, list_relations, list_searches, spread_out
+from fedaudit.audit.noise_audit.noise_relations import ask_between_kinds, list_relations
+from fedaudit.audit.noise_audit.noise_repeats import list_searches
 from fedaudit.audit.noise_audit.noise_samples import (
     Floats,
     Measured,
     MessageRow,
-    NoisedUpload,
     NoiseHypothesis,
     NoiseSample,
     Stack,
     build_rows,
     build_stacks,
     draw_noise,
-    list_uploads,
-    sample_means,
     standardise,
 )
 from fedaudit.audit.noise_audit.play import PlayLimits, reseed
-from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.ledger import Release
-from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
 MOST_VALUES = 20_000  # of a part, for its law
@@ -65,9 +54,8 @@ MOST_PARTS = 64  # rounds or senders whose law is tested apart
 TAILS = (0.3, 0.2, 0.1, 0.01, 1e-3, 1e-4, 1e-5)  # chances of a number further out
 FEWEST_OUTSIDE = 5.0  # expected, for a tail to be tested
 DISTINCT = 20_000  # values whose spacing is looked at
-LEAST_DISTINCT = 0.5  # single precision repeats 1 in 2,000 of so many, half precision 9 in 10
-MOST_UPLOADS, MOST_NUMBERS = 160, 4_000_000  # that are compared in pairs
 CONFIDENCE = 0.975  # of a lower bound
+LEAST_DISTINCT = 0.5  # single precision repeats 1 in 2,000 of so many, half precision 9 in 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,115 +278,6 @@ def count_coarse(stacks: Sequence[Stack]) -> Measured:
     return float(
         sum(s < LEAST_DISTINCT for s in shares)
     ), f"numbers take {100 * min(shares):.3g} % as many values"
-
-
-def run_recorded_tests(
-    recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection], alpha: float
-) -> tuple[list[NoiseTest], set[str]]:
-    """Tests of the noise in recorded means and uploads, and the kinds that were tested.
-
-    Noise as the ledger states it fails with a chance of at most `alpha`.
-    """
-    samples, uploads = sample_means(recorded, releases), list_uploads(recorded, releases, protections)
-    tests = run_tests(samples, (), alpha / 2) if samples else []
-    tests += answer_all(list(_list_upload_questions(uploads)), alpha / 2)
-    return tests, {s.line.kind for s in samples} | {u.line.kind for u in uploads}
-
-
-def _list_upload_questions(uploads: Sequence[NoisedUpload]) -> Iterator[tuple[str, NoiseHypothesis]]:
-    ordered = sorted(uploads, key=lambda u: (u.line.kind, u.line.mechanism))
-    for (kind, mechanism), group in groupby(ordered, key=lambda u: (u.line.kind, u.line.mechanism)):
-        own = list(group)
-        yield (
-            kind,
-            NoiseHypothesis(
-                "amount of noise in uploads",
-                "every part of the recorded uploads is long enough to hold the noise that the ledger states",
-                "a part of the recorded uploads is too short to hold the noise that the ledger states",
-                partial(measure_room, own),
-            ),
-        )
-        if mechanism == "gaussian":
-            yield (
-                kind,
-                NoiseHypothesis(
-                    "independence of uploads",
-                    "no two recorded uploads are nearer to each other than their own noise lets them be",
-                    "two recorded uploads, or one and the opposite of another, are nearer than their own "
-                    "noise would let them be: they share noise",
-                    partial(measure_distances, own),
-                ),
-            )
-
-
-def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
-    """The least likely length of a part of uploads of one mechanism, with all that changes can take off it."""
-    from scipy import stats
-
-    order = 1 if uploads[0].line.mechanism == "laplace" else 2
-    families = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
-    for upload in uploads:
-        where = f"round {upload.line.round}"
-        for name, values in upload.arrays.items():
-            size = float((np.abs(values) ** order).sum())
-            message = f"{upload.line.sender}, {where}"
-            for family, part in (
-                ("whole", "all uploads"),
-                ("rounds", where),
-                ("senders", upload.line.sender),
-                ("uploads", message),
-                ("arrays", name),
-                ("arrays of an upload", f"{name}, {message}"),
-            ):
-                total = families[family][part]
-                total[0], total[1] = total[0] + size, total[1] + len(values)
-                if name == next(iter(upload.arrays)) or "arrays" in family:
-                    total[2] += upload.clip**order
-    chances = []
-    for family, parts in families.items():
-        for part, (size, numbers, clips) in parts.items():
-            most = size ** (1 / order) + clips ** (1 / order)
-            law = stats.chi2(numbers) if order == 2 else stats.gamma(numbers)
-            chance = float(law.cdf(most**order)) * len(parts) * len(families)
-            chances.append((chance, family, part, size, numbers))
-    least, family, part, size, numbers = min(chances)
-    share = (size / numbers) ** (1 / order)
-    looked = "the whole" if family == "whole" else f"the shortest of {len(families[family]):,} {family}, {part},"
-    least = min(1.0, least)
-    return least, f"{looked} is {share:.4g} times as long as the noise would be alone, p = {least:.2g}"
-
-
-def measure_distances(uploads: Sequence[NoisedUpload]) -> Measured:
-    """The least likely distance of two uploads, and of one from the opposite of the other."""
-    from scipy import stats
-
-    shapes = defaultdict[tuple[tuple[str, int], ...], list[NoisedUpload]](list)
-    for upload in uploads:
-        shapes[tuple((name, len(v)) for name, v in sorted(upload.arrays.items()))].append(upload)
-    chances: list[tuple[float, float]] = []
-    tried = 0
-    for own in shapes.values():
-        some = [own[i] for i in spread_out(len(own), MOST_UPLOADS)]
-        rows = np.stack([u.values[: MOST_NUMBERS // len(some)] for u in some])
-        clips = np.array([u.clip for u in some])
-        squares, products = (rows**2).sum(1), rows @ rows.T
-        one, other = np.triu_indices(len(some), 1)
-        for sign in (-1, 1):
-            lengths = np.sqrt(np.maximum(squares[one] + squares[other] + 2 * sign * products[one, other], 0))
-            longest = lengths + clips[one] + clips[other]
-            law = stats.chi2.cdf(longest**2 / 2, rows.shape[1])
-            tried += len(law)
-            if len(law):
-                worst = int(np.argmin(law))
-                chances.append((float(law[worst]), float(lengths[worst]) / math.sqrt(2 * rows.shape[1])))
-    if not chances:
-        return None
-    least, share = min(chances)
-    chance = min(1.0, least * tried)
-    return chance, (
-        f"the shortest of {tried:,} sums and differences is {share:.4g} times as long as that of independent "
-        f"noise would be alone, p = {chance:.2g}"
-    )
 
 
 class NoisedReleases(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.neighbours import Neighbour
+from fedaudit.audit.noise_audit.probes import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.audit.settings.code import named_code
 from fedaudit.fl.clients.client import Reply

@@ -21,7 +21,7 @@ from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.budget import SEES, towards
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.neighbours import Pair, Pairs, Side
+from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, is_shipped, play, reseed
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.noise_audit.world import RELATIVE, Event, Key, Listener, World, WorldDifference, iterate_noise

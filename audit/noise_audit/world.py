@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaudit.audit.accounting.budget import SEES, is_visible
+from fedaudit.audit.noise_audit.probes import CALCULATED, Probe
 from fedaudit.fl.artifact import SERVER, Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
@@ -24,34 +25,6 @@ from fedaudit.fl.recording.tap import AddNoise, Message, MessageTap, Payload
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-6  # tolerances of a distance: of what is declared, and of the noise's deviation
 SPACING = 2.0**-22  # of single precision: a number near x is known to x times that
-
-
-CALCULATED = ("gaussian", "laplace", "discrete_laplace")  # noise whose sensitivity is a norm
-
-
-class Probe:
-    """What is played other than the federation's own: nothing."""
-
-    def choose_cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
-        """Who takes part."""
-        return answering
-
-    def measure(self, round: int, client: int, value: float) -> float:
-        """What is measured of a client's training."""
-        return value
-
-    def replace_message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
-        """What a client sends, before its protections."""
-        return message
-
-    def mask(self, payload: Payload, number: int, of: int) -> Payload:
-        """What stands for the share of the `number`th of a round's senders, whose sum alone is read."""
-        return payload
-
-    @property
-    def rounding(self) -> float:
-        """How far values may be apart that follow from the same sums."""
-        return 0.0
 
 
 class Key(NamedTuple):

@@ -15,7 +15,8 @@ from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_tests import audit_noise, record_no_test, record_tests, run_recorded_tests
+from fedaudit.audit.noise_audit.noise_tests import audit_noise, record_no_test, record_tests
+from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.audit.noise_audit.neighbours import Messages
+from fedaudit.audit.noise_audit.probes import Messages
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.fl.method import Method, RoundMethod
 from fedaudit.fl.recording.tap import listening

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fedaudit.audit.noise_audit.independence import CELLS, _count_pairs, _log_ratios, compute_moments, find_seeds
+from fedaudit.audit.noise_audit.noise_repeats import CELLS, _count_pairs, _log_ratios, compute_moments, find_seeds
 from fedaudit.audit.noise_audit.noise_samples import (
     NoiseSample,
     build_rows,

@@ -11,10 +11,11 @@ import torch
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit import neighbours, world
-from fedaudit.audit.noise_audit.neighbours import SAME, Pair, Pairs, Side
+from fedaudit.audit.noise_audit import pairs, probes, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
+from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play
+from fedaudit.audit.noise_audit.probes import SAME
 from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, list_doubts
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.audit.phases import simulate
@@ -269,8 +270,8 @@ def listen(system: dict[str, Any], side: Side = Side(), first: world.World | Non
 def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
     system = {"protections": [GAUSSIAN]}
     first = listen(system).world
-    everybody = dict.fromkeys(range(6), neighbours.Sent((1e4,)))
-    far = neighbours.Messages({Kind.LOCAL_MODEL: 1.0}, everybody)
+    everybody = dict.fromkeys(range(6), probes.Sent((1e4,)))
+    far = probes.Messages({Kind.LOCAL_MODEL: 1.0}, everybody)
     second = Listener("server", far, first)
     released: list[Payload] = []
     carry = second.carry
@@ -310,23 +311,22 @@ def test_without_worst_case_messages_a_clean_momentum_is_missed(monkeypatch: pyt
 @pytest.mark.nightly
 def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 3: no mild neighbour flips a threshold on a loss."""
-    monkeypatch.setattr(neighbours.Measurements, "measure", lambda self, round, client, value: value)
+    monkeypatch.setattr(probes.Measurements, "measure", lambda self, round, client, value: value)
     assert check("server", **method(f"{WRONG}SlowsOnALoss"), protections=[GAUSSIAN]).status == "verified"
 
 
 @pytest.mark.nightly
 def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9: cohorts of one, of half and of all clients are forced."""
-    # whose round shows who was not drawn
-    monkeypatch.setattr(neighbours.Pairs, "_list_first_draw", lambda self: [])
+    monkeypatch.setattr(pairs.Pairs, "_list_first_draw", lambda self: [])  # whose round shows who was not drawn
     system = {**own("CountsArrivals"), "federation": {"availability": {"name": "bernoulli", "p": 0.9}}}
     forced = check(OTHERS, **system)
-    monkeypatch.setattr(neighbours.Messages, "choose_cohort", lambda self, round, answering: answering)
+    monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
     alone = check(OTHERS, **system)
     assert forced.ratio is not None and alone.ratio is not None and forced.ratio > alone.ratio
 
 
-class Drifts(world.Probe):
+class Drifts(probes.Probe):
     """Noise from the process's own generator."""
 
     def replace_message(self, round, sender, message, reference):  # type: ignore[no-untyped-def]
@@ -350,7 +350,7 @@ def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> N
     simulate.run(run, case.config, lambda *_: None)
     ran, scale = open_case(run, case.config), PlayScale.from_limits(case, PlayLimits())
     assert isinstance(ran, SimulatedCase)
-    honest = Listener("another client", world.Probe())
+    honest = Listener("another client", probes.Probe())
     play(ran, honest, SAME, PlayLimits())
     assert _find_other_release(ran, [honest.world], scale) == ""
     [key] = [k for k in honest.world.events if k.place == "release" and k.name != "message"]
@@ -367,7 +367,7 @@ def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
 
 @pytest.mark.parametrize(("first", "second", "equal"), [(0.0, -0.0, False), (-0.0, -0.0, True), (1.0, 1.0, True)])
 def test_values_are_equal_where_all_their_bits_are(first: float, second: float, equal: bool) -> None:
-    listener = Listener("server", world.Probe())
+    listener = Listener("server", probes.Probe())
     assert listener._is_equal(torch.tensor([first]), torch.tensor([second])) is equal
 
 
@@ -393,7 +393,7 @@ def test_a_run_of_which_not_everything_is_trained_is_compared_all_the_same() -> 
 
 def test_the_noise_that_a_play_adds_is_handed_on() -> None:
     case = make_case(protections=[GAUSSIAN], federation={"availability": "full"})
-    honest = Listener("server", world.Probe())
+    honest = Listener("server", probes.Probe())
     play(case, honest, SAME, PlayLimits())
     rows = build_rows(draw_noise(case, honest.world.lines, PlayLimits()))
     assert len(rows) == 6 * 4
