@@ -57,10 +57,7 @@ MEASURES = {
             harm="A person is recognised as one whose data were trained on",
         ),
         Measure(
-            name="auc",
-            words="AUC",
-            curve=True,
-            harm="A person is recognised as one whose data were trained on",
+            name="auc", words="AUC", curve=True, harm="A person is recognised as one whose data were trained on"
         ),
         Measure(
             name="member_first",
