@@ -23,6 +23,7 @@ class Measure:
 
 
 _F1, _F01 = f"1{_NBSP}% FPR", f"0.1{_NBSP}% FPR"
+_MEMBER = "A person is recognised as one whose data were trained on"
 MEASURES = {
     row.name: row
     for row in (
@@ -50,20 +51,9 @@ MEASURES = {
             curve=True,
             harm="An image is traced to the client that owns it",
         ),
-        Measure(
-            name="tpr_at_fpr_0.01",
-            words=f"TPR at {_F1}",
-            curve=True,
-            harm="A person is recognised as one whose data were trained on",
-        ),
-        Measure(
-            name="auc", words="AUC", curve=True, harm="A person is recognised as one whose data were trained on"
-        ),
-        Measure(
-            name="member_first",
-            words="a member first",
-            harm="A person is recognised as one whose data were trained on",
-        ),
+        Measure(name="tpr_at_fpr_0.01", words=f"TPR at {_F1}", curve=True, harm=_MEMBER),
+        Measure(name="auc", words="AUC", curve=True, harm=_MEMBER),
+        Measure(name="member_first", words="a member first", harm=_MEMBER),
         Measure(
             name="any_member_first",
             words="a member first, above the members' own mean",
@@ -228,11 +218,7 @@ MEASURES = {
             harm="What share of its examples each class has at a client becomes known",
         ),
         # the same seen from another side
-        Measure(
-            name="tpr_at_fpr_0.001",
-            words=f"TPR at {_F01}",
-            harm="A person is recognised as one whose data were trained on",
-        ),
+        Measure(name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm=_MEMBER),
         Measure(
             name="examples_in_small_cells",
             words="examples known to stand in a small group",

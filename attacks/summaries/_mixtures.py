@@ -47,12 +47,13 @@ class ImageMixtures:
             best = np.maximum(best, np.maximum(near.max(axis=0), -near.min(axis=0)))
         return np.minimum(best, 1.0)
 
-    def find_stretch(self, numbers: Floats, image: Floats) -> int:
-        """Where the stretch begins that the image fits best."""
+    def find_stretch(self, numbers: Floats, image: Floats) -> tuple[float, int]:
+        """How well the image fits the stretch that it fits best, and where that begins."""
         row, stretches = self.whiten(image[None])[0], list_stretches(numbers, image.size)
         parts = range(0, len(stretches), CHUNK)
-        fits = [np.abs(self.whiten(stretches[begin : begin + CHUNK]) @ row) for begin in parts]
-        return int(np.argmax(np.concatenate(fits)))
+        fits = np.concatenate([np.abs(self.whiten(stretches[i : i + CHUNK]) @ row) for i in parts])
+        best = int(np.argmax(fits))
+        return float(fits[best]), best
 
     def find_least(self, held_out: Values, candidates: int, stretches: int) -> float:
         """From which fit on an image stands there: no more than ALPHA of such messages hold such a candidate.

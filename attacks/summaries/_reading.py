@@ -76,9 +76,8 @@ class Reader:
         first = find_stretch(self.sent.numbers, image)
         if first is not None or not self.mixtures:
             return first
-        begin = len(self.sent.numbers) - self.sent.width
-        fits = [m.fit(self.sent.newest, image[None])[0] for m in self.mixtures]
-        return begin + self.mixtures[int(np.argmax(fits))].find_stretch(self.sent.newest, image)
+        _, begin = max(m.find_stretch(self.sent.newest, image) for m in self.mixtures)
+        return len(self.sent.numbers) - self.sent.width + begin
 
     def fit_planted(self, image: Floats, images: Floats, senders: int, rng: np.random.Generator) -> Values:
         """The same where one sender wrote an image over its part of the mean."""

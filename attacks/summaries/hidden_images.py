@@ -187,6 +187,8 @@ class HiddenImages(Attack):
             members, owners, rows = _find_people(truth, claim, client, artifact)
             hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
             is_hit = np.array([pair in hit for pair in zip(owners.tolist(), rows.tolist(), strict=True)], bool)
+            if not is_hit.any():
+                continue
             reader = Reader.from_message(own, client, find_alike(truth, owners), len(owners))
             for image in members.x[is_hit]:
                 first = reader.find_stretch(image)

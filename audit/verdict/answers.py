@@ -149,9 +149,7 @@ def _count_states(questions: Sequence[Question]) -> str:
         State.NOT_ASKED: "left out of this audit though an attack exists",
         State.NO_ATTACK: "without an attack in fedaudit",
     }
-    for state, what in words.items():
-        if some := [q for q in questions if q.state is state]:
-            counts.append((len(some), what))
+    counts += [(n, what) for state, what in words.items() if (n := sum(q.state is state for q in questions))]
     return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts])
 
 
