@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value, packages
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.config import SIMULATED, Config
+from fedaudit.audit.settings.config import SIMULATED, Config, plugins
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
 
@@ -105,14 +105,14 @@ class Chain(BaseModel):
         return of_value({name: link.digest() for name, link in self.links.items() if name != "report"})
 
 
-def read_chain(run: RunDir) -> Chain:
+def read_chain(folder: Path) -> Chain:
     """chain.json; empty where there is none. Raises UserError where it is damaged."""
-    if not run.chain.exists():
-        return Chain()
-    return run.read(run.chain, Chain)
+    run = RunDir(folder)
+    return run.read(run.chain, Chain) if run.chain.exists() else Chain()
 
 
-def _save(run: RunDir, chain: Chain) -> None:
+def _save(folder: Path, chain: Chain) -> None:
+    run = RunDir(folder)
     run.write_json(run.chain, chain.model_dump())
 
 
@@ -126,23 +126,24 @@ def reads(name: str, first: str) -> tuple[str, ...]:
     return tuple(first if r == "simulate" else r for r in READS[name])
 
 
-def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -> None:
+def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) -> None:
     """Before a phase: what it will read and with what, kept before it computes anything.
 
     Raises UserError where what it reads was changed, or a simulation would continue with other code.
     """
-    chain = read_chain(run)
-    verify(run, chain, reads(name, first_of(chain)))
-    link = _make_link(config, name, settings, chain)
+    chain = read_chain(folder)
+    verify(folder, chain, reads(name, first_of(chain)))
+    read = _digest_links(chain, name) | digest_terms(config, name)
+    link = _make_link(settings, read, named_plugins(plugins(config), (*SIMULATED, "subject", *settings)))
     before = chain.links.get(name)
-    if name == "simulate" and run.checkpoint.exists():
+    if name == "simulate" and (folder / "checkpoint").exists():
         if before is None:
-            raise UserError(f"{run.path} was simulated and has no chain.json", hint="simulate into a new folder")
-        _require_same_code(run.path, "simulate began", before, link, whole=True)
+            raise UserError(f"{folder} was simulated and has no chain.json", hint="simulate into a new folder")
+        _require_same_code(folder, "simulate began", before, link, whole=True)
         link.aside.started = before.aside.started
     elif name in ("attack", "account", "matrix"):
         first = first_of(chain)
-        _require_same_code(run.path, f"{first} ran", chain.links[first], link, whole=False)
+        _require_same_code(folder, f"{first} ran", chain.links[first], link, whole=False)
     for later in downstream(name):
         chain.links.pop(later, None)
     chain.links[name] = link
@@ -150,18 +151,18 @@ def begin(run: RunDir, config: Config, name: str, settings: Mapping[str, Any]) -
         plan = of_value([config.seed, settings, config.delta, config.noise_audit.model_dump(mode="json")])
         policy = policy_digest(load_policy(config.locate_policy()))
         chain.registrations.append(Registration(at=now(), policy=policy, plan=plan))
-    _save(run, chain)
+    _save(folder, chain)
 
 
-def end(run: RunDir, name: str) -> None:
+def end(folder: Path, name: str) -> None:
     """After a phase: what it wrote."""
-    chain = read_chain(run)
-    chain.links[name].wrote = dict(_list_written(run, name))
+    chain = read_chain(folder)
+    chain.links[name].wrote = dict(_list_written(folder, name))
     if name == "attack" and chain.registrations:
-        times = [path.stat().st_mtime for path in run.evidence.glob("[0-9]*.json")]
+        times = [path.stat().st_mtime for path in (folder / "evidence").glob("[0-9]*.json")]
         first = datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
         chain.registrations[-1].first_evidence = first
-    _save(run, chain)
+    _save(folder, chain)
 
 
 def same_settings(folder: Path, chain: Chain, name: str, settings: Mapping[str, Any]) -> None:
@@ -174,39 +175,39 @@ def same_settings(folder: Path, chain: Chain, name: str, settings: Mapping[str, 
         )
 
 
-def current(chain: Chain, config: Config, name: str) -> bool:
-    """Whether a phase would read today what it read: of other phases, of the policy and of claims."""
+def current(chain: Chain, name: str, terms: dict[str, str]) -> bool:
+    """Whether a phase would read today what it read: of other phases, and of what `digest_terms` lists."""
     link = chain.links.get(name)
-    return link is not None and link.wrote is not None and link.read == _digest_inputs(config, name, chain)
+    return link is not None and link.wrote is not None and link.read == _digest_links(chain, name) | terms
 
 
-def verify(run: RunDir, chain: Chain, names: Iterable[str]) -> None:
+def verify(folder: Path, chain: Chain, names: Iterable[str]) -> None:
     """Raises UserError that names the first file that is not what these phases, or those they read, left."""
-    for problem in broken(run, chain, names):
+    for problem in broken(folder, chain, names):
         raise UserError(problem, hint="restore the folder, or run that phase again")
 
 
-def broken(run: RunDir, chain: Chain, names: Iterable[str]) -> Iterator[str]:
+def broken(folder: Path, chain: Chain, names: Iterable[str]) -> Iterator[str]:
     """What does not fit in these phases and those they read, as sentences."""
     first = first_of(chain)
     for name in _with_upstream(names, first):
         link = chain.links.get(name)
         if link is None or link.wrote is None:
-            yield f"{run.chain} does not say what {name} left"
+            yield f"{RunDir(folder).chain} does not say what {name} left"
             continue
-        found = dict(_list_written(run, name))
+        found = dict(_list_written(folder, name))
         for file in (p for p in WRITES[name] if "*" not in p and p not in (*OPTIONAL, *link.wrote)):
-            yield f"{run.path / file} is missing, and {name} always leaves it"
+            yield f"{folder / file} is missing, and {name} always leaves it"
         for file in sorted(link.wrote.keys() | found.keys()):
             if file not in found:
-                yield f"{run.path / file} is missing, and {name} wrote it"
+                yield f"{folder / file} is missing, and {name} wrote it"
             elif file not in link.wrote:
-                yield f"{run.path / file} is there, and {name} did not write it"
+                yield f"{folder / file} is there, and {name} did not write it"
             elif found[file] != link.wrote[file]:
-                yield f"{run.path / file} is not what {name} wrote: its SHA-256 differs"
+                yield f"{folder / file} is not what {name} wrote: its SHA-256 differs"
         for other in reads(name, first):
             if other in chain.links and link.read.get(other) != chain.links[other].digest():
-                yield f"{run.path}: {name} read another {other} than the folder holds"
+                yield f"{folder}: {name} read another {other} than the folder holds"
 
 
 def downstream(name: str) -> list[str]:
@@ -226,37 +227,39 @@ def _with_upstream(names: Iterable[str], first: str) -> list[str]:
     return [n for n in WRITES if n in wanted]
 
 
-def _list_written(run: RunDir, name: str) -> Iterator[tuple[str, str]]:
+def _list_written(folder: Path, name: str) -> Iterator[tuple[str, str]]:
     for pattern in WRITES[name]:
-        for path in sorted(run.path.glob(pattern)):
-            relative = path.relative_to(run.path).as_posix()
+        for path in sorted(folder.glob(pattern)):
+            relative = path.relative_to(folder).as_posix()
             if not path.is_file():
                 raise UserError(f"{path} is a folder, not a file", hint="restore it, or run its phase again")
-            yield relative, of_file(run.inside(path.absolute()), relative)
+            yield relative, of_file(RunDir(folder).inside(path.absolute()), relative)
 
 
-def _make_link(config: Config, name: str, settings: Mapping[str, Any], chain: Chain) -> Link:
+def _make_link(settings: Mapping[str, Any], read: dict[str, str], plugins: dict[str, str]) -> Link:
     import torch  # only who runs a phase needs it
 
     return Link(
         settings=of_value(settings),
-        read=_digest_inputs(config, name, chain),
+        read=read,
         versions=versions(),
         packages=packages(),
-        plugins=named_plugins(config, (*SIMULATED, "subject", *settings)),
+        plugins=plugins,
         aside=Aside(started=now(), threads=torch.get_num_threads(), commit=commit()),
     )
 
 
-def _digest_inputs(config: Config, name: str, chain: Chain) -> dict[str, str]:
-    found = {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
-    if name == "score":
-        found["policy"] = policy_digest(load_policy(config.locate_policy()))
-        found |= {
-            f"claims {path}": of_file(file, "")
-            for path, file in zip(config.claims, config.locate_claims(), strict=True)
-        }
-    return found
+def _digest_links(chain: Chain, name: str) -> dict[str, str]:
+    return {other: chain.links[other].digest() for other in reads(name, first_of(chain)) if other in chain.links}
+
+
+def digest_terms(config: Config, name: str) -> dict[str, str]:
+    """What a phase reads besides other phases: the policy and files of claims, which only a verdict reads."""
+    if name != "score":
+        return {}
+    claims = zip(config.claims, config.locate_claims(), strict=True)
+    policy = policy_digest(load_policy(config.locate_policy()))
+    return {"policy": policy} | {f"claims {path}": of_file(file, "") for path, file in claims}
 
 
 def find_registration(chain: Chain, policy: GradingPolicy) -> tuple[str, str]:

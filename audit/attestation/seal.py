@@ -105,7 +105,7 @@ def seal_run(
     """
     record = _make_record(run, result, result.verdict, signer)
     written = sorted(render(record))
-    chain.end(run, "report")
+    chain.end(run.path, "report")
     sections = [catalog.load("sections", "limits")]
     sealed = result.model_copy(update={"seal": record})
     run.write(run.path / BOM, catalog.load("renderers", "cyclonedx")().render(compose(sealed, sections)))
@@ -182,7 +182,7 @@ def check_files(run: RunDir, statement: Statement) -> None:
         raise UserError(
             f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", chain.read_chain(run).content()), ("record", digest_record(run.path))):
+    for name, now_is in (("content", chain.read_chain(run.path).content()), ("record", digest_record(run.path))):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
                 f"{run.path} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
@@ -206,7 +206,7 @@ def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision,
         bar=decision.bar or NOTHING,
         required=list(signer.required) or [NOTHING],
         accepted=dict(sorted(decision.accepted.items())),  # as the statement sorts them
-        content=chain.read_chain(run).content(),
+        content=chain.read_chain(run.path).content(),
         digests={name: _digest(run, name) for name in sorted(("audit.json", model))},
         model=model,
     )

@@ -71,7 +71,7 @@ def make_summary(
                 "version": {"fedaudit": versions()["fedaudit"]},
             },
             "timeVerified": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "resourceUri": f"urn:sha256:{read_chain(run).content()}",
+            "resourceUri": f"urn:sha256:{read_chain(run.path).content()}",
             "policy": {
                 "name": f"{policy.name}, version {policy.version}",
                 "uri": f"urn:sha256:{policy.sha256}",

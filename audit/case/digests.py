@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, plugins
+from fedaudit.audit.settings.config import NamedPlugin
 from fedaudit.audit.settings.index import PACKAGES, ROOT
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import Population
@@ -103,10 +103,10 @@ def _add(seen: Any, array: Any) -> None:
     seen.update(values.data if values.size else b"")
 
 
-def named_plugins(config: Config, keys: Iterable[str]) -> dict[str, str]:
-    """Source of every plugin that the config names below one of these keys: "methods fedavg" -> digest."""
+def named_plugins(plugins: Iterable[NamedPlugin], keys: Iterable[str]) -> dict[str, str]:
+    """Source of every plugin that a config names below one of these keys: "methods fedavg" -> digest."""
     found = {}
-    for kind, where, spec in plugins(config):
+    for kind, where, spec in plugins:
         if where.partition("[")[0].partition(".")[0] in keys:
             file = inspect.getsourcefile(catalog.load(kind, spec.name))
             found[f"{kind} {spec.name}"] = of_file(Path(file), "") if file else "no file"

@@ -93,7 +93,7 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
 
     Raises UserError for the first place that is further away than is tolerated.
     """
-    phases = read_chain(ours).links  # what the owner's chain says decides nothing
+    phases = read_chain(ours.path).links  # what the owner's chain says decides nothing
     left, right = (dict(_list_files(run, phases, trained)) for run in (theirs, ours))
     arrays = [name for name in right if name.endswith(".safetensors") and name in left]
     distances = {

@@ -114,13 +114,13 @@ def _execute(
     if (
         skip_finished
         and _is_current(record, resolved, what)
-        and chain.current(chain.read_chain(run), config, what.name)
+        and chain.current(chain.read_chain(run.path), what.name, chain.digest_terms(config, what.name))
     ):
         if what.name == "score":
             confirm_verdict(run, config)
         progress(what.name, 1, 1)
         return
-    chain.begin(run, config, what.name, settings)
+    chain.begin(run.path, config, what.name, settings)
     for stale in (SEAL, TOKEN):  # they were about what is now replaced
         durable.remove(run.path / stale)
     for stale in chain.downstream(what.name):
@@ -135,14 +135,14 @@ def _execute(
 
         run.write_json(run.environment, environment())
     importlib.import_module(f"fedaudit.audit.phases.{what.module or what.name}").run(run, config, progress)
-    chain.end(run, what.name)
+    chain.end(run.path, what.name)
     record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
     run.write_json(run.phases, record)
 
 
 def confirm_verdict(run: RunDir, config: Config) -> None:
     """A verdict that is not made now is derived and compared: what is reported follows from the evidence."""
-    chain.verify(run, chain.read_chain(run), ("score",))
+    chain.verify(run.path, chain.read_chain(run.path), ("score",))
     importlib.import_module("fedaudit.audit.phases.score").confirm(run, config)
 
 
@@ -165,7 +165,7 @@ def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any],
                 f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
-        chain.same_settings(run.path, chain.read_chain(run), name, now)
+        chain.same_settings(run.path, chain.read_chain(run.path), name, now)
 
 
 def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
@@ -178,8 +178,11 @@ def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -
 
 def is_complete(run: RunDir, config: Config, names: Sequence[str]) -> bool:
     """Whether nothing is left to do of these phases."""
-    resolved, record, links = resolve(config), read_phases(run), chain.read_chain(run)
-    return all(_is_current(record, resolved, phase(n)) and chain.current(links, config, n) for n in names)
+    resolved, record, links = resolve(config), read_phases(run), chain.read_chain(run.path)
+    return all(
+        _is_current(record, resolved, phase(n)) and chain.current(links, n, chain.digest_terms(config, n))
+        for n in names
+    )
 
 
 def is_audited_run(run: RunDir, config: Config) -> bool:

@@ -101,7 +101,7 @@ def _take_record(run: RunDir, again: RunDir) -> None:
     _copy_messages(run, again)
     for name in (n for n in TRAINED if (run.path / n).is_file()):
         again.write(again.path / name, (run.path / name).read_bytes())
-    chain.end(again, "simulate")
+    chain.end(again.path, "simulate")
 
 
 def _take_inbox(run: RunDir, again: RunDir) -> None:

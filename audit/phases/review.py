@@ -52,7 +52,7 @@ def review(
         if audited is not None
     }
     confirmed = confirm(run, config)
-    content, record = chain.read_chain(run).content(), digest_record(run.path)
+    content, record = chain.read_chain(run.path).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
         raise UserError(
             f"{run.path}: its content has digest {content}, its record {record}, and neither is the one that "
@@ -111,7 +111,7 @@ def _find_strangers(run: RunDir, config: Config) -> list[str]:
 
 
 def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
-    record, resolved, recorded = read_phases(run), resolve(config), chain.read_chain(run)
+    record, resolved, recorded = read_phases(run), resolve(config), chain.read_chain(run.path)
     for phase in phases(config):
         entry = record.get(phase.name)
         if (entry is None or entry["seconds"] is None) and phase.name != "report":
@@ -124,8 +124,10 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
             yield f"{ran}, config.yaml says {found.right!r}"
         chain.same_settings(run.path, recorded, phase.name, now)
     has_reports = "report" in recorded.links or any(run.path.glob("report.*"))
-    yield from chain.broken(run, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports])
-    if "score" in recorded.links and not chain.current(recorded, config, "score"):
+    yield from chain.broken(
+        run.path, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports]
+    )
+    if "score" in recorded.links and not chain.current(recorded, "score", chain.digest_terms(config, "score")):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case = open_case(run, config)
     history = run.history()
@@ -148,7 +150,7 @@ def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
         for phases_file in sorted((run.path / name).rglob("phases.json")):
             cell = RunDir(phases_file.parent)
             ended = [phase for phase, entry in read_phases(cell).items() if entry["seconds"] is not None]
-            yield from chain.broken(cell, chain.read_chain(cell), ended)
+            yield from chain.broken(cell.path, chain.read_chain(cell.path), ended)
             if (cell.artifacts / MANIFEST).is_file():
                 yield from check_files(cell, list(manifest(cell.artifacts)))
 

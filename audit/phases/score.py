@@ -109,7 +109,7 @@ def confirm(run: RunDir, config: Config) -> AuditResult:
     if of_value(theirs) == of_value(ours):
         return derived
     found = difference(theirs, ours)
-    scored = chain.read_chain(run).links["score"].packages
+    scored = chain.read_chain(run.path).links["score"].packages
     other = "" if scored == packages() else "; it was scored by other code than yours"
     raise UserError(
         f"{run.audit} does not follow from the evidence and the policy: "
@@ -221,7 +221,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
             *evidence.checks.declared,
             *limits_of_noise(record),
         ],
-        policy=_record_policy(policy, chain.read_chain(run)),
+        policy=_record_policy(policy, chain.read_chain(run.path)),
         reproduction=_reproduction(run, config.seed),
     )
     tests = len(case.data.test)
@@ -325,7 +325,7 @@ def _read_import(run: RunDir) -> ImportRecord:
 
 def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:
     environment, phases = run.read(run.environment, Environment), read_phases(run)
-    recorded = chain.read_chain(run)
+    recorded = chain.read_chain(run.path)
     first = chain.first_of(recorded)
     made = recorded.links[first].aside
     kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]

@@ -107,7 +107,7 @@ def _same(then: Any, now: Any, written: Any) -> bool:
 def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed: int) -> Path:
     """Write the file of a cell that went to its end in the run folder `folder`; returns its path."""
     run = RunDir(folder)
-    link = read_chain(run).links["simulate"]
+    link = read_chain(folder).links["simulate"]
     history = [{k: _short(record[k]) for k in KEYS if k in record} for record in run.history()]
     settings = _portable(read_phases(run)["simulate"]["settings"])
     written = _written(table, column, row, rounds, seed)

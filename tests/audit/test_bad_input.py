@@ -180,11 +180,11 @@ def run_folder(tmp_path: Path, **changes: str) -> Path:
     case = SimulatedCase(config)
     run.write_json(run.data, {"data": of_data(case.data), "population": of_population(case.population)})
     run.write_json(run.path / "environment.json", {})
-    chain.begin(run, config, "simulate", settings)
+    chain.begin(run.path, config, "simulate", settings)
     named = {name.replace("_json", ".json").replace("_yaml", ".yaml"): text for name, text in changes.items()}
     for name, text in named.items():
         run.write(run.path / name, text.encode())
-    chain.end(run, "simulate")  # an owner whose chain fits what is wrong
+    chain.end(run.path, "simulate")  # an owner whose chain fits what is wrong
     return run.path
 
 

@@ -112,14 +112,13 @@ def _terms(folder: Path, run: Path) -> None:
     """A reviewer's files, and what an owner hands over beside a folder: its seal, and a model."""
     from fedaudit.audit.attestation.chain import read_chain
     from fedaudit.audit.attestation.seal import find_release
-    from fedaudit.audit.case.run_folder import RunDir
     from tests.audit.attestation.forger import make_key, seal
 
     folder.mkdir()
     seal(run, make_key(folder))
     shutil.copy(run / "seal.json", folder / "seal.json")
     shutil.copy(run / find_release(run / "artifacts"), folder / "model.safetensors")
-    about = {"run": read_chain(RunDir(run)).content(), "reason": "It is a pilot.", "owner": "A. Person"}
+    about = {"run": read_chain(run).content(), "reason": "It is a pilot.", "owner": "A. Person"}
     finding = {"finding": "example_numbers", "severity": "medium", "digest": "0" * 64}
     rows = [{**about, **what, "expires": "2999-01-31"} for what in (finding, {"question": "membership.x.y"})]
     (folder / "waivers.yaml").write_text(yaml.safe_dump({"waivers": rows}))
@@ -215,8 +214,8 @@ def sealed_again(folder: Path) -> None:
 
     run = RunDir(folder)
     for name in ("simulate", "attack", "account", "score", "report"):
-        links.end(run, name)
-    chain, record = links.read_chain(run), read_phases(run)
+        links.end(run.path, name)
+    chain, record = links.read_chain(run.path), read_phases(run)
     for name, link in chain.links.items():
         link.settings = of_value(record[name]["settings"])
         link.read |= {other: chain.links[other].digest() for other in links.READS[name] if other in chain.links}

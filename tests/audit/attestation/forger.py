@@ -107,8 +107,8 @@ def refit(folder: Path, *phases: str) -> None:
     """Make all digests of the chain fit what these phases are to have written."""
     run = RunDir.open(folder)
     for name in phases:
-        links.end(run, name)
-    chain, record = links.read_chain(run), read_phases(run)
+        links.end(run.path, name)
+    chain, record = links.read_chain(run.path), read_phases(run)
     for name in (n for n in links.WRITES if n in chain.links):
         link = chain.links[name]
         link.settings = of_value(record[name]["settings"])

@@ -60,8 +60,8 @@ def sealed_again(folder: Path, *phases: str) -> None:
     """What an owner does who knows of the chain: makes all its digests fit."""
     run = RunDir.open(folder)
     for name in phases:
-        links.end(run, name)
-    chain, record = links.read_chain(run), read_phases(run)
+        links.end(run.path, name)
+    chain, record = links.read_chain(run.path), read_phases(run)
     for name, link in chain.links.items():
         link.settings = of_value(record[name]["settings"])
         link.read |= {other: chain.links[other].digest() for other in links.READS[name]}
@@ -359,7 +359,7 @@ def test_a_false_verdict_is_printed_by_no_command_and_in_no_report(folder: Path)
 
 
 def test_what_the_owner_says_of_the_system_is_content_of_the_run_and_stands_in_audit_json(folder: Path) -> None:
-    before = links.read_chain(RunDir.open(folder)).content()
+    before = links.read_chain(folder).content()
     text = (folder / "config.yaml").read_text()
     (folder.parent / "named.yaml").write_text(text.replace("controller: ''", "controller: A hospital trust"))
     config = load(folder.parent / "named.yaml")
@@ -367,4 +367,4 @@ def test_what_the_owner_says_of_the_system_is_content_of_the_run_and_stands_in_a
     names = [p.name for p in PHASES]
     execute(run, config, names, lambda *_: None, skip_finished=True)
     assert json.loads((folder / "audit.json").read_text())["system"]["controller"] == "A hospital trust"
-    assert links.read_chain(run).content() != before
+    assert links.read_chain(run.path).content() != before

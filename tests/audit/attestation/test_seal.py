@@ -224,13 +224,11 @@ def test_registrations_times_commit_and_hardware_are_under_the_seal(
 ) -> None:
     statement = check_seal(RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem"))
     check_files(RunDir.open(sealed), statement)
-    content, record = read_chain(RunDir.open(sealed)).content(), digest_record(RunDir.open(sealed).path)
+    content, record = read_chain(sealed).content(), digest_record(RunDir.open(sealed).path)
     value = json.loads((sealed / file).read_text())
     change(value)
     (sealed / file).write_text(json.dumps(value))
-    assert (
-        read_chain(RunDir.open(sealed)).content() == content and digest_record(RunDir.open(sealed).path) != record
-    )
+    assert read_chain(sealed).content() == content and digest_record(RunDir.open(sealed).path) != record
     with pytest.raises(UserError, match=f"{file} is not the one that was sealed"):
         check_files(RunDir.open(sealed), statement)
 

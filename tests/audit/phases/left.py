@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fedaudit.audit.attestation import chain as links
 from fedaudit.audit.case.digests import TIMES, of_file, of_value, timeless
-from fedaudit.audit.case.run_folder import RunDir
 
 
 def left(folder: Path) -> dict[str, str]:
@@ -14,7 +13,7 @@ def left(folder: Path) -> dict[str, str]:
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and ".partial" not in p.name):
         name = path.relative_to(folder).as_posix()
         if path.name == "chain.json":
-            chain = links.read_chain(RunDir(path.parent))
+            chain = links.read_chain(path.parent)
             found[name] = of_value([chain.content(), *((r.policy, r.plan) for r in chain.registrations[-1:])])
         elif path.name == "phases.json":
             found[name] = of_value({k: v["settings"] for k, v in json.loads(path.read_bytes()).items()})

@@ -78,7 +78,7 @@ def contents(root: Path) -> dict[str, bytes]:
     """Every file of what was run, but for how long things took."""
     files = [p for p in root.rglob("*") if p.is_file() and p.name not in TIMED]
     found = {p: re.sub(rb'"seconds": [-.e\d]+', b"", p.read_bytes()) for p in files}
-    found |= {p: read_chain(RunDir(p.parent)).content().encode() for p in files if p.name == "chain.json"}
+    found |= {p: read_chain(p.parent).content().encode() for p in files if p.name == "chain.json"}
     return {str(p.relative_to(root)): data for p, data in found.items()}
 
 

@@ -159,7 +159,7 @@ def go_with_seed(folder: Path, seed: int) -> RunDir:
 
 def test_another_version_does_not_continue_or_attack(folder: Path) -> None:
     run = RunDir.open(folder / "run")
-    chain = links.read_chain(run)
+    chain = links.read_chain(run.path)
     for where, name, phase in [
         ("versions", "torch", "simulate"),
         ("packages", "fl", "simulate"),
@@ -181,18 +181,18 @@ def reread(chain: links.Chain) -> None:
 
 
 def test_two_runs_of_one_config_have_the_same_root(folder: Path, tmp_path: Path) -> None:
-    first = links.read_chain(RunDir.open(folder / "run"))
+    first = links.read_chain(folder / "run")
     again = tmp_path / "again"
     again.mkdir()
     with chdir(again):
         config_of(again)
-        assert links.read_chain(go(again, NAMES)).content() == first.content()
+        assert links.read_chain(go(again, NAMES).path).content() == first.content()
     with chdir(folder):
         config_of(folder)
         (folder / "c.yaml").write_text((folder / "c.yaml").read_text() + "delta: 0.001\n")
         run = RunDir.open(folder / "run")
         execute(run, load(folder / "c.yaml"), ["account"], lambda *_: None, skip_finished=False)
-        assert links.read_chain(run).content() != first.content()
+        assert links.read_chain(run.path).content() != first.content()
 
 
 def test_a_config_and_its_record_that_were_edited_together_are_named(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_config_and_its_record_that_were_edited_together_are_named(folder: Pat
 
 
 def test_times_threads_and_commit_stand_outside_the_root_and_all_else_inside(folder: Path) -> None:
-    chain = links.read_chain(RunDir.open(folder / "run"))
+    chain = links.read_chain(folder / "run")
     root = chain.content()
     chain.links["attack"].aside.threads += 1
     chain.links["score"].aside.started = "2001-01-01T00:00:00+00:00"
@@ -219,6 +219,6 @@ def test_times_threads_and_commit_stand_outside_the_root_and_all_else_inside(fol
     wrote["ledger.jsonl"] = "0" * 64
     assert chain.content() != root
     for name in chain.links.keys() - {"report"}:
-        chain = links.read_chain(RunDir.open(folder / "run"))
+        chain = links.read_chain(folder / "run")
         chain.links[name].settings = "0" * 64
         assert chain.content() != root, name
