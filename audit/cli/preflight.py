@@ -7,7 +7,7 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
-from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
+from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
@@ -32,20 +32,21 @@ def preflight(config: Config) -> Iterator[str]:
     case = SimulatedCase(config)
     with locate_errors(config.file):
         resolve(config)
-        refuse_impossible(config, case)
+        planned = plan_traffic(case.card, case.protections, config.federation.time_model != "none")
+        refuse_impossible(planned, config.attacks or (), config.protections, case.protections)
     choice, title = choose(config, case), case.card.title
     traffic = choice.scene.traffic
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     unfit = f"it says nothing of {case.data.modality} data"
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
-    asked = plan_questions(config, choice, title, load_policy(config.locate_policy()).demands)
+    asked = plan_questions(config, choice, load_policy(config.locate_policy()).demands)
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
     if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
     with locate_errors(config.file):
         yield from warn_of_shortage(config, case)
     yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
-    seconds = correct_estimates(config, {k: choice.seconds[k] for k, why in reasons.items() if not why})
+    seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
     rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
     yield from _list_rows("attacks that will run", rows)
     others = {n: traffic.missing(c, title) for n, c in choice.others.items()}

@@ -9,7 +9,7 @@ is the same on every machine, and under every policy: what is required is what t
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedaudit.attacks.attack import Attack, Card, Sizes
@@ -21,10 +21,11 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.record import RecordSettings
-from fedaudit.audit.settings.spec import AttackSpec
+from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.questions import Scene, list_questions, list_twins
+from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
@@ -36,118 +37,128 @@ DEMONSTRATING = 0.5  # credit of an attack that can demonstrate and never bound
 LEAST_SECONDS = 0.1  # below which attacks take equally long
 
 
+class PlannedTraffic(NamedTuple):
+    """What will cross the wire, or be seen beside it, by what is known before the run."""
+
+    title: str  # of the method
+    bare: ObservedTraffic  # as the method sends it
+    protected: ObservedTraffic  # what protections leave of it, and what they send instead
+
+
 @dataclass(frozen=True)
 class AttackChoice:
     """The attacks of an audit, and why others that could run are not among them."""
 
+    traffic: PlannedTraffic
+    setup: str  # the method and its protections, under which it is kept how long attacks took
     scene: Scene  # what the federation will send
-    sizes: Sizes  # what estimates are made from
     specs: tuple[AttackSpec, ...]
     cards: Mapping[str, Card]  # of the chosen, by label
     seconds: Mapping[str, float]  # estimates of the chosen, by label
     others: Mapping[str, Card]  # every other attack that exists, by name
-    others_seconds: Mapping[str, float] = field(default_factory=dict)  # estimates of these, by name
-    left: Mapping[str, str] = field(default_factory=dict)  # name -> why, of others that apply
+    others_seconds: Mapping[str, float]  # estimates of these, by name
+    left: Mapping[str, str]  # name -> why, of others that apply
 
 
 def choose(config: Config, case: Case) -> AttackChoice:
     """The attacks of this config; deterministic."""
-    key = ("choice", config.model_dump_json(), id(case))
-    return share_result(key, lambda: (_choose(config, case), case))[0]  # with the case its id stays its own
+
+    def make() -> tuple[AttackChoice, Case]:
+        method, record, timed = "recorded", RecordSettings(), False
+        if isinstance(config, SimulatedConfig):
+            method, record, timed = config.method.name, config.record, config.federation.time_model != "none"
+        traffic = plan_traffic(case.card, case.protections, timed)
+        scene = Scene(
+            traffic=traffic.protected,
+            rounds=_plan_rounds(traffic.protected, record, int(getattr(case.training, "rounds", 1))),
+            modality=case.data.modality,
+            clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
+            are_persons=config.system.clients == "persons",
+        )
+        sizes = Sizes(
+            pixels=math.prod(case.data.shape),
+            parameters=case.parameters,
+            auxiliary=len(case.examples.auxiliary),
+            replays=config.replay.groups * len(config.replay.sizes),
+            updates=_redrawn(config.replay, case.clients),
+            clients=case.clients,
+            rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
+        )
+        known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
+        cost = {name: card.effort.estimate_seconds(sizes) for name, card in known.items()}
+        specs, left = config.attacks, dict[str, str]()
+        if specs is None:
+            specs, left = _choose_fitting(scene, traffic.title, known, cost, config.budget.minutes)
+        cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
+        others = {n: c for n, c in known.items() if n not in {s.name for s in specs}}
+        choice = AttackChoice(
+            traffic=traffic,
+            setup=" ".join([method, *(p.name for p in config.protections)]),
+            scene=scene,
+            specs=specs,
+            cards=cards,
+            seconds={label: card.effort.estimate_seconds(sizes) for label, card in cards.items()},
+            others=others,
+            others_seconds={n: cost[n] for n in others},
+            left=left,
+        )
+        return choice, case  # with the case its id stays its own
+
+    return share_result(("choice", config.model_dump_json(), id(case)), make)[0]
 
 
-def _choose(config: Config, case: Case) -> AttackChoice:
-    scene = _plan_scene(config, case)
-    sizes, traffic = _measure_sizes(config.replay, case, scene), scene.traffic
-    known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
-    left: dict[str, str] = {}
-    if config.attacks is None:
-        applicable = {
-            n: c
-            for n, c in known.items()
-            if scene.modality in c.modality and not traffic.missing(c, case.card.title)
-        }
-        credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), traffic)
-        cost = {n: c.effort.estimate_seconds(sizes) for n, c in applicable.items()}
-        names = _within(credits, cost, config.budget.minutes * 60)
-        specs = tuple(AttackSpec(name=n) for n in names)
-        over = f"the budget of {config.budget.minutes:g} minutes has no room for its"
-        left = {
-            n: f"{over} {duration(c.effort.estimate_seconds(sizes))}"
-            for n, c in applicable.items()
-            if n not in names
-        }
-    else:
-        specs = config.attacks
-    cards = {s.label: known.get(s.name) or catalog.load("attacks", s.name).card for s in specs}
-    listed = {s.name for s in specs}
-    return AttackChoice(
-        scene=scene,
-        sizes=sizes,
-        specs=specs,
-        cards=cards,
-        seconds={label: card.effort.estimate_seconds(sizes) for label, card in cards.items()},
-        others={n: c for n, c in known.items() if n not in listed},
-        others_seconds={n: c.effort.estimate_seconds(sizes) for n, c in known.items() if n not in listed},
-        left=left,
-    )
+def _choose_fitting(
+    scene: Scene, title: str, known: Mapping[str, Card], cost: Mapping[str, float], minutes: float
+) -> tuple[tuple[AttackSpec, ...], dict[str, str]]:
+    """Those that apply and fit, and of those that apply and do not fit why, by name."""
+    applicable = {
+        n: c for n, c in known.items() if scene.modality in c.modality and not scene.traffic.missing(c, title)
+    }
+    credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), scene.traffic)
+    names = _within(credits, {n: cost[n] for n in applicable}, minutes * 60)
+    over = f"the budget of {minutes:g} minutes has no room for its"
+    left = {n: f"{over} {duration(cost[n])}" for n in applicable if n not in names}
+    return tuple(AttackSpec(name=n) for n in names), left
 
 
 def choose_anew(
-    config: Config, case: Case, names: Collection[str] | None = None
-) -> tuple[AttackSpec, ...] | None:
-    """The attacks of a variant, whose protections `config` has; None: `attacks: auto` decides by what it sends.
+    choice: AttackChoice, minutes: float, names: Collection[str] | None = None
+) -> tuple[AttackSpec, ...]:
+    """The attacks of a variant that lists attacks, of the `choice` under the variant's protections.
 
-    Of attacks that are listed, with their settings, those that can read something of what is sent; and those that
-    can because of the protections alone, such as attacks on sums, within the budget. With `names` only these.
+    Those, with their settings, that can read something of what is sent; and those that can because of the
+    protections alone, such as attacks on sums, within the budget. With `names` only these.
     """
-    if config.attacks is None and names is None:
-        return None
-    choice, title = choose(config, case), case.card.title
-    really, bare = choice.scene.traffic, plan_traffic(config, case.card, case.protections, protected=False)
-    able = [s for s in choice.specs if not really.missing(catalog.load("attacks", s.name).card, title)]
+    (title, bare, really), left = choice.traffic, minutes * 60
+    able = [s for s in choice.specs if not really.missing(choice.cards[s.label], title)]
     if names is not None:
         return tuple(s for s in able if s.label in names)
-    sizes, left = choice.sizes, config.budget.minutes * 60
-    known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
-    for name in sorted(known, key=lambda n: (known[n].effort.estimate_seconds(sizes), n)):
-        is_new = bool(bare.missing(known[name], title)) and not really.missing(known[name], title)
-        if is_new and name not in {s.name for s in able} and known[name].effort.estimate_seconds(sizes) <= left:
+    for name in sorted(choice.others, key=lambda n: (choice.others_seconds[n], n)):
+        card, seconds = choice.others[name], choice.others_seconds[name]
+        if bare.missing(card, title) and not really.missing(card, title) and seconds <= left:
             able.append(AttackSpec(name=name))
-            left -= known[name].effort.estimate_seconds(sizes)
+            left -= seconds
     return tuple(able)
 
 
-def plan_traffic(
-    config: Config, card: MethodCard, protections: Sequence[Protection], protected: bool = True
-) -> ObservedTraffic:
-    """What will cross the wire, or be seen beside it, by what is known before the run."""
-    clock = isinstance(config, SimulatedConfig) and config.federation.time_model != "none"
-    traffic = predict_traffic(card, protections if protected else (), clock)
-    withheld = {k for p in protections for k in p.withholds()} if protected else set()
-    return traffic._replace(
-        kinds={c: tuple(k for k in ks if k not in withheld) for c, ks in traffic.kinds.items()}
-    )
+def plan_traffic(card: MethodCard, protections: Sequence[Protection], timed: bool) -> PlannedTraffic:
+    """What a method of this card sends; `timed`: a clock is simulated."""
+    protected = predict_traffic(card, protections, timed)
+    withheld = {k for p in protections for k in p.withholds()}
+    left = {c: tuple(k for k in ks if k not in withheld) for c, ks in protected.kinds.items()}
+    return PlannedTraffic(card.title, predict_traffic(card, (), timed), protected._replace(kinds=left))
 
 
-def _plan_scene(config: Config, case: Case) -> Scene:
-    """What a federation will send, to whom and in which rounds, by what is known before the run."""
-    traffic = plan_traffic(config, case.card, case.protections)
-    sent = frozenset(range(int(getattr(case.training, "rounds", 1)) if case.training else 1))
-    record = config.record if isinstance(config, SimulatedConfig) else RecordSettings()
-    kept = frozenset(r for r in sent if _is_kept(record, r, len(sent)))
-    kinds = record.kinds
-    return Scene(
-        traffic=traffic,
-        rounds={
-            (channel, k): Rounds(sent, kept if kinds is None or k in kinds else frozenset())
-            for channel, of_channel in traffic.kinds.items()
-            for k in of_channel
-        },
-        modality=case.data.modality,
-        clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
-        are_persons=config.system.clients == "persons",
-    )
+def _plan_rounds(
+    traffic: ObservedTraffic, record: RecordSettings, rounds: int
+) -> dict[tuple[Channel, Kind], Rounds]:
+    sent = frozenset(range(rounds))
+    kept = frozenset(r for r in sent if _is_kept(record, r, rounds))
+    return {
+        (channel, k): Rounds(sent, kept if record.kinds is None or k in record.kinds else frozenset())
+        for channel, of_channel in traffic.kinds.items()
+        for k in of_channel
+    }
 
 
 def _is_kept(record: RecordSettings, round: int, rounds: int) -> bool:
@@ -159,17 +170,19 @@ def _is_kept(record: RecordSettings, round: int, rounds: int) -> bool:
     return wanted == "all" or round == rounds - 1
 
 
-def refuse_impossible(config: Config, case: Case) -> None:
-    """Raises UserError for what can do nothing here, before anything trains.
+def refuse_impossible(
+    traffic: PlannedTraffic,
+    attacks: Sequence[AttackSpec],
+    specs: Sequence[PluginSpec],
+    protections: Sequence[Protection],
+) -> None:
+    """Raises UserError for what can do nothing here, before anything trains; `specs` are of the protections.
 
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    bare, title = plan_traffic(config, case.card, case.protections, protected=False), case.card.title
-    really = plan_traffic(
-        config, case.card, case.protections
-    )  # what protections send instead, a sum, is there as well
-    for i, spec in enumerate(config.attacks or ()):
+    title, bare, really = traffic
+    for i, spec in enumerate(attacks):
         card = catalog.load("attacks", spec.name).card
         if (reason := bare.missing(card, title)) and really.missing(card, title):
             raise UserError(
@@ -178,7 +191,7 @@ def refuse_impossible(config: Config, case: Case) -> None:
                 key=f"attacks[{i}]",
             )
     sent = {k for kinds in bare.kinds.values() for k in kinds}
-    for i, protection in enumerate(case.protections):
+    for i, (spec, protection) in enumerate(zip(specs, protections, strict=True)):
         if needed := [k for k in protection.withholds() if k in sent]:
             raise UserError(
                 f"protections[{i}]: the server of {title} reads {', '.join(needed)}, which would not be sent",
@@ -187,10 +200,10 @@ def refuse_impossible(config: Config, case: Case) -> None:
             )
         acts_on = tuple(getattr(protection.config, "kinds", protection.kinds))
         if acts_on and not set(acts_on) & sent:
+            uploads = dict.fromkeys((*bare.kinds[Channel.UPLINK], *bare.kinds[Channel.RELAY]))
             raise UserError(
-                f"protections[{i}]: {config.protections[i].name} acts on {', '.join(acts_on)}, "
-                f"and {title} never sends that",
-                hint=f"it sends {', '.join(k for k in dict.fromkeys(case.card.uplink + case.card.relay))}",
+                f"protections[{i}]: {spec.name} acts on {', '.join(acts_on)}, and {title} never sends that",
+                hint=f"it sends {', '.join(uploads)}",
                 key=f"protections[{i}]",
             )
 
@@ -262,18 +275,6 @@ def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], 
             chosen.add(name)
             spent += cost[name]
     return [n for n in cheapest if n in chosen]
-
-
-def _measure_sizes(replay: Replay, case: Case, scene: Scene) -> Sizes:
-    return Sizes(
-        pixels=math.prod(case.data.shape),
-        parameters=case.parameters,
-        auxiliary=len(case.examples.auxiliary),
-        replays=replay.groups * len(replay.sizes),
-        updates=_redrawn(replay, case.clients),
-        clients=case.clients,
-        rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
-    )
 
 
 def _redrawn(replay: Replay, clients: int) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.config import Config, SimulatedConfig
 
 ERRORS, MACHINE = "efforts", "machine"
 LEAST = 0.1  # seconds, below which an attack says nothing of a card
@@ -21,15 +20,15 @@ SIDE, PRODUCTS = 384, 40  # of the matrix products that are timed
 REFERENCE = 0.047  # processor-seconds of these on the machine of the cards
 
 
-def record_error(config: Config, attack: str, estimated: float, seconds: float) -> None:
-    """Keep how many times as long as estimated an attack took, in seconds of the processor."""
+def record_error(setup: str, attack: str, estimated: float, seconds: float) -> None:
+    """Keep how many times as long as estimated an attack took on this setup, in seconds of the processor."""
     if max(estimated, seconds) >= LEAST:
-        index.keep(ERRORS, _key(config, attack), max(seconds, LEAST) / max(estimated, LEAST))
+        index.keep(ERRORS, f"{attack} {setup}", max(seconds, LEAST) / max(estimated, LEAST))
 
 
-def correct_estimates(config: Config, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Estimates of the cards, by attack, as this machine takes them."""
-    kept = {name: index.recall(ERRORS, _key(config, name)) for name in seconds}
+def correct_estimates(setup: str, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Estimates of the cards, by attack, as this machine takes them on this setup (`AttackChoice.setup`)."""
+    kept = {name: index.recall(ERRORS, f"{name} {setup}") for name in seconds}
     errors = {name: error for name, error in kept.items() if isinstance(error, float) and 0 < error < np.inf}
     usual = statistics.median(errors.values()) if errors else measure_machine()
     return {name: estimate * errors.get(name, usual) for name, estimate in seconds.items()}
@@ -46,8 +45,3 @@ def measure_machine() -> float:
     times = max(time.process_time() - began, 1e-3) / REFERENCE
     index.keep(ERRORS, MACHINE, times)
     return times
-
-
-def _key(config: Config, attack: str) -> str:
-    method = config.method.name if isinstance(config, SimulatedConfig) else "recorded"
-    return " ".join([attack, method, *(p.name for p in config.protections)])

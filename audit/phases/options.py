@@ -171,7 +171,8 @@ def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Ite
         changes = {"protections": variant.model_dump()["protections"], "variants": []}
         changed = overridden(config, changes, where=f"variant {variant.name}")
         case = open_case(run, changed)
-        specs = choose_anew(changed, case)
+        is_auto = changed.attacks is None
+        specs = None if is_auto else choose_anew(choose(changed, case), changed.budget.minutes)
         needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
         if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
             left, taken = left - needed, taken + 1

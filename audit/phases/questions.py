@@ -29,9 +29,9 @@ from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Finding
 
 
-def plan_questions(config: Config, choice: AttackChoice, title: str, demands: Demands) -> list[Question]:
-    """Before a run of a method of this title: every question, and which attacks will ask it."""
-    scene = choice.scene
+def plan_questions(config: Config, choice: AttackChoice, demands: Demands) -> list[Question]:
+    """Before a run: every question, and which attacks will ask it."""
+    scene, title = choice.scene, choice.traffic.title
     attempts = [
         Attempt(id=label, card=card, rounds=_plan_rounds(scene, card.rounds), seconds=choice.seconds[label])
         for label, card in choice.cards.items()

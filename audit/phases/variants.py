@@ -47,9 +47,9 @@ def config_of(run: RunDir, config: Config, variant: Variant) -> Config:
     if isinstance(config, SimulatedConfig):
         changes |= {"method": plain["method"], "matrix": None, "absence": None}
     changed = overridden(config, changes, where=where)
-    specs = choose_anew(changed, open_case(run, changed), variant.attacks)
-    if specs is None:
+    if changed.attacks is None and variant.attacks is None:  # what it sends decides
         return changed
+    specs = choose_anew(choose(changed, open_case(run, changed)), changed.budget.minutes, variant.attacks)
     return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
 
 

@@ -19,10 +19,11 @@ from fedaudit.audit.phases.choice import (
     _within,
     choose,
     give_credits,
+    plan_traffic,
     rank_attacks,
     refuse_impossible,
 )
-from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.settings.config import Config, SimulatedConfig, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.questions import Scene, list_questions
@@ -41,6 +42,13 @@ def config(method: str, **more: Any) -> Config:
 def chosen(method: str, **more: Any) -> AttackChoice:
     made = config(method, **more)
     return choose(made, SimulatedCase(made))
+
+
+def refuse(made: Config) -> None:
+    assert isinstance(made, SimulatedConfig)
+    case = SimulatedCase(made)
+    traffic = plan_traffic(case.card, case.protections, timed=made.federation.time_model != "none")
+    refuse_impossible(traffic, made.attacks or (), made.protections, case.protections)
 
 
 def names(choice: AttackChoice) -> list[str]:
@@ -161,7 +169,7 @@ def test_more_replays_take_longer() -> None:
 @pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_shipped_configs_list_nothing_that_can_never_apply(path: Path) -> None:
     made = load(path)
-    refuse_impossible(made, SimulatedCase(made))
+    refuse(made)
 
 
 @pytest.mark.parametrize(
@@ -184,19 +192,19 @@ def test_shipped_configs_list_nothing_that_can_never_apply(path: Path) -> None:
 def test_what_can_do_nothing_here_is_refused(more: dict[str, Any], phrase: str) -> None:
     made = config("fedavg", **more)
     with pytest.raises(UserError, match=phrase):
-        refuse_impossible(made, SimulatedCase(made))
+        refuse(made)
 
 
 def test_an_attack_that_a_protection_blinds_is_not_refused() -> None:
     made = config("rebafl", attacks=["ridge"], protections=["secure_aggregation"])
-    refuse_impossible(made, SimulatedCase(made))
+    refuse(made)
 
 
 def test_an_attack_on_what_a_protection_makes_of_messages_is_not_refused() -> None:
     made = config("rebafl", attacks=["sum_difference"], protections=["secure_aggregation"])
-    refuse_impossible(made, SimulatedCase(made))
+    refuse(made)
     with pytest.raises(UserError, match="sum_difference can never apply"):
-        refuse_impossible(config("rebafl", attacks=["sum_difference"]), SimulatedCase(config("rebafl")))
+        refuse(config("rebafl", attacks=["sum_difference"]))
 
 
 def test_plan_says_what_runs_what_cannot_and_what_nothing_reads_and_trains_nothing(tmp_path: Path) -> None:

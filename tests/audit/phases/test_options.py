@@ -8,7 +8,7 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import options
-from fedaudit.audit.phases.choice import choose_anew
+from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.options import propose_variants
 from fedaudit.audit.phases.variants import config_of, execute_all, list_variants
 from fedaudit.audit.settings import catalog
@@ -92,7 +92,8 @@ def test_attacks_are_chosen_by_what_a_variant_sends(optioned: tuple[RunDir, Conf
 def test_an_attack_that_reads_nothing_of_what_a_variant_sends_is_not_repeated() -> None:
     attacks = ["count_recovery", "prototype_difference"]  # the latter tells single uploads from each other
     made = Config.model_validate(TEXT | {"attacks": attacks, "protections": ["secure_aggregation"]})
-    assert [a.name for a in choose_anew(made, SimulatedCase(made)) or ()] == ["count_recovery", "sum_difference"]
+    choice = choose(made, SimulatedCase(made))
+    assert [a.name for a in choose_anew(choice, made.budget.minutes)] == ["count_recovery", "sum_difference"]
 
 
 def test_auto_stays_auto_in_a_variant(optioned: tuple[RunDir, Config]) -> None:

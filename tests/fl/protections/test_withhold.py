@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import refuse_impossible
+from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -48,5 +48,7 @@ def test_what_has_no_sum_can_be_withheld_before_a_secure_sum_and_not_after() -> 
 def test_a_simulation_refuses_to_withhold_what_its_server_reads() -> None:
     text = {"federation": {"dataset": "digits"}, "method": "rebafl"}
     config = Config.model_validate(text | {"protections": [{"name": "withhold", "kinds": ["local_prototypes"]}]})
+    case = SimulatedCase(config)
+    traffic = plan_traffic(case.card, case.protections, timed=False)
     with pytest.raises(UserError, match="reads local_prototypes, which would not be sent"):
-        refuse_impossible(config, SimulatedCase(config))
+        refuse_impossible(traffic, [], config.protections, case.protections)
