@@ -30,7 +30,6 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.checks._check import Checked
 from fedaudit.audit.controls.lab import Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
 Progress = Callable[[str, int, int], None]
+Control = Callable[[Case, Sequence[Artifact], Replay], Replays]  # plants leaks beside what was recorded
 OF_LATEST = (
     "updates",
     "prototypes",
@@ -75,32 +75,39 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     workers.tune_allocator()  # decoders and shadow models train in this process
     case = open_case(run, config)
     chosen = choose(config, case)
-    specs, seconds = chosen.specs, chosen.seconds
+    specs, seconds = chosen.specs, dict(chosen.seconds)
     for stale in run.evidence.glob("[0-9]*.json"):  # of a longer or differently ordered list
         durable.remove(stale)
     # the longest first: none is left alone at the end for longer than it takes
     longest = sorted(range(len(specs)), key=lambda i: -seconds[specs[i].label])
-    plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest, "seconds": dict(seconds)}
+    plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest}
     from fedaudit.audit.phases.shares import share_out
 
-    call = share_out(config, "attacks", run.path, plain)
+    call = share_out(config, "attacks", run.path, plain | {"seconds": seconds, "setup": chosen.setup})
     progress("attack", 0, len(specs))
-    runner = _Runner(run, case, config, specs, seconds, progress)
+    processes = workers.processes(config.workers, case.device)
+    bench = Bench(case, [*chosen.cards.values()], config.replay, processes)
+    runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
     runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
-    checked = {name: dataclasses.asdict(result) for name, result in run_checks(case).items()}
-    run.write_json(run.evidence / CHECKS, checked)
-    _check_claims(run, case, [attack for attack, _ in runner.attacks])
+    checks = {name: catalog.load("checks", name)().check(case) for name in catalog.names("checks")}
+    run.write_json(run.evidence / CHECKS, {name: dataclasses.asdict(found) for name, found in checks.items()})
+    reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
+    if reading is None:
+        durable.remove(run.evidence / CLAIMED)
+    else:
+        run.write(run.evidence / CLAIMED, check(case, reading).model_dump_json(indent=1).encode())
 
 
 @workers.one_thread()
 def do_share(config: Config, call: "Call", folder: Path, what: Mapping[str, Any]) -> None:
     """Attacks that another rank of a torchrun job asked for, as far as this one takes some."""
-    run = RunDir(folder)
     workers.tune_allocator()
-    specs = [AttackSpec.model_validate(s) for s in what["specs"]]
-    runner = _Runner(run, open_case(run, config), config, specs, what["seconds"], lambda *_: None)
+    case, specs = open_case(RunDir(folder), config), [AttackSpec.model_validate(s) for s in what["specs"]]
+    cards = [catalog.load("attacks", s.name).card for s in specs]
+    bench = Bench(case, cards, config.replay, workers.processes(config.workers, case.device))
+    runner = _Runner(folder, specs, what["seconds"], what["setup"], bench, lambda *_: None)
     runner.after = call.end
     runner.run(call.claim(what["order"]))
 
@@ -110,28 +117,24 @@ class _Runner:
 
     def __init__(
         self,
-        run: RunDir,
-        case: Case,
-        config: Config,
+        folder: Path,
         specs: Sequence[AttackSpec],
         seconds: Mapping[str, float],
+        setup: str,
+        bench: "Bench",
         progress: Progress,
     ) -> None:
-        self.attacks = [(build_plugin("attacks", s, f"attacks[{i}]"), s.label) for i, s in enumerate(specs)]
+        """`folder` is of the run; `seconds` are the cards' estimates, by label."""
+        self.attacks: list[Attack] = [build_plugin("attacks", s, f"attacks[{i}]") for i, s in enumerate(specs)]
         self._ended = 0
         self.after: Callable[[int, str], None] = lambda number, death: None
-        self._run, self._config, self._specs, self._progress = run, config, specs, progress
-        self._estimates, self._seconds = seconds, correct_estimates(config, seconds)
-        count = workers.processes(config.workers, case.device)
-        self._copies = count_copies(count, len(specs)) if case.device == "cpu" else 0
-        each = count // max(1, self._copies)  # processes that one attack may start
-        cards = [a.card for a, _ in self.attacks]
-        self._bench = Bench(case, cards, config.replay, each if each > 1 else 0, self._copies)
+        self._run, self._specs, self._setup, self._progress = RunDir(folder), specs, setup, progress
+        self._estimates, self._seconds, self._bench = seconds, correct_estimates(setup, seconds), bench
 
     def run(self, numbers: Iterable[int]) -> None:
         """Raises UserError where the process of one dies."""
-        if self._copies:
-            side_by_side(numbers, self._copies, self._carry_out, self._tell, self._end, copies=True)
+        if copies := self._bench.copies:
+            side_by_side(numbers, copies, self._carry_out, self._tell, self._end, copies=True)
         else:
             for number in numbers:
                 self._end(number, self._carry_out(number, self._progress))
@@ -140,51 +143,40 @@ class _Runner:
         """One was run, here or by another rank; raises UserError where its process died."""
         if death:
             hint = "the same command makes the phase again; use fewer workers"
-            raise UserError(f"attack {self.attacks[number][1]}: {death}", hint=hint)
+            raise UserError(f"attack {self._specs[number].label}: {death}", hint=hint)
         self._ended += 1
         self._progress("attack", self._ended, len(self.attacks))
 
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
-        attack, name = self.attacks[number]
+        attack, spec = self.attacks[number], self._specs[number]
+        name = spec.label
         progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
         began = time.process_time()
-        found = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, self._specs[number])}
+        found = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, spec)}
         if found["status"] == "ran":
-            record_error(self._config, name, self._estimates[name], time.process_time() - began)
+            record_error(self._setup, name, self._estimates[name], time.process_time() - began)
         return found
 
     def _tell(self, said: str, _: int, total: int) -> None:
         self._progress(said, self._ended, total)
 
     def _end(self, number: int, found: dict[str, Any] | Death) -> None:
-        name, death = self.attacks[number][1], str(found) if isinstance(found, Death) else ""
-        if not isinstance(found, Death):
-            self._run.write_json(self._run.evidence / name_file(number, name), found)
+        death = str(found) if isinstance(found, Death) else ""
+        if not death:
+            self._run.write_json(self._run.evidence / name_file(number, self._specs[number].label), found)
         self.after(number, death)
         self.count_end(number, death)
-
-
-def _check_claims(run: RunDir, case: Case, attacks: Sequence[Attack]) -> None:
-    reading = next((a for a in attacks if isinstance(a, LabelCountsFromUpdate)), None)
-    if reading is None:
-        durable.remove(run.evidence / CLAIMED)
-    else:
-        run.write(run.evidence / CLAIMED, check(case, reading).model_dump_json(indent=1).encode())
-
-
-def run_checks(case: Case) -> dict[str, Checked]:
-    """What each check of audit/checks/ says of a case, by its name; one that sees nothing is there as well."""
-    return {name: catalog.load("checks", name)().check(case) for name in catalog.names("checks")}
 
 
 class Bench:
     """What attacks on one case work with: its messages, the planted leaks that their cards name, the truth."""
 
-    def __init__(
-        self, case: Case, cards: Sequence[Card], settings: Replay, workers: int, copies: int = 0
-    ) -> None:
-        """Controls plant in so many `copies` of this process; an attack has `workers`."""
-        self.case, self.workers = case, workers
+    def __init__(self, case: Case, cards: Sequence[Card], settings: Replay, processes: int) -> None:
+        """Attacks and controls run in `copies` of this process, and each attack has `workers` of its own."""
+        self.case = case
+        self.copies = count_copies(processes, len(cards)) if case.device == "cpu" else 0
+        each = processes // max(1, self.copies)
+        self.workers = each if each > 1 else 0
         self._recorded = {
             r: _read_artifacts(case.artifacts, case.card, [c for c in cards if c.rounds == r])
             for r in ("latest", "all")
@@ -197,11 +189,11 @@ class Bench:
         def plant_one(number: int, _: Progress) -> Replays | Exception:
             name, rounds = controls[number]
             try:
-                return plant(name, case, self._recorded[rounds], settings)
+                return load_control(name)(case, self._recorded[rounds], settings)
             except Exception as error:  # its attacks fail, no other  # noqa: BLE001
                 return _make_portable(error)
 
-        made = collect(range(len(controls)), copies, plant_one)
+        made = collect(range(len(controls)), self.copies, plant_one)
         self._planted: dict[tuple[str, str], Replays] = {
             c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)
         }
@@ -261,14 +253,14 @@ def _make_portable(error: Exception) -> Exception:
     return error
 
 
-def plant(name: str, case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def load_control(name: str) -> Control:
     """The control that a card names: plant() of audit/controls/NAME.py."""
     try:
         module = importlib.import_module(f"fedaudit.audit.controls.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"there is no control {name!r}", hint="a card names a file of audit/controls/") from error
-    made: Replays = module.plant(case, recorded, settings)
-    return made
+    control: Control = module.plant
+    return control
 
 
 def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
