@@ -18,7 +18,7 @@ from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import execute_all
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, require_simulated, with_workers
+from fedaudit.audit.settings.config import Config, require_simulated
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
@@ -173,7 +173,7 @@ def run(
 
 def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:
     if workers is not None:
-        config = with_workers(config, str(workers))
+        config = config.with_workers(str(workers))
     with progress() as report_progress:
         execute_all(folder, config, [p.name for p in phases(config)], report_progress)
     return Audit(folder.path)

@@ -13,7 +13,7 @@ from fedaudit.audit.cli.show import progress
 from fedaudit.audit.phases.harden import Candidate, Hardening, draw_candidates
 from fedaudit.audit.phases.harden import harden as search
 from fedaudit.audit.phases.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
-from fedaudit.audit.settings.config import Config, with_workers
+from fedaudit.audit.settings.config import Config
 from fedaudit.audits import Audit, read_config, run
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import MatrixCell
@@ -229,7 +229,7 @@ def harden(
         chosen, name = read_config(config)
         folder = RunDir.create(Path(out) if out is not None else Path("runs") / f"{name}-hardened")
     if workers is not None:
-        chosen = with_workers(chosen, str(workers))
+        chosen = chosen.with_workers(str(workers))
     with progress() as report_progress:
         found = search(folder, chosen, report_progress)
     every = [found.base, *found.tried, *found.verified]

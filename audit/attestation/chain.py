@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value, packages
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.config import SIMULATED, Config, plugins
+from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
 
@@ -134,7 +134,7 @@ def begin(folder: Path, config: Config, name: str, settings: Mapping[str, Any]) 
     chain = read_chain(folder)
     verify(folder, chain, reads(name, first_of(chain)))
     read = _digest_links(chain, name) | digest_terms(config, name)
-    link = _make_link(settings, read, named_plugins(plugins(config), (*SIMULATED, "subject", *settings)))
+    link = _make_link(settings, read, named_plugins(config.list_plugins(), (*SIMULATED, "subject", *settings)))
     before = chain.links.get(name)
     if name == "simulate" and (folder / "checkpoint").exists():
         if before is None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import NamedPlugin
 from fedaudit.audit.settings.index import PACKAGES, ROOT
+from fedaudit.audit.settings.spec import NamedPlugin
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import Population
 from fedaudit.fl.runtime.errors import UserError

@@ -107,7 +107,8 @@ class RunDir:
         text = dump(resolved)
         if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
             self.write(self.config, text.encode())
-            keep(config, resolved)  # whoever calls again finds it resolved
+            if not config.list_code():
+                keep(config.model_dump(), resolved)  # whoever calls again finds it resolved
         return resolved
 
     def inside(self, relative: str | Path) -> Path:

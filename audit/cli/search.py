@@ -32,7 +32,6 @@ def harden(
     from fedaudit.audit.phases.harden import draw_candidates
     from fedaudit.audit.phases.harden import harden as search
     from fedaudit.audit.phases.load import load_config
-    from fedaudit.audit.settings.config import with_workers
     from fedaudit.audit.settings.received import parse_data
     from fedaudit.reports.charts import svg
 
@@ -45,7 +44,7 @@ def harden(
         chosen = load_config(config, data, trust_plugins=trust)
         run = RunDir.create(out or Path("runs") / f"{config.stem}-hardened")
     if workers is not None:
-        chosen = with_workers(chosen, workers)
+        chosen = chosen.with_workers(workers)
     with progress() as report_progress:
         found = search(run, chosen, report_progress)
     rows = [

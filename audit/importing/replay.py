@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.controls.lab import Lab, find_received_message
-from fedaudit.audit.settings.code import named_code
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
@@ -57,7 +56,7 @@ def check_replays(case: RecordedCase) -> CheckedStatement:
             _replay_one(case.artifacts, case.streams, lab, _with_models(lines, line), plays) for line in told
         ]
     except Exception as error:  # other people's network
-        if not isinstance(error, UserError) and not named_code(case.config):
+        if not isinstance(error, UserError) and not case.config.list_code():
             raise
         return _check("open", f"Clients could not be played: {error.args[0] if error.args else error}")
     far, near = tails([p.apart for p in found], plays)

@@ -23,7 +23,6 @@ from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.probes import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
-from fedaudit.audit.settings.code import named_code
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
@@ -99,7 +98,7 @@ def play(
         replace(case.data, test=case.data.test.take(np.arange(min(scale.tested, len(case.data.test)))))
     )
     parts = neighbour.parts([np.asarray(part)[: scale.examples] for part in case.population.parts])
-    foreign = [name for _, name in named_code(config)]
+    foreign = [name for _, name in config.list_code()]
     with importing_anew(foreign), TemporaryDirectory() as folder:
         fresh = SimulatedCase(config)  # methods, rules and protections that remember nothing
         fresh.__dict__.update(data=case.data, initial=case.initial)

@@ -20,7 +20,6 @@ from fedaudit.audit.noise_audit.recorded import run_recorded_tests
 from fedaudit.audit.noise_audit.replay import audit_bounds, decline
 from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY
-from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
@@ -80,7 +79,7 @@ def test_noise(
 
 def _require_plugin(error: Exception, config: Config) -> None:
     """Raises the error again where no plugin of others can be its cause."""
-    if not isinstance(error, UserError) and not named_code(config):
+    if not isinstance(error, UserError) and not config.list_code():
         raise error
 
 

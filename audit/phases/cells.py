@@ -21,7 +21,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
-from fedaudit.audit.settings.config import Config, inherit_origin
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
@@ -131,7 +131,7 @@ def do_share(config: Config, call: "Call", _: Path, what: Sequence[Mapping[str, 
         RunCell(
             name=w["name"],
             folder=Path(w["folder"]),
-            config=inherit_origin(config, Config.model_validate(w["config"])),
+            config=Config.model_validate(w["config"]).set_origin(config.origin),
             phases=tuple(w["phases"]),
         )
         for w in what

@@ -21,8 +21,7 @@ from fedaudit.audit.importing.inbox import InboxLimits, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.code import bring_code, named_code
-from fedaudit.audit.settings.config import Config, RecordedConfig, remember_file, require_recorded
+from fedaudit.audit.settings.config import Config, RecordedConfig, require_recorded
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
@@ -97,7 +96,7 @@ def state_inbox(
     validate(RecordedSubject, told, subject or SUBJECT)
     # options are tried unless told otherwise: that takes messages, and no client
     stated = {"variants": "auto"} | dict(settings) | {"case": "recorded", "subject": told}
-    return remember_file(None, validate(Config, stated, where or subject or SUBJECT)), text
+    return validate(Config, stated, where or subject or SUBJECT), text
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def _replace(folder: Path, staged: Path) -> None:
 
 def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
     """Copy files of plugins into the folder, which stays whole when it moves, and make them importable."""
-    for key, name in named_code(config):
+    for key, name in config.list_code():
         if not trust:
             raise UserError(
                 f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
@@ -144,7 +143,7 @@ def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
         if (beside / f"{top}.py").is_file():
             durable.write(folder / f"{top}.py", (beside / f"{top}.py").read_bytes())
         foreign.bring(name, [beside], key)
-    bring_code(config, [beside])
+    config.bring_code([beside])
 
 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.claims.claim import load as load_claims
-from fedaudit.audit.settings.code import bring_code
-from fedaudit.audit.settings.config import Config, check_plugins, load
+from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.audit.settings.received import load_run_config, parse_data
@@ -32,7 +31,7 @@ def make_config(settings: Mapping[str, Any]) -> Config:
 
     Raises UserError with the key.
     """
-    return _admit(check_plugins(validate(Config, settings, "the config")), [Path()])
+    return _admit(validate(Config, settings, "the config").check_plugins(), [Path()])
 
 
 def find_config(path: Path) -> Path:
@@ -46,5 +45,5 @@ def _admit(config: Config, folders: Sequence[Path]) -> Config:
     load_policy(config.policy)
     for claims in config.claims:
         load_claims(Path(claims))
-    bring_code(config, folders)
+    config.bring_code(folders)
     return config

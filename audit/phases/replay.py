@@ -20,7 +20,7 @@ from fedaudit.audit.phases.compare_folders import HINT, TRAINED, Comparison, com
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import derive
 from fedaudit.audit.phases.variants import execute_all, folder_of, list_variants
-from fedaudit.audit.settings.config import Config, SimulatedConfig, with_workers
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -65,7 +65,7 @@ def make_again(run: RunDir, config: Config, place: Path, progress: Progress) -> 
     """All that the run left but reports, made once more at `place`; raises UserError for messages that differ."""
     again = RunDir.create(place)
     if config.workers == "torchrun":  # its ranks are not here, and give no other numbers
-        config = with_workers(config, "auto")
+        config = config.with_workers("auto")
     if isinstance(config, SimulatedConfig):
         _execute(again, config, progress)
         if not compare_folders(run, again, trained=True).has_same_digits:

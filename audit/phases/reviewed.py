@@ -42,7 +42,7 @@ def keep_review(run: RunDir, made: Review) -> None:
     """
     config = run.load_config()
     kept = {name: value for name, value in vars(made).items() if name not in ("result", "variants")}
-    keep(config, resolve(config))  # light commands ask for it
+    keep(config.model_dump(), resolve(config))  # light commands ask for it
     index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
     for name, part in made.variants.items():
         keep_review(RunDir(run.inside(f"variants/{name}")), part)

@@ -4,9 +4,9 @@ A plugin is written `name` or `{name: ..., its settings}`. Settings stay free he
 against the plugin's own Config by audit/settings/resolve.py; names are checked at once, and import nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     Field,
@@ -24,39 +24,32 @@ from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.controls import NoiseAuditSettings, Replay, TimeBudget
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.federation import FederationSettings
-from fedaudit.audit.settings.matrix import AXES, Matrix
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.merge import merge
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.report import ReportSettings
-from fedaudit.audit.settings.spec import AttackSpec, Group, Number, PluginSpec, Text, Whole
+from fedaudit.audit.settings.spec import (
+    AttackSpec,
+    Group,
+    NamedPlugin,
+    Number,
+    PluginSpec,
+    Text,
+    Whole,
+    number_plugins,
+)
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.settings.yaml import read_yaml
-from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime import foreign, plugin
 from fedaudit.fl.runtime.errors import UserError
 
 MOST_ROUNDS = 1_000_000
+WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
 PATH, TOKENIZER = "path", "tokenizer"  # settings of data sets and networks that name a file or folder
 BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that is written out
-
-
-class Received(NamedTuple):
-    """Where a config came from that others wrote, and what its reader gives to it."""
-
-    folder: Path
-    data: Mapping[str, Path]  # by name: a data set, "policy", the stem of a file of claims
-
-    def locate(self, name: str, path: str) -> str:
-        """Where to read what the config has at `path`; raises UserError for one that leads out of the folder."""
-        if name in self.data:
-            return str(self.data[name])
-        if Path(path).expanduser().resolve().is_relative_to(self.folder.resolve()):
-            return path
-        raise UserError(
-            f"the folder's config reads {name} from {path!r:.200}, outside of {self.folder}",
-            hint=f"--data {name}=PATH names a copy of yours; a folder of others opens no file of its own choice",
-        )
 
 
 class Config(Group):
@@ -109,19 +102,26 @@ class Config(Group):
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
 
-    _file: Path | None = PrivateAttr(default=None)
-    _received: Received | None = PrivateAttr(default=None)
+    _origin: Origin = PrivateAttr(default=Origin())
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from; set by `set_origin`."""
+        return self._origin
+
+    def set_origin(self, origin: Origin) -> Self:
+        """The same config, as one that comes from there: errors about its keys name the line."""
+        self._origin = origin
+        return self
 
     @property
     def file(self) -> Path | None:
         """Where it was read from."""
-        return self._file
+        return self._origin.file
 
     def locate_policy(self) -> str:
         """Name or path of the policy; raises UserError for a path outside of a folder that others wrote."""
-        if self._received is None or not self.names_policy_file:
-            return self.policy
-        return self._received.locate("policy", self.policy)
+        return self._origin.locate("policy", self.policy) if self.names_policy_file else self.policy
 
     @property
     def names_policy_file(self) -> bool:
@@ -133,17 +133,67 @@ class Config(Group):
 
         A config that others wrote downloads nothing, and reads its folder or what the reader gave.
         """
-        if self._received is None:
+        if self._origin.data is None:
             return spec
         settings = {key: value for key, value in spec.settings.items() if key != "download"}
         for key, name in ((PATH, spec.name), (TOKENIZER, TOKENIZER)):
-            if settings.get(key) is not None or (key == PATH and name in self._received.data):
-                settings[key] = self._received.locate(name, str(settings.get(key)))
+            if settings.get(key) is not None or (key == PATH and name in self._origin.data):
+                settings[key] = self._origin.locate(name, str(settings.get(key)))
         return PluginSpec(name=spec.name, settings=settings)
 
     def locate_claims(self) -> list[Path]:
         """Files of claims; raises UserError as `locate_policy`."""
-        return [Path(self._received.locate(Path(p).stem, p) if self._received else p) for p in self.claims]
+        return [Path(self._origin.locate(Path(p).stem, p)) for p in self.claims]
+
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin that the config names."""
+        if self.matrix is not None:
+            yield from self.matrix.list_plugins()
+        yield from number_plugins("protections", "protections", self.protections)
+        for i, variant in enumerate(self.variants or ()):
+            yield from number_plugins("protections", f"variants[{i}].protections", variant.protections)
+        yield from number_plugins("attacks", "attacks", self.attacks or ())
+        yield from number_plugins("accountants", "accountants", self.accountants)
+        yield from number_plugins("sections", "sections", [PluginSpec(name=name) for name in self.sections])
+        formats = [PluginSpec(name=name) for name in self.report.formats]
+        yield from number_plugins("renderers", "report.formats", formats)
+
+    def check_plugins(self) -> Self:
+        """The same config, once every plugin of ours that it names was found; raises UserError with the key."""
+        with locate_errors(self.file):
+            for kind, where, spec in self.list_plugins():
+                if not spec.foreign:
+                    plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
+        return self
+
+    def list_code(self) -> list[tuple[str, str]]:
+        """Everything in the config that names code outside this package, as (key, "module:Class").
+
+        Looks at every value, wherever it stands: a place that takes plugins is then covered before anybody lists
+        it.
+        """
+        found = []
+        stack: list[tuple[str, Any]] = [(k, v) for k, v in self.model_dump().items() if k not in WORDS]
+        while stack:
+            key, value = stack.pop(0)
+            if isinstance(value, str) and foreign.NAME.fullmatch(value):
+                found.append((key, value))
+            elif isinstance(value, Mapping):
+                stack += [(f"{key}.{k}", v) for k, v in value.items()]
+            elif isinstance(value, list | tuple):
+                stack += [(f"{key}[{i}]", v) for i, v in enumerate(value)]
+        return found
+
+    def bring_code(self, folders: Sequence[Path]) -> None:
+        """Load the code that a trusted config names and that is not installed, from these folders."""
+        with locate_errors(self.file):
+            for key, name in self.list_code():
+                foreign.bring(name, folders, key.removesuffix(".name"))
+
+    def with_workers(self, workers: str) -> "Config":
+        """The config with another number of worker processes, as the command line gives it."""
+        value: Any = int(workers) if workers.isdecimal() else workers
+        return validate(Config, self.model_dump() | {"workers": value}, "--workers").set_origin(self.origin)
 
     @classmethod
     def choose_variant(cls, data: Mapping[str, Any]) -> "type[Config]":
@@ -260,6 +310,42 @@ class SimulatedConfig(Config):
     evaluate_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
     checkpoint_every: Whole = Field(default=1, ge=1, le=MOST_ROUNDS, description="rounds")
 
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin that the config names; methods of variants and of the matrix as laid over its own."""
+        yield from self.federation.list_plugins()
+        yield NamedPlugin("methods", "method", self.method)
+        yield NamedPlugin("aggregators", "aggregator", self.aggregator)
+        yield NamedPlugin("aggregators", "prototype_aggregator", self.prototype_aggregator)
+        if self.adversary is not None:
+            yield NamedPlugin("adversaries", "adversary", self.adversary)
+        for i, variant in enumerate(self.variants or ()):
+            if variant.method:
+                yield NamedPlugin("methods", f"variants[{i}].method", self._lay_over_method(variant.method))
+        for i, spec in enumerate(self.matrix.methods if self.matrix else ()):
+            method = self._lay_over_method(spec.settings | {"name": spec.name})
+            yield NamedPlugin("methods", f"matrix.methods[{i}]", method)
+        for i, spec in enumerate(self.absence.methods if self.absence else ()):
+            named = PluginSpec(name=spec.name, settings=spec.settings)
+            yield NamedPlugin("methods", f"absence.methods[{i}]", named)
+        yield from super().list_plugins()
+
+    def _lay_over_method(self, settings: Mapping[str, Any]) -> PluginSpec:
+        laid = merge({"method": self.method.model_dump()}, {"method": settings})
+        return PluginSpec.model_validate(laid["method"])
+
+    def check_plugins(self) -> Self:
+        """The same config, as `Config.check_plugins`; raises UserError for more rounds than can end too."""
+        super().check_plugins()
+        rounds = self.method.settings.get("rounds", 1)
+        if type(rounds) is int and rounds > MOST_ROUNDS:
+            with locate_errors(self.file):
+                raise UserError(
+                    f"method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
+                    hint="a federation of a million rounds never ends",
+                    key="method.rounds",
+                )
+        return self
+
     @model_validator(mode="after")
     def _check_matrix(self) -> Self:
         if self.matrix is None:
@@ -299,6 +385,11 @@ class RecordedConfig(Config):
     case: Literal["recorded"] = Field(description="somebody recorded the federation")
     subject: RecordedSubject = Field(description="what its operator states")
 
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin that the config names."""
+        yield from self.subject.list_plugins()
+        yield from super().list_plugins()
+
     @model_validator(mode="after")
     def _check_replayed_matrix(self) -> Self:
         if self.matrix is not None:
@@ -321,74 +412,6 @@ class RecordedConfig(Config):
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
 
 
-class NamedPlugin(NamedTuple):
-    """One plugin that a config names, and where."""
-
-    kind: str  # a shelf of the catalogue
-    where: str
-    spec: PluginSpec
-
-
-def plugins(config: Config) -> Iterator[NamedPlugin]:
-    """Every plugin a config names."""
-    if isinstance(config, RecordedConfig):
-        yield from _of_subject(config.subject)
-    if isinstance(config, SimulatedConfig):
-        yield from _of_simulation(config)
-    yield from _of_matrix(config.matrix)
-    for i, spec in enumerate(config.protections):
-        yield NamedPlugin("protections", f"protections[{i}]", spec)
-    for i, variant in enumerate(config.variants or ()):
-        for j, spec in enumerate(variant.protections):
-            yield NamedPlugin("protections", f"variants[{i}].protections[{j}]", spec)
-    for kind in ("attacks", "accountants"):
-        for i, spec in enumerate(getattr(config, kind) or ()):
-            yield NamedPlugin(kind, f"{kind}[{i}]", spec)
-    for i, name in enumerate(config.sections):
-        yield NamedPlugin("sections", f"sections[{i}]", PluginSpec(name=name))
-    for i, name in enumerate(config.report.formats):
-        yield NamedPlugin("renderers", f"report.formats[{i}]", PluginSpec(name=name))
-
-
-def _of_subject(subject: RecordedSubject) -> Iterator[NamedPlugin]:
-    if subject.model is not None:
-        yield NamedPlugin("models", "subject.model", subject.model)
-    if subject.method is not None:
-        yield NamedPlugin("methods", "subject.method", subject.method)
-    for i, spec in enumerate(subject.protections):
-        yield NamedPlugin("protections", f"subject.protections[{i}]", spec)
-
-
-def _of_matrix(matrix: Matrix | None) -> Iterator[NamedPlugin]:
-    for axis, kind in AXES.items():
-        for i, spec in enumerate(getattr(matrix, axis, ())):
-            yield NamedPlugin(kind, f"matrix.{axis}[{i}]", spec)
-
-
-def _of_simulation(config: SimulatedConfig) -> Iterator[NamedPlugin]:
-    federation = config.federation
-    yield NamedPlugin("datasets", "federation.dataset", federation.dataset)
-    yield NamedPlugin("partitions", "federation.partition", federation.partition)
-    yield NamedPlugin("availability", "federation.availability", federation.availability)
-    yield NamedPlugin("models", "federation.model", federation.model)
-    if isinstance(federation.time_model, PluginSpec):
-        yield NamedPlugin("devices", "federation.time_model", federation.time_model)
-    yield NamedPlugin("methods", "method", config.method)
-    yield NamedPlugin("aggregators", "aggregator", config.aggregator)
-    yield NamedPlugin("aggregators", "prototype_aggregator", config.prototype_aggregator)
-    if config.adversary is not None:
-        yield NamedPlugin("adversaries", "adversary", config.adversary)
-    for i, variant in enumerate(config.variants or ()):
-        if variant.method:
-            method = merge({"method": config.method.model_dump()}, {"method": variant.method})["method"]
-            yield NamedPlugin("methods", f"variants[{i}].method", PluginSpec.model_validate(method))
-    for i, spec in enumerate(config.matrix.methods if config.matrix else ()):
-        method = merge({"method": config.method.model_dump()}, {"method": spec.settings | {"name": spec.name}})
-        yield NamedPlugin("methods", f"matrix.methods[{i}]", PluginSpec.model_validate(method["method"]))
-    for i, spec in enumerate(config.absence.methods if config.absence else ()):
-        yield NamedPlugin("methods", f"absence.methods[{i}]", PluginSpec(name=spec.name, settings=spec.settings))
-
-
 def require_simulated(config: Config) -> SimulatedConfig:
     """The same config; raises UserError for that of a recorded case."""
     if isinstance(config, SimulatedConfig):
@@ -405,46 +428,9 @@ def require_recorded(config: Config) -> RecordedConfig:
     raise UserError("a simulated case has no inbox", hint="`fedaudit run CONFIG` runs it")
 
 
-def load(path: Path) -> Config:
-    """Read and check a config file; raises UserError with the file's name, the line and the key's path."""
-    return check_plugins(remember_file(path, validate(Config, read_yaml(path), path)))
+def load(path: Path, data: Mapping[str, Path] | None = None) -> Config:
+    """Read and check a config file; raises UserError with the file's name, the line and the key's path.
 
-
-def check_plugins(config: Config) -> Config:
-    """The config, once every plugin of ours that it names was found; raises UserError with the key's path."""
-    with locate_errors(config.file):
-        for kind, where, spec in plugins(config):
-            if not spec.foreign:
-                plugin.find_module(catalog.SHELVES[kind].packages, spec.name, where)
-        rounds = config.method.settings.get("rounds", 1) if isinstance(config, SimulatedConfig) else 1
-        if type(rounds) is int and rounds > MOST_ROUNDS:
-            raise UserError(
-                f"method.rounds must be <= {MOST_ROUNDS}, got {rounds}",
-                hint="a federation of a million rounds never ends",
-                key="method.rounds",
-            )
-    return config
-
-
-def remember_file(file: Path | None, config: Config) -> Config:
-    """The config as one that was read from that file: errors about its keys name the line."""
-    config._file = file
-    return config
-
-
-def receive(config: Config, received: Received) -> Config:
-    """The config as one that others wrote."""
-    config._received = received
-    return config
-
-
-def inherit_origin(base: Config, config: Config) -> Config:
-    """A config that was derived from `base`: read from where that was, and trusted as far."""
-    config._received = base._received
-    return remember_file(base.file, config)
-
-
-def with_workers(config: Config, workers: str) -> Config:
-    """The config with another number of worker processes, as the command line gives it."""
-    value: Any = int(workers) if workers.isdecimal() else workers
-    return inherit_origin(config, validate(Config, config.model_dump() | {"workers": value}, "--workers"))
+    `data` is what the reader gives to a config that others wrote (`Origin`).
+    """
+    return validate(Config, read_yaml(path), path).set_origin(Origin(path, data)).check_plugins()

@@ -1,11 +1,12 @@
 """The `federation` key of a simulated case: who takes part, with which data."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedaudit.audit.settings.controls import MOST_CLIENTS
-from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
+from fedaudit.audit.settings.spec import Group, NamedPlugin, Number, PluginSpec, Text, Whole
 from fedaudit.fl.clients.failures import FailureConfig
 
 
@@ -89,6 +90,15 @@ class FederationSettings(Group):
         default=FailureConfig(), description="how clients fail in a round: late, for once, or down"
     )
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
+
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin that is named here."""
+        yield NamedPlugin("datasets", "federation.dataset", self.dataset)
+        yield NamedPlugin("partitions", "federation.partition", self.partition)
+        yield NamedPlugin("availability", "federation.availability", self.availability)
+        yield NamedPlugin("models", "federation.model", self.model)
+        if isinstance(self.time_model, PluginSpec):
+            yield NamedPlugin("devices", "federation.time_model", self.time_model)
 
     @model_serializer(mode="wrap")
     def _without_unused(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The `matrix` key of a config: attacks on the model by rules of the server, each pair a run of its own."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
-from fedaudit.audit.settings.spec import AttackSpec, Group, Whole
+from fedaudit.audit.settings.spec import AttackSpec, Group, NamedPlugin, Whole, number_plugins
 from fedaudit.fl.runtime.errors import UserError
 
 AXES = {  # what entries of an axis are on the shelves of the catalogue
@@ -71,6 +72,11 @@ class Matrix(Group):
         description="of a recorded federation, the round whose uploads are replayed; null: the last of those in "
         "which most clients were heard",
     )
+
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin of an axis; methods are laid over the audit's own, and no plugins by themselves."""
+        for axis, kind in AXES.items():
+            yield from number_plugins(kind, f"matrix.{axis}", getattr(self, axis))
 
     def check_case(self, case: str) -> None:
         """Raises UserError for a key of the other case."""

@@ -9,7 +9,7 @@ replace; a plugin of another name brings none of the old one's settings.
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
-from fedaudit.audit.settings.config import Config, inherit_origin
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.resolve import resolve
@@ -30,4 +30,4 @@ def overridden(base: Config | Mapping[str, Any], *layers: Mapping[str, Any], whe
     config = validate(Config, merge(below, *layers), where)
     with locate_errors(where):
         resolve(config)
-    return inherit_origin(base, config) if isinstance(base, Config) else config
+    return config.set_origin(base.origin) if isinstance(base, Config) else config

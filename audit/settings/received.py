@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedaudit.audit.settings.code import bring_code, named_code
-from fedaudit.audit.settings.config import Config, Received, load, receive
+from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl.runtime.errors import UserError
 
@@ -14,12 +13,12 @@ def load_run_config(file: Path, *, trust_plugins: bool, data: Mapping[str, Path]
 
     It reads nothing outside of its folder but `data`, paths of the user by name, and downloads nothing.
     """
-    config = receive(load(file), Received(file.parent, data))
+    config = load(file, data)
     if trust_plugins:
-        bring_code(config, [file.parent, Path.cwd()])
+        config.bring_code([file.parent, Path.cwd()])
         return config
     with locate_errors(file):
-        for key, name in named_code(config):
+        for key, name in config.list_code():
             raise UserError(
                 f"{key} names code of its own, {name!r}",
                 hint="read that code, then add --trust-plugins, or give your own --config",

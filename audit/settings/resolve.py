@@ -4,15 +4,17 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from functools import reduce
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
 from fedaudit.audit.settings import catalog, index
-from fedaudit.audit.settings.code import named_code
-from fedaudit.audit.settings.config import PATH, TOKENIZER, Config, SimulatedConfig, plugins
+from fedaudit.audit.settings.config import PATH, TOKENIZER, Config, SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
+from fedaudit.audit.settings.spec import NamedPlugin
 
 
 def resolve(config: Config) -> dict[str, Any]:
@@ -21,41 +23,40 @@ def resolve(config: Config) -> dict[str, Any]:
     Raises UserError where a setting is unknown or out of range. resolve(load(dump(x))) == x. Where torch is not
     loaded yet the index is asked first: importing the plugins takes longer than all the rest of a light command.
     """
-    if "torch" in sys.modules or named_code(config):
-        return _resolve(config)
-    found: dict[str, Any] | None = index.recall("resolved", _key(config))
+    if "torch" in sys.modules or config.list_code():
+        return _resolve(config.model_dump(), config.list_plugins(), config.file)
+    found: dict[str, Any] | None = index.recall("resolved", _key(config.model_dump()))
     if not isinstance(found, dict):
-        found = _resolve(config)
-        keep(config, found)
+        found = _resolve(config.model_dump(), config.list_plugins(), config.file)
+        keep(config.model_dump(), found)
     return found
 
 
 def reads_elsewhere(config: Config) -> bool:
     """Whether an audit reads more than this config and our code: code of a user's own, data or rules in files."""
     files = config.claims or config.names_policy_file
-    if not isinstance(config, SimulatedConfig) or files or named_code(config):
+    if not isinstance(config, SimulatedConfig) or files or config.list_code():
         return True
     parts = [resolve(config)["federation"][part] for part in ("dataset", "model")]
     return any(PATH in part or part.get(TOKENIZER) for part in parts)  # without a path stated, its usual place
 
 
-def keep(config: Config, resolved: dict[str, Any]) -> None:
-    """Keep what a config resolves to for later processes, unless code of a user's own had a part in it."""
-    if not named_code(config):
-        index.keep("resolved", _key(config), resolved)
+def keep(values: Mapping[str, Any], resolved: dict[str, Any]) -> None:
+    """Keep what a config of these values resolves to for later processes; it names no code of a user's own."""
+    index.keep("resolved", _key(values), resolved)
 
 
-def _key(config: Config) -> str:
-    return hashlib.sha256(json.dumps(catalog.plain(config.model_dump())).encode()).hexdigest()
+def _key(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(catalog.plain(values)).encode()).hexdigest()
 
 
-def _resolve(config: Config) -> dict[str, Any]:
-    out: dict[str, Any] = catalog.plain(config.model_dump())
-    for kind, where, spec in plugins(config):
+def _resolve(values: Mapping[str, Any], plugins: Iterable[NamedPlugin], file: Path | None) -> dict[str, Any]:
+    out: dict[str, Any] = catalog.plain(values)
+    for kind, where, spec in plugins:
         is_plain = kind in ("sections", "renderers")  # a list of names, which were checked when it was read
         if is_plain and not spec.foreign:
             continue
-        with locate_errors(config.file):
+        with locate_errors(file):
             settings = catalog.settings(kind, spec.name, spec.settings, where)
         if is_plain or where.endswith("].method") or where.startswith(("matrix.", "absence.")):
             continue  # variants and cells keep what they change

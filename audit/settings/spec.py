@@ -1,8 +1,8 @@
 """What config groups are made of: numbers as YAML writes them, and the name of a plugin with its settings."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
@@ -88,3 +88,17 @@ class AttackSpec(PluginSpec):
     def fit_id(self) -> str:
         """Its name as an id can be written."""
         return re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())
+
+
+class NamedPlugin(NamedTuple):
+    """One plugin that a config names, and where."""
+
+    kind: str  # a shelf of the catalogue
+    where: str
+    spec: PluginSpec
+
+
+def number_plugins(kind: str, where: str, specs: Sequence[PluginSpec]) -> Iterator[NamedPlugin]:
+    """The plugins of a list."""
+    for i, spec in enumerate(specs):
+        yield NamedPlugin(kind, f"{where}[{i}]", spec)

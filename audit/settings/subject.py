@@ -4,12 +4,13 @@ Everything here is a statement of the federation's operator. What the recorded m
 when they are imported (audit/importing/); the rest is said to be stated.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fedaudit.audit.settings.federation import AdapterSettings
-from fedaudit.audit.settings.spec import Group, Number, PluginSpec, Text, Whole
+from fedaudit.audit.settings.spec import Group, NamedPlugin, Number, PluginSpec, Text, Whole, number_plugins
 
 Size = Annotated[Whole, Field(ge=1, le=100_000)]
 MOST_NODES = 1_000_000
@@ -122,6 +123,14 @@ class RecordedSubject(Group):
         lt=1,
         description="share of the auditor's own examples that an adversary may have; the rest is unseen",
     )
+
+    def list_plugins(self) -> Iterator[NamedPlugin]:
+        """Every plugin that is named here."""
+        if self.model is not None:
+            yield NamedPlugin("models", "subject.model", self.model)
+        if self.method is not None:
+            yield NamedPlugin("methods", "subject.method", self.method)
+        yield from number_plugins("protections", "subject.protections", self.protections)
 
     @model_validator(mode="after")
     def _trained_whole(self) -> Self:

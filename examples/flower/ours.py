@@ -15,7 +15,6 @@ import yaml
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.code import bring_code
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.datasets.digits import Digits
@@ -30,7 +29,7 @@ class Plain(Digits):
 
 def main(config: Path, run: Path, folder: Path) -> None:
     settings = load(config)
-    bring_code(settings, [config.parent])
+    settings.bring_code([config.parent])
     case = open_case(RunDir.open(run), settings)
     train = case.data.train
     own = np.concatenate([case.examples.auxiliary, case.examples.reference])

@@ -12,7 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime import foreign
 from tests.audit.test_bad_input import refused, run_folder
@@ -155,7 +154,7 @@ def test_a_received_folder_runs_no_code_of_its_own_unless_trusted(place: str, he
 
 def test_a_title_with_a_colon_is_not_code(here: Path) -> None:
     (here / "c.yaml").write_text(PLAIN + "title: 'audit:Second'\n")
-    assert not named_code(load(here / "c.yaml"))
+    assert not load(here / "c.yaml").list_code()
 
 
 def test_a_name_that_is_no_module_and_class_is_refused_before_anything_is_loaded(here: Path) -> None:
@@ -194,6 +193,6 @@ def test_a_module_that_raises_is_named_with_what_it_said(here: Path) -> None:
 
 def test_the_tests_own_plugins_are_found_everywhere(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(TEXT + "variants: [{name: a, method: {name: 'x.y:Z'}}]\n")
-    found = dict(named_code(load(tmp_path / "c.yaml")))
+    found = dict(load(tmp_path / "c.yaml").list_code())
     assert found["variants[0].method.name"] == "x.y:Z"
     assert found["federation.model.name"] == "tests.audit.tiny:Linear" and len(found) == 5

@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         shown = load(Path(score.__file__).parents[1] / "configs" / "quickstart.yaml")
-        keep(shown, resolve(shown))
+        keep(shown.model_dump(), resolve(shown))
         assert CliRunner().invoke(app, ["plan", "c.yaml"]).exit_code == 0
     assert execute(folder, "-m", "fedaudit", *RUN).returncode in VERDICTS
     return folder

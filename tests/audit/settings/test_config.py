@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.settings.config import SimulatedConfig, load, plugins, require_simulated, with_workers
+from fedaudit.audit.settings.config import SimulatedConfig, load, require_simulated
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -93,17 +93,17 @@ def test_a_config_cannot_be_changed(tmp_path: Path) -> None:
 
 def test_workers_from_the_command_line(tmp_path: Path) -> None:
     c = config(tmp_path)
-    assert with_workers(c, "0").workers == 0 and with_workers(c, "auto").workers == "auto"
-    assert require_simulated(with_workers(c, "2")).federation == c.federation
+    assert c.with_workers("0").workers == 0 and c.with_workers("auto").workers == "auto"
+    assert require_simulated(c.with_workers("2")).federation == c.federation
     with pytest.raises(UserError, match="--workers: workers must be auto"):
-        with_workers(c, "-3")
+        c.with_workers("-3")
 
 
 def test_every_plugin_a_config_names_is_found(tmp_path: Path) -> None:
     c = config(tmp_path, f"sections: ['{HERE}:NoPlugin']\nprotections: [dp_gaussian]\n")
-    places = {p.where for p in plugins(c)}
+    places = {p.where for p in c.list_plugins()}
     assert {"method", "federation.model", "protections[0]", "sections[0]", "report.formats[2]"} <= places
-    foreign = [p.where for p in plugins(c) if p.spec.foreign]
+    foreign = [p.where for p in c.list_plugins() if p.spec.foreign]
     assert foreign == [
         "federation.dataset",
         "federation.partition",
@@ -118,7 +118,7 @@ def test_every_config_that_ships_is_valid(path: Path) -> None:
     c = load(path)
     load_policy(c.policy)
     assert set(resolve(c)) == set(SimulatedConfig.model_fields) - {"case"}
-    assert not any(p.spec.foreign for p in plugins(c)), "a shipped config needs nobody's own code"
+    assert not any(p.spec.foreign for p in c.list_plugins()), "a shipped config needs nobody's own code"
 
 
 TWICE = "attacks: [count_recovery, prototype_membership, {name: prototype_membership, least_auxiliary: 9}]\n"

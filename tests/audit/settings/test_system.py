@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from fedaudit.audit.settings.code import named_code
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.settings.system import SystemSettings
@@ -57,4 +56,4 @@ def test_what_page_1_cannot_print_is_refused_by_name(key: str, value: object, tm
 
 def test_its_text_names_no_code(tmp_path: Path) -> None:
     config = read_config(tmp_path, {"name": "ward:Model", "author": "os:system"})
-    assert not {key for key, _ in named_code(config) if key.startswith("system")}
+    assert not {key for key, _ in config.list_code() if key.startswith("system")}
