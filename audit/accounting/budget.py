@@ -60,7 +60,7 @@ Cost = frozenset[object]  # all that an accountant may look at, of one sender
 class SpentBudget(Record):
     """What a ledger costs towards one observer if it is true, by one accountant; infinite: no bound.
 
-    No page shows it: whether it holds is known to `PrivacyBound` (audit/noise_audit/status.py).
+    No page shows it: whether it holds is known to `PrivacyBound` (audit/accounting/status.py).
     """
 
     observer: str
@@ -87,7 +87,7 @@ def budgets(
 ) -> list[SpentBudget]:
     """Bounds towards the server, another client and the public, for every unit the noise speaks of.
 
-    They hold if the ledger is true, which others judge (audit/noise_audit/status.py). Where clients hold records
+    They hold if the ledger is true, which others judge (audit/accounting/status.py). Where clients hold records
     together (`verified.overlaps`), what noise for one client leaves of such a record is bounded too: more can be
     lost of it than of a client.
     """

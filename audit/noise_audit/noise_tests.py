@@ -18,15 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 from fedaudit.audit.accounting.accountants import prv
-from fedaudit.audit.accounting.accountants.auto import Auto
-from fedaudit.audit.accounting.budget import rounded_down, rounded_up, towards
-from fedaudit.audit.accounting.terms import Terms, terms
+from fedaudit.audit.accounting.budget import rounded_down
+from fedaudit.audit.accounting.noise_records import find_claim, record_kind
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_relations import ask_between_kinds, list_relations
@@ -280,15 +278,6 @@ def count_coarse(stacks: Sequence[Stack]) -> Measured:
     ), f"numbers take {100 * min(shares):.3g} % as many values"
 
 
-class NoisedReleases(NamedTuple):
-    """All noised releases of one kind by the sender with the largest loss."""
-
-    releases: int
-    epsilon: float
-    line: Release  # one of them
-    counts: Terms = {}  # as accountants see them
-
-
 @sharing()
 def audit_noise(
     case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
@@ -349,66 +338,3 @@ def bound_below(
     with suppress(ArithmeticError, ValueError):  # past its range it says nothing
         return rounded_down(prv.bound(claim.counts, delta).lower or 0.0)
     return None
-
-
-def record_no_test(releases: Sequence[Release], delta: float, reason: str) -> list[NoiseAuditRecord]:
-    """A record for each kind in `releases`, of which nothing was tested for this reason."""
-    kinds = dict.fromkeys(r.kind for r in releases if r.noise_multiplier)
-    own = {kind: [r for r in releases if r.kind == kind and r.noise_multiplier] for kind in kinds}
-    return [record_kind(kind, (), own[kind], delta, reason) for kind in kinds]
-
-
-def record_kind(
-    kind: str, checks: Sequence[NoiseCheck], releases: Sequence[Release], delta: float, missing: str
-) -> NoiseAuditRecord:
-    """All of a record that follows from what was tested of a kind's noise and from the ledger's lines of it."""
-    claim = find_claim(releases, delta)
-    line = claim.line
-    failed = [c for c in checks if not c.passed]
-    reason = "" if checks else missing
-    return NoiseAuditRecord(
-        id=f"noise-audit-{kind}",
-        kind=kind,
-        protection=line.source or "the method",
-        mechanism=line.mechanism,
-        unit=line.unit,
-        adjacency=line.adjacency,
-        delta=delta,
-        multiplier=line.noise_multiplier,
-        claimed=line.claimed_epsilon,
-        single=rounded_up(Auto().epsilon([line], delta).epsilon),
-        releases=claim.releases,
-        composed=rounded_up(claim.epsilon),
-        failure_rate=round(sum(c.failure_rate for c in checks), 12),
-        refuted=bool(failed),
-        sentence=_summarise(checks, failed, reason),
-        checks=list(checks),
-        not_audited=reason,
-    )
-
-
-def _summarise(checks: Sequence[NoiseCheck], failed: Sequence[NoiseCheck], reason: str) -> str:
-    """What the tests say, for people."""
-    if reason:
-        return f"Not audited. {reason}"
-    if failed:
-        return " ".join(f"{c.name.capitalize()} failed: {c.text}." for c in failed)
-    tried = sum(not c.text.startswith("not tried") for c in checks)
-    return f"None of {tried} tests contradicts the noise, which is no proof that it is right."
-
-
-def find_claim(releases: Sequence[Release], delta: float) -> NoisedReleases:
-    """What the ledger says of a kind: as the accountants see it, sampling credited where nobody can see it."""
-    worst = NoisedReleases(0, 0.0, releases[0])
-    known: dict[object, float] = {}  # many clients release the same
-    for unit in sorted({r.unit for r in releases}):
-        own = [r for r in releases if r.unit == unit]
-        observer = "another client" if all(r.sender.endswith("/*") for r in own) else "server"
-        for group in towards(observer, own, unit)[1].values():
-            counts = terms(group)
-            cost = frozenset(counts.items())
-            if cost not in known:
-                known[cost] = Auto().epsilon(group, delta).epsilon
-            if not worst.releases or known[cost] > worst.epsilon:
-                worst = NoisedReleases(sum(r.count for r in group), known[cost], group[0], counts)
-    return worst

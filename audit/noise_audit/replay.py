@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fedaudit.audit.accounting.accountant import seen_as
-from fedaudit.audit.accounting.budget import SEES, towards
+from fedaudit.audit.accounting.budget import SEES
+from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, is_shipped, play, reseed
-from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.noise_audit.world import RELATIVE, Event, Key, Listener, World, WorldDifference, iterate_noise
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data, Dataset
@@ -123,7 +122,7 @@ def audit_bounds(
     honest = {SERVER: stages[SERVER].listen(Side()).world}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
-    units = sorted({r.unit for r in lines if r.noise_multiplier})
+    units = list_units(lines)
     played: dict[tuple[str, Unit], BoundCheck] = {}
     follows = honest[CLIENT].events.keys() <= honest[SERVER].events.keys()
     for number, (view, unit) in enumerate((view, unit) for view in honest for unit in units):
@@ -150,27 +149,6 @@ def audit_bounds(
     return checks
 
 
-def decline(releases: Sequence[Release], reason: str) -> list[BoundCheck]:
-    """Checks of a federation that cannot be played: what it declares stays declared, for this reason."""
-    return [
-        _release_in_clear(observer, unit, clear)
-        if (clear := find_clear(observer, unit, releases))
-        else BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
-        for observer, unit in list_bounds(releases)
-    ]
-
-
-def list_bounds(releases: Sequence[Release]) -> list[tuple[str, Unit]]:
-    """Of whom a replay says something: every observer, for each unit that the noise speaks of."""
-    units = sorted({r.unit for r in releases if r.noise_multiplier})
-    return [(observer, unit) for observer in SEES for unit in units]
-
-
-def _release_in_clear(observer: str, unit: Unit, line: Release) -> BoundCheck:
-    reason = f"{line.kind} of {line.sender} is released in clear."
-    return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
-
-
 def find_misstatement(world: World) -> Event | None:
     """Noise that was drawn by another line than the ledger has of it, or more often; None where there is none.
 
@@ -195,17 +173,10 @@ def _read_law(line: Release) -> tuple[object, ...]:
     return line.mechanism, line.noise_std, line.sensitivity, line.unit, line.adjacency, line.aggregated
 
 
-def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> Release | None:
-    """A line that leaves no bound towards an observer; None where there is none."""
-    adjacency, groups = towards(observer, lines, unit)
-    seen = (seen_as(r, unit, adjacency) for group in groups.values() for r in group)
-    return next((r for r in seen if not r.noise_multiplier), None)
-
-
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
     observer = stage.observer
     if clear := find_clear(observer, unit, honest.lines):
-        return _release_in_clear(observer, unit, clear)
+        return clear
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
         return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="noise")

@@ -10,15 +10,15 @@ from typing import Any
 
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.child import keep
+from fedaudit.audit.accounting.status import BoundCheck, decline
 from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_tests import audit_noise, record_no_test, record_tests
+from fedaudit.audit.noise_audit.noise_tests import audit_noise, record_tests
 from fedaudit.audit.noise_audit.recorded import run_recorded_tests
-from fedaudit.audit.noise_audit.replay import audit_bounds, decline
-from fedaudit.audit.noise_audit.status import BoundCheck
+from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases.evidence import BUDGETS, LEDGER, NOISE_AUDITS, REPLAY
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import Release, read
@@ -74,7 +74,8 @@ def test_noise(
         return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
     except Exception as error:  # code of others, which sends what it never sent  # noqa: BLE001
         _require_plugin(error, config)
-        return record_no_test(releases, delta, f"The run was not played: {type(error).__name__}: {error}.")
+        missing = f"The run was not played: {type(error).__name__}: {error}."
+        return record_tests((), set(), releases, delta, missing)
 
 
 def _require_plugin(error: Exception, config: Config) -> None:

@@ -2,11 +2,11 @@
 
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.spending import PLAIN, BoundReleases
+from fedaudit.audit.accounting.status import combine_status, list_results
 from fedaudit.audit.accounting.verify import Issue, Verified
 from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.holders import find_overlaps, holders
 from fedaudit.audit.case.schemas import VerifiedFile
-from fedaudit.audit.noise_audit.status import combine_status, list_results
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Availability

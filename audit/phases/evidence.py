@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.accounting.budget import SpentBudget
+from fedaudit.audit.accounting.status import BoundCheck
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.schemas import AttackFile, VerifiedFile
 from fedaudit.audit.checks._check import Checked
-from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime.errors import UserError

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedaudit.audit.accounting.lint import RunRecord
 from fedaudit.audit.accounting.spending import over_rounds
+from fedaudit.audit.accounting.status import withhold_numbers
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.case import Case, counts
 from fedaudit.audit.case.digests import of_value, packages, timeless
@@ -19,7 +20,6 @@ from fedaudit.audit.case.schemas import Environment
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
-from fedaudit.audit.noise_audit.status import withhold_numbers
 from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.evidence import EvidenceFolder

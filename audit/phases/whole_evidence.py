@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fedaudit.audit.accounting.noise_records import record_kind
+from fedaudit.audit.accounting.status import list_bounds
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.noise_audit.noise_tests import record_kind
-from fedaudit.audit.noise_audit.replay import list_bounds
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
     ABSENCE,

@@ -12,9 +12,9 @@ from dp_accounting.pld import privacy_loss_distribution
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants.exact import Exact
 from fedaudit.audit.accounting.budget import SEES, SpentBudget, _find_costliest, budgets, highest_tpr, rounded_up
+from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.units import per_sender
 from fedaudit.audit.accounting.verify import DECLARED
-from fedaudit.audit.noise_audit.status import combine_status
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.accounts import bounds
 from fedaudit.audit.verdict.judge import judge_subject

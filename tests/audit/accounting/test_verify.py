@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from fedaudit.audit.accounting.budget import budgets
+from fedaudit.audit.accounting.status import NoiseResult, combine_status
 from fedaudit.audit.accounting.verify import DECLARED, Verified, verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.status import NoiseResult, combine_status
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import verify_run
 from fedaudit.audit.settings.config import Config

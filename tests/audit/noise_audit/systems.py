@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fedaudit.audit.accounting.status import BoundCheck
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.replay import audit_bounds
-from fedaudit.audit.noise_audit.status import BoundCheck
 from fedaudit.audit.settings.config import Config
 
 WRONG = "tests.audit.noise_audit.wrong_systems:"

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.audit.accounting.noise_records import find_claim
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, draw_noise
-from fedaudit.audit.noise_audit.noise_tests import audit_noise, bound_below, find_claim, record_tests
+from fedaudit.audit.noise_audit.noise_tests import audit_noise, bound_below, record_tests
 from fedaudit.audit.noise_audit.play import PlayLimits, reseed
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAuditRecord

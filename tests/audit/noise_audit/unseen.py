@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedaudit.audit.accounting.budget import budgets
+from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.noise_audit.status import combine_status
 from fedaudit.audit.phases import account, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import read

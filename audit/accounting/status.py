@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.budget import SpentBudget
+from fedaudit.audit.accounting.accountant import seen_as
+from fedaudit.audit.accounting.budget import SEES, SpentBudget, towards
 from fedaudit.audit.accounting.verify import Verified
-from fedaudit.fl.ledger import Unit
+from fedaudit.fl.ledger import Release, Unit
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
 from fedaudit.reports.format import number
 from fedaudit.reports.result import NoiseAuditRecord
@@ -35,6 +36,36 @@ class BoundCheck:
     pair: str = ""  # the neighbouring federations that show it
     ratio: float | None = None  # distance over what the ledger declares
     pairs: int = 0  # how many were tried
+
+
+def decline(releases: Sequence[Release], reason: str) -> list[BoundCheck]:
+    """Checks of a federation that cannot be played: what it declares stays declared, for this reason."""
+    return [
+        find_clear(observer, unit, releases)
+        or BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
+        for observer, unit in list_bounds(releases)
+    ]
+
+
+def find_clear(observer: str, unit: Unit, lines: Sequence[Release]) -> BoundCheck | None:
+    """The check of a bound that a line without noise leaves none of; None where there is no such line."""
+    adjacency, groups = towards(observer, lines, unit)
+    seen = (seen_as(r, unit, adjacency) for group in groups.values() for r in group)
+    line = next((r for r in seen if not r.noise_multiplier), None)
+    if line is None:
+        return None
+    reason = f"{line.kind} of {line.sender} is released in clear."
+    return BoundCheck(observer=observer, unit=unit, status=Status.NONE, reason=reason)
+
+
+def list_bounds(releases: Sequence[Release]) -> list[tuple[str, Unit]]:
+    """Of whom a replay says something: every observer, for each unit that the noise speaks of."""
+    return [(observer, unit) for observer in SEES for unit in list_units(releases)]
+
+
+def list_units(releases: Sequence[Release]) -> list[Unit]:
+    """The units that the noise speaks of."""
+    return sorted({r.unit for r in releases if r.noise_multiplier})
 
 
 class NoiseResult(NamedTuple):

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.spending import PLAIN, over_rounds
+from fedaudit.audit.accounting.status import BoundCheck, NoiseResult, combine_status, withhold_numbers
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
-from fedaudit.audit.noise_audit.status import BoundCheck, NoiseResult, combine_status, withhold_numbers
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.accounts import bounds as subjects
 from fedaudit.audit.verdict.answers import answers
