@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Availability, Drawn
@@ -21,6 +22,7 @@ from fedaudit.fl.data.partition import Index, histogram
 from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 
@@ -76,6 +78,18 @@ class KnownFederation(Protocol):
         """Those that acted on the wire; in a recorded federation, those its operator claims."""
 
     @property
+    def private(self) -> PrivateTraining | None:
+        """How a protection makes clients train; None: no protection does, or none is claimed."""
+
+    @property
+    def adapters(self) -> AdapterSettings | None:
+        """What clients train in place of the network; None: they train the network."""
+
+    @property
+    def compromise(self) -> Compromise:
+        """Who works against the others because its operator made it so; nobody in a recorded federation."""
+
+    @property
     def data(self) -> Data:
         """Classes, shape, mean and deviation; and whatever examples the auditor has, perhaps none."""
 
@@ -106,6 +120,10 @@ class Recording(Protocol):
         """How a client (None: the likeliest) comes to take part; everybody in every round where not known."""
 
 
+class ObservedFederation(KnownFederation, Recording, Protocol):
+    """What is known of a federation and what was recorded of it, but not its clients' code."""
+
+
 class ClientCode(Protocol):
     """What the auditor plays clients with; each part may be absent."""
 
@@ -116,10 +134,6 @@ class ClientCode(Protocol):
     @property
     def training(self) -> LocalConfig | None:
         """Settings of the clients' training; None: not stated."""
-
-    @property
-    def private(self) -> PrivateTraining | None:
-        """How a protection makes clients train; None: no protection does, or none is claimed."""
 
     @property
     def make_net(self) -> Callable[[], Net] | None:
@@ -141,7 +155,7 @@ class ClientCode(Protocol):
         """The simulated clock; None: there is none."""
 
 
-class Case(KnownFederation, Recording, ClientCode, Protocol):
+class Case(ObservedFederation, ClientCode, Protocol):
     """All of it. A function that needs one of the three takes that one."""
 
 

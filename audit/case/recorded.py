@@ -19,6 +19,7 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.truth import NOBODY, TruthFile
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import RecordedConfig
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.clients.time_model import TimeModel
@@ -32,6 +33,7 @@ from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 
@@ -156,6 +158,14 @@ class RecordedClients(RecordedData):
     def private(self) -> PrivateTraining | None:
         return next((t for p in self.protections if (t := p.training()) is not None), None)
 
+    @property
+    def adapters(self) -> AdapterSettings | None:
+        return self.subject.adapters
+
+    @property
+    def compromise(self) -> Compromise:
+        return Compromise()
+
     @cached_property
     def device(self) -> str:
         return choose_device(self.config.device)
@@ -168,11 +178,11 @@ class RecordedClients(RecordedData):
         examples = self.subject.examples
         model = self.config.locate_files(self.subject.model)
         make = maker(model, tuple(examples.shape), len(examples.classes), "subject.model")
-        if self.subject.adapters is None:
+        if self.adapters is None:
             return make
         folds = isinstance(self.method, RoundMethod) and self.method.folds_adapters
         base = {**state_of(initialise(make, Streams(0))), **self._base}
-        return adapt_maker(make, self.subject.adapters, base, folds, self.streams.key("adapters"))
+        return adapt_maker(make, self.adapters, base, folds, self.streams.key("adapters"))
 
     @cached_property
     def whole(self) -> Callable[[], Net] | None:
@@ -184,7 +194,7 @@ class RecordedClients(RecordedData):
         """The stated network on its base; None where nobody stated it, or gave the weights of its base."""
         if self.network is None or (self.subject.base and self.base is None and not self._brings_weights):
             return None
-        on_top = self._base and self.subject.adapters is None
+        on_top = self._base and self.adapters is None
         return partial(_build_on, self.network, self._base) if on_top else self.network
 
     @property
@@ -201,7 +211,7 @@ class RecordedClients(RecordedData):
         first = next((a for a in self._models if a.round == 0), None)
         if first is None:
             return None
-        below = {} if self.subject.adapters else self._base
+        below = {} if self.adapters else self._base
         return {**below, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
 
     @property

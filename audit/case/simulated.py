@@ -16,6 +16,7 @@ from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated_data import FromConfig, SimulatedData
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
@@ -93,6 +94,10 @@ class SimulatedClients(SimulatedData):
             )
         return private[0].training()
 
+    @property
+    def adapters(self) -> AdapterSettings | None:
+        return self.config.federation.adapters
+
     @cached_property
     def device(self) -> str:
         return choose_device(self.config.device)
@@ -100,11 +105,10 @@ class SimulatedClients(SimulatedData):
     @cached_property
     def make_net(self) -> "partial[Net]":
         """Builds the model; picklable, so that worker processes can."""
-        adapters = self.config.federation.adapters
-        if adapters is None:
+        if self.adapters is None:
             return self._make_whole
         seed = self.streams.key("adapters")
-        return adapt_maker(self._make_whole, adapters, self._whole, self.method.folds_adapters, seed)
+        return adapt_maker(self._make_whole, self.adapters, self._whole, self.method.folds_adapters, seed)
 
     @cached_property
     def _make_whole(self) -> "partial[Net]":
@@ -127,7 +131,7 @@ class SimulatedClients(SimulatedData):
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
-        if self.config.federation.adapters is not None:
+        if self.adapters is not None:
             return state_of(initialise(self.make_net, self.streams))
         return {name: values.clone() for name, values in self._whole.items()}
 

@@ -8,7 +8,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ObservedFederation
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.runtime.plugin import Plugin
 
 
@@ -30,7 +31,7 @@ Seen = CheckResult | str  # a sentence says what could not be checked
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """All that one check says of a case."""
+    """All that one check says of a federation."""
 
     results: Sequence[CheckResult] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
@@ -40,12 +41,15 @@ class Check(Plugin):
     """A check. Subclasses write `inspect`; a file in audit/checks/ is enough."""
 
     @abstractmethod
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        """What is to be seen in this case; nothing where it has no messages."""
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        """What is to be seen of this federation; nothing where it has no messages.
 
-    def check(self, case: Case) -> Checked:
+        In `lab` its clients' code can run once more; None where that is not known.
+        """
+
+    def check(self, federation: ObservedFederation, lab: Lab | None) -> Checked:
         """All of it."""
-        seen = list(self.inspect(case))
+        seen = list(self.inspect(federation, lab))
         return Checked(
             results=[s for s in seen if isinstance(s, CheckResult)],
             declared=[s for s in seen if isinstance(s, str)],

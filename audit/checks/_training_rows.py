@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from fedaudit.audit.case.case import Case
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -26,12 +25,12 @@ class ReplayedClient(NamedTuple):
     rows: int
 
 
-def count_training_rows(case: Case, recorded: Sequence[Artifact], sent: Artifact) -> ReplayedClient | None:
+def count_training_rows(lab: Lab | None, recorded: Sequence[Artifact], sent: Artifact) -> ReplayedClient | None:
     """Of the sender of `sent` in its round; None where that cannot be played: no code, or nothing to train from.
 
     `recorded` must hold the broadcasts of that round.
     """
-    lab, before = Lab.from_case(case), find_received_message(recorded, sent)
+    before = find_received_message(recorded, sent)
     if lab is None or Kind.GLOBAL_MODEL not in before or sent.sender.index is None or lab.private is not None:
         return None
     if type(lab.method).count_epochs is not RoundMethod.count_epochs:

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import UPDATES, Kind
 
@@ -30,22 +31,21 @@ MOST_TEXTS, MOST_NUMBERS = 100, 4_000_000  # of a client, and of a message: what
 class HiddenTexts(Check):
     """One result for all kinds in which a text stands."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.artifacts is None or case.data.modality not in MODALITIES or not case.examples.parts:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        data, parts = federation.data, federation.examples.parts
+        if federation.artifacts is None or data.modality not in MODALITIES or not parts:
             return
-        recorded = messages(case.artifacts, {*case.card.uplink, Kind.GLOBAL_MODEL}, "all")
+        recorded = messages(federation.artifacts, {*federation.card.uplink, Kind.GLOBAL_MODEL}, "all")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
         uploads = [
-            a
-            for a in recorded
-            if a.sender.role == Role.CLIENT and a.sender.index in case.examples.parts and a.kind.arrays
+            a for a in recorded if a.sender.role == Role.CLIENT and a.sender.index in parts and a.kind.arrays
         ]
-        nobody = begin_texts(case.data.test.x)
+        nobody = begin_texts(data.test.x)
         found: dict[int, int] = {}
         kinds: dict[Kind, None] = {}
         for sent in uploads:
             start = starts.get(sent.round) if sent.kind in UPDATES else None
-            own = begin_texts(case.data.train.x[case.examples.parts[sent.sender.number]])
+            own = begin_texts(data.train.x[parts[sent.sender.number]])
             here = count_standing(sent, start, own)
             if here and not count_standing(sent, start, nobody):
                 found[sent.sender.number] = max(here, found.get(sent.sender.number, 0))

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
 from fedaudit.audit.controls.lab import Lab, find_received_message
@@ -30,14 +29,14 @@ MOST_PLAYED = 10  # clients that run once more, at most
 class UntrainedAdapters(Check):
     """Untrained adapters: what clients send where nobody trains is not what they received."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        lab, recorded = Lab.from_case(case), read_adapters(case)
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        recorded = read_adapters(federation)
         if lab is None or not recorded:
             return
         written: dict[int, list[str]] = {}
-        for sent in list_ends(case, recorded):
+        for sent in list_ends(federation, recorded):
             client = sent.sender.number
-            if names := list_written(lab, case, recorded, sent):
+            if names := list_written(lab, recorded, sent):
                 written.setdefault(client, names)
         if not written:
             return
@@ -59,13 +58,13 @@ class UntrainedAdapters(Check):
 class AdapterRows(Check):
     """Adapter rows: clients train on fewer examples in some round than they hold and state."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        recorded = read_adapters(case)
-        if not recorded or case.card.counts_made:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        recorded, parts = read_adapters(federation), federation.examples.parts
+        if not recorded or federation.card.counts_made:
             return
         fewer: dict[int, tuple[int, int]] = {}
-        for sent in list_ends(case, recorded):
-            played, held = count_training_rows(case, recorded, sent), len(case.examples.parts[sent.sender.number])
+        for sent in list_ends(federation, recorded):
+            played, held = count_training_rows(lab, recorded, sent), len(parts[sent.sender.number])
             if played is not None and played.rows < held:
                 fewer[sent.sender.number] = (played.rows, sent.round)
         if not fewer:
@@ -76,10 +75,10 @@ class AdapterRows(Check):
             id="adapter-rows",
             title="Clients train adapters on fewer examples than they say",
             summary=f"Rounds were played again: {fmt.plural(len(fewer), 'client')} had trained on fewer. Client "
-            f"{client} holds {len(case.examples.parts[client]):,} examples, and in round {round} its adapter "
+            f"{client} holds {len(parts[client]):,} examples, and in round {round} its adapter "
             f"depends on {few} alone.",
             facts={"untrue_counts": len(fewer)},
-            artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
+            artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
             does_not_show="what can be read of these examples: the attacks on adapters try it",
             remedy="train on all examples in every round, or say how many it were",
         )
@@ -88,8 +87,8 @@ class AdapterRows(Check):
 class FullRank(Check):
     """Full rank: what is called an adapter is as wide as the layer that it changes."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        ranks = [r for sent in list_ends(case, read_adapters(case)) for r in list_ranks(sent)]
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        ranks = [r for sent in list_ends(federation, read_adapters(federation)) for r in list_ranks(sent)]
         if not ranks or any(rank < whole for rank, whole in ranks):
             return
         rank, whole = ranks[0]
@@ -99,33 +98,32 @@ class FullRank(Check):
             summary=f"Adapters have rank {rank} where layers have at most {whole}: they hold any change of the "
             "layer, and nothing that is said of a low rank holds for them.",
             facts={"full_rank_adapters": len(ranks)},
-            artifacts=tuple(str(k) for k in TRAINED if k in case.card.uplink),
+            artifacts=tuple(str(k) for k in TRAINED if k in federation.card.uplink),
             does_not_show="whether an attack gains by it: those on updates try it",
             remedy="choose a rank well below the width of the layers, or call it the whole model",
         )
 
 
-def read_adapters(case: Case) -> Sequence[Artifact]:
+def read_adapters(federation: ObservedFederation) -> Sequence[Artifact]:
     """What clients of a simulation sent of adapters and what they received; nothing where there are none."""
-    if case.artifacts is None or not isinstance(case, SimulatedCase) or case.config.federation.adapters is None:
+    if federation.artifacts is None or not federation.simulated or federation.adapters is None:
         return ()
-    return index(messages(case.artifacts, {*SENT, *case.card.downlink}, "all"))
+    return index(messages(federation.artifacts, {*SENT, *federation.card.downlink}, "all"))
 
 
-def list_ends(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
+def list_ends(federation: KnownFederation, recorded: Sequence[Artifact]) -> list[Artifact]:
     """The first and the latest messages of each kind of the first clients that hold examples.
 
     In the first round nothing has gone through the server that clients wrote before. Compromised clients are left
     out, whose lies are the auditor's.
     """
-    compromised = case.compromise.clients if isinstance(case, SimulatedCase) else ()
     mine = [
         a
         for a in recorded
         if a.kind in SENT
         and a.sender.role == Role.CLIENT
-        and a.sender.index not in compromised
-        and len(case.examples.parts.get(a.sender.number, ()))
+        and a.sender.index not in federation.compromise.clients
+        and len(federation.examples.parts.get(a.sender.number, ()))
     ]
     some = sorted({a.sender.number for a in mine})[:MOST_PLAYED]
     ends: dict[tuple[int, Kind], list[Artifact]] = {}
@@ -135,14 +133,14 @@ def list_ends(case: Case, recorded: Sequence[Artifact]) -> list[Artifact]:
     return [a for sent in ends.values() for a in (sent[0], *sent[1:][-1:])]
 
 
-def list_written(lab: Lab, case: Case, recorded: Sequence[Artifact], sent: Artifact) -> list[str]:
+def list_written(lab: Lab, recorded: Sequence[Artifact], sent: Artifact) -> list[str]:
     """KIND/NAME of arrays that the sender's code makes without training and that are not as received."""
     received = find_received_message(recorded, sent)
     if Kind.GLOBAL_MODEL not in received:
         return []
     client = sent.sender.number
-    rows = np.asarray(case.examples.parts[client], np.int64)
-    alone = lab.alone(client, rows, case.streams, epochs=0, batch=lab.method.config.batch_size)
+    rows, streams = lab.holdings.parts[client], lab.holdings.streams
+    alone = lab.alone(client, rows, streams, epochs=0, batch=lab.method.config.batch_size)
     try:
         reply = alone.train(client, sent.round, received)
     except (KeyError, NotImplementedError):  # it needs what only a whole round gives it

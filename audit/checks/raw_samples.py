@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case, Examples
+from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import Kind
@@ -26,19 +27,19 @@ HALF_A_STEP = 0.5 / 255
 class RawSamples(Check):
     """One result for every raw kind that a client sent to anybody."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.artifacts is None:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        if federation.artifacts is None:
             return
         traffic = [
             line
-            for line in manifest(case.artifacts)
+            for line in manifest(federation.artifacts)
             if "traffic" in line
             and Kind(line["traffic"]).raw
             and line["channel"] in (Channel.UPLINK, Channel.RELAY)
         ]
         for k in dict.fromkeys(Kind(line["traffic"]) for line in traffic):
             lines = [line for line in traffic if line["traffic"] == k]
-            yield _compare(case.artifacts, case.examples, case.data, case.card, k, lines)
+            yield _compare(federation.artifacts, federation.examples, federation.data, federation.card, k, lines)
 
 
 def _compare(

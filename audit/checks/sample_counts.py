@@ -13,17 +13,17 @@ Clients that all send one and the same number, in every message, say nothing of 
 they hold. That is declared too, and no finding.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks._training_rows import count_training_rows
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 
@@ -42,19 +42,20 @@ DECLARED = (
 class SampleCounts(Check):
     """One result for every kind of count of which a message is wrong."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.artifacts is None or not isinstance(case, SimulatedCase):
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        if federation.artifacts is None or not federation.simulated:
             return
-        comparison = CountComparison(case)
-        for sent in messages(case.artifacts, comparison.kinds, "all"):
+        comparison = CountComparison(federation)
+        for sent in messages(federation.artifacts, comparison.kinds, "all"):
             comparison.compare(sent)
-        unplayed = comparison.play_makers()
+        received = messages(federation.artifacts, federation.card.downlink, "all") if comparison.made else []
+        unplayed = comparison.play_makers(lab, index(received))
         alike = {kind for kind in comparison.wrong if comparison.is_alike(kind)}
         for kind, wrong in sorted(comparison.wrong.items()):
             if kind not in alike:
                 yield describe(kind, wrong, len(comparison.compared[kind]))
         if unplayed:
-            yield DECLARED.format(len(unplayed), len(comparison.made), case.card.title)
+            yield DECLARED.format(len(unplayed), len(comparison.made), federation.card.title)
         for kind in sorted(alike):
             yield ALIKE.format(len(comparison.compared[kind]), kind.words)
 
@@ -62,13 +63,13 @@ class SampleCounts(Check):
 class CountComparison:
     """Counts in messages held against what their senders hold, or train on."""
 
-    def __init__(self, case: SimulatedCase) -> None:
-        changed = [getattr(p.config, "kinds", p.kinds) for p in case.protections]
+    def __init__(self, federation: KnownFederation) -> None:
+        changed = [getattr(p.config, "kinds", p.kinds) for p in federation.protections]
         self.kinds = {k for k in Kind if k.counted}.difference(*changed)
         self.wrong: dict[Kind, dict[int, str]] = {}  # kind -> client -> what it stated, in words
         self.compared: dict[Kind, set[int]] = {}  # kind -> clients
         self.made: dict[int, Artifact] = {}  # the latest number of each client that counts what it made
-        self._case = case
+        self._federation, self._parts = federation, federation.examples.parts
         self._stated: dict[Kind, set[tuple[tuple[str, bytes], ...]]] = {}  # what messages of a kind hold
         self._held: dict[int, NDArray[np.int64]] = {}  # examples of each class
 
@@ -81,9 +82,9 @@ class CountComparison:
             or sent.channel not in (Channel.UPLINK, Channel.RELAY)
         ):
             return
-        if client in self._case.compromise.clients or not len(self._case.examples.parts.get(client, ())):
+        if client in self._federation.compromise.clients or not len(self._parts.get(client, ())):
             return
-        if sent.kind == Kind.NUM_EXAMPLES and self._case.card.counts_made:
+        if sent.kind == Kind.NUM_EXAMPLES and self._federation.card.counts_made:
             self.made[client] = sent
             return
         self.compared.setdefault(sent.kind, set()).add(client)
@@ -98,14 +99,12 @@ class CountComparison:
         """Whether every message of three clients or more states the same."""
         return len(self._stated.get(kind, ())) == 1 and len(self.compared[kind]) >= LEAST_ALIKE
 
-    def play_makers(self) -> set[int]:
+    def play_makers(self, lab: Lab | None, recorded: Sequence[Artifact]) -> set[int]:
         """Trains clients that count what they made once more; gives those of whom that shows nothing."""
-        assert self._case.artifacts is not None
-        recorded = index(messages(self._case.artifacts, self._case.card.downlink, "all") if self.made else [])
         unplayed = set(self.made)
         for client, sent in sorted(self.made.items())[:MOST_PLAYED]:
             stated = int(np.asarray(sent.payload["count"]))
-            replayed = count_training_rows(self._case, recorded, sent)
+            replayed = count_training_rows(lab, recorded, sent)
             if replayed is None or replayed.stated != stated:
                 continue
             unplayed.discard(client)
@@ -118,8 +117,8 @@ class CountComparison:
 
     def _count_held(self, client: int) -> NDArray[np.int64]:
         if client not in self._held:
-            labels = self._case.data.train.y[self._case.examples.parts[client]]
-            self._held[client] = np.bincount(labels, minlength=len(self._case.data.classes))
+            labels = self._federation.data.train.y[self._parts[client]]
+            self._held[client] = np.bincount(labels, minlength=len(self._federation.data.classes))
         return self._held[client]
 
 

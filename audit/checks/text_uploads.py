@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from fedaudit.attacks.text._span import count_law, list_pairs
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import KnownFederation, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.checks.texts import MODALITIES
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
 from fedaudit.fl.recording.recorder import manifest
@@ -27,11 +28,11 @@ class SparseNoise(Check):
     were read, whatever its size, and bounds nothing.
     """
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        kinds = [k for k in UPDATES if k in case.card.uplink]
-        if case.artifacts is None or case.data.modality not in MODALITIES or not is_noised(case, kinds):
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        kinds, artifacts = [k for k in UPDATES if k in federation.card.uplink], federation.artifacts
+        if artifacts is None or federation.data.modality not in MODALITIES or not is_noised(federation, kinds):
             return
-        recorded = messages(case.artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
+        recorded = messages(artifacts, {*kinds, Kind.GLOBAL_MODEL}, "latest")
         starts = {a.round: a for a in recorded if a.kind == Kind.GLOBAL_MODEL}
         uploads = [a for a in recorded if a.sender.role == Role.CLIENT and a.kind in kinds]
         still = [a for a in uploads if count_still_rows(a, starts.get(a.round)) >= LEAST_ROWS]
@@ -50,10 +51,10 @@ class SparseNoise(Check):
         )
 
 
-def is_noised(case: Case, kinds: Collection[Kind]) -> bool:
+def is_noised(federation: KnownFederation, kinds: Collection[Kind]) -> bool:
     """Whether noise is declared on what clients send, or on every step of their training."""
-    in_training = case.private is not None and case.private.noise_multiplier > 0
-    return in_training or any(published_noise(case.protections, k) > 0 for k in kinds)
+    in_training = federation.private is not None and federation.private.noise_multiplier > 0
+    return in_training or any(published_noise(federation.protections, k) > 0 for k in kinds)
 
 
 def count_still_rows(upload: Artifact, start: Artifact | None) -> int:
@@ -79,24 +80,25 @@ class AdapterReach(Check):
     rank alone counts.
     """
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        kinds = {Kind.ADAPTER, Kind.ADAPTER_DELTA} & {*case.card.uplink}
-        if case.artifacts is None or case.data.modality not in MODALITIES or not kinds or not case.examples.parts:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        kinds = {Kind.ADAPTER, Kind.ADAPTER_DELTA} & {*federation.card.uplink}
+        artifacts, data, parts = federation.artifacts, federation.data, federation.examples.parts
+        if artifacts is None or data.modality not in MODALITIES or not kinds or not parts:
             return
-        if is_noised(case, kinds) or any(p.hides_single_uploads() for p in case.protections):
+        if is_noised(federation, kinds) or any(p.hides_single_uploads() for p in federation.protections):
             return  # nobody reads a client's own span
         rounds = defaultdict[int, set[int]](set)
-        for line in manifest(case.artifacts):
+        for line in manifest(artifacts):
             sender = str(line.get("sender", ""))
             if kinds & {*map(Kind, line.get("kinds", ()))} and sender.startswith("client/"):
                 rounds[int(sender.partition("/")[2])].add(int(line["round"]))
-        latest = {a.sender.index: a for a in messages(case.artifacts, kinds, "latest")}
+        latest = {a.sender.index: a for a in messages(artifacts, kinds, "latest")}
         reached = []
-        for client, rows in case.examples.parts.items():
+        for client, rows in parts.items():
             sent = latest.get(client)
             if sent is None or not len(rows):
                 continue
-            law = count_law(list_pairs(case.data.train.x[rows]))
+            law = count_law(list_pairs(data.train.x[rows]))
             if law <= count_directions(sent, len(rounds[client])):
                 reached.append(law)
         if not reached:

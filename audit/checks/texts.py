@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedaudit.audit.case.case import Case, Examples
+from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
@@ -17,9 +18,9 @@ MODALITIES = ("text", "language")
 class PrivateVocabulary(Check):
     """Private vocabulary: the list of words that everybody has was chosen by clients' own text (lint T1)."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        schema = case.data.schema
-        if case.data.modality not in MODALITIES or schema is None or not schema.private:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        schema = federation.data.schema
+        if federation.data.modality not in MODALITIES or schema is None or not schema.private:
             return
         yield CheckResult(
             id="private-vocabulary",
@@ -37,10 +38,11 @@ class PrivateVocabulary(Check):
 class TextUnit(Check):
     """Text unit: privacy is bounded for one text, and people have several (lint T5)."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.data.modality not in MODALITIES or case.private is None or not case.private.noise_multiplier:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        data, private = federation.data, federation.private
+        if data.modality not in MODALITIES or private is None or not private.noise_multiplier:
             return
-        counts = count_by_owner(case.data, case.examples)
+        counts = count_by_owner(data, federation.examples)
         several = sum(n > 1 for n in counts.values())
         if not several:
             return
@@ -50,7 +52,7 @@ class TextUnit(Check):
             summary=f"{several:,} of {len(counts):,} people have more than one text, at most "
             f"{max(counts.values())}. A bound that holds for each text alone does not hold for such a person.",
             facts={"unit_below_person": several},
-            artifacts=tuple(str(k) for k in case.card.uplink if not k.about),
+            artifacts=tuple(str(k) for k in federation.card.uplink if not k.about),
             does_not_show="what a bound for people would be; epsilon grows at least with their number of texts",
             remedy="state the bound for people: clip what all texts of a person change together, or keep one "
             "text of each",
@@ -60,15 +62,16 @@ class TextUnit(Check):
 class RepeatedTexts(Check):
     """Repeated texts: the same text stands at several clients, or in what an adversary has (lint T7)."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.data.modality not in MODALITIES or not case.examples.parts:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        data, examples = federation.data, federation.examples
+        if data.modality not in MODALITIES or not examples.parts:
             return
         holders: defaultdict[bytes, set[int]] = defaultdict(set)
-        for client, rows in case.examples.parts.items():
+        for client, rows in examples.parts.items():
             for row in rows.tolist():
-                holders[content(case.data.train.x[row])].add(client)
-        outside = {content(x) for x in case.data.train.x[case.examples.auxiliary]}
-        outside |= {content(x) for x in case.data.train.x[case.examples.reference]}
+                holders[content(data.train.x[row])].add(client)
+        outside = {content(x) for x in data.train.x[examples.auxiliary]}
+        outside |= {content(x) for x in data.train.x[examples.reference]}
         shared = sum(len(clients) > 1 for clients in holders.values())
         known = sum(mark in outside for mark in holders)
         if not shared + known:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest, read_message
@@ -34,10 +35,10 @@ DECLARED = (
 class Traffic(Check):
     """One result for every kind that clients send in fewer bytes than its numbers need."""
 
-    def inspect(self, case: Case) -> Iterator[Seen]:
-        if case.artifacts is None:
+    def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
+        if federation.artifacts is None:
             return
-        for u in find_understatements(case.artifacts):
+        for u in find_understatements(federation.artifacts):
             is_down = u.channel == Channel.DOWNLINK
             yield DECLARED.format(u.stated, u.kind, u.least) if is_down else describe(u)
 

@@ -12,34 +12,28 @@ import torch
 
 from fedaudit.attacks.batches._reading import find_layers
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Replays, find_bench, list_owned_examples, name_replay
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import Streams
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
-    """Replayed smashed, of EACH single images of every client whose first layers were recorded.
-
-    Empty where clients cannot be played.
-    """
-    made, lab, recorded = Replays(), find_bench(case), index(recorded)
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
+    """Replayed smashed, of EACH single images of every client whose first layers were recorded."""
+    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
     sent = recorded.select(kind=Kind.SMASHED, channel=Channel.UPLINK, origin="recorded")
     latest = {a.sender.index: a for a in sorted(sent, key=lambda a: a.round) if a.sender.index is not None}
-    if lab is None or not latest:
-        return made
-    rng, parts = case.streams.numpy("replay_activations"), list_owned_examples(case.examples, case.clients)
+    rng = seeds.numpy("replay_activations")
     for client, like in sorted(latest.items()):
         layers, _ = find_layers(recorded, like)
-        if client not in parts or layers is None:
+        if client not in lab.owned or layers is None:
             continue
         received = {Kind.GLOBAL_MODEL: {k: torch.from_numpy(np.array(v)) for k, v in layers.payload.items()}}
-        for i, row in enumerate(rng.permutation(parts[client])[:EACH].tolist()):
+        for i, row in enumerate(rng.permutation(lab.owned[client])[:EACH].tolist()):
             chosen = np.array([row])
             for origin, bench in lab.with_and_without():
-                streams = Streams(case.streams.key("replay_activations", client, i))
+                streams = Streams(seeds.key("replay_activations", client, i))
                 alone = bench.alone(client, chosen, streams, epochs=0, batch=1)
                 arrived = alone.replay(like, received)
                 made.add(

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, list_owned_examples, name_replay
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -22,28 +21,26 @@ from fedaudit.fl.wire.protection import Message
 WORK = {Kind.MASHED_BATCH: "mash", Kind.SEED_SAMPLES: "contribute"}  # the clients' function that makes them
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001
     """Replayed mashed_batch, or seed_samples, of EACH single images of every client that sent any.
 
-    Empty where clients cannot be played, or where a function of another name makes what they sent.
+    Empty where a function of another name makes what they sent.
     """
-    made, lab, parts = Replays(), Lab.from_case(case), list_owned_examples(case.examples, case.clients)
+    made, seeds, data = Replays(), lab.holdings.streams, lab.holdings.data
     uploads = [
-        a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in parts
+        a for a in index(recorded) if a.kind in WORK and a.origin == "recorded" and a.sender.index in lab.owned
     ]
     latest = {a.sender.index: a for a in uploads if a.sender.index is not None}
-    if lab is None or not all(hasattr(lab.method, WORK[a.kind]) for a in uploads):
+    if not all(hasattr(lab.method, WORK[a.kind]) for a in uploads):
         return made
-    rng = case.streams.numpy("replay_averages")
+    rng = seeds.numpy("replay_averages")
     for client, like in sorted(latest.items()):
-        for i, row in enumerate(rng.permutation(parts[client])[:EACH].tolist()):
+        for i, row in enumerate(rng.permutation(lab.owned[client])[:EACH].tolist()):
             chosen = np.array([row])
             for origin, bench in lab.with_and_without():
-                streams = Streams(case.streams.key("replay_averages", client, i))
+                streams = Streams(seeds.key("replay_averages", client, i))
                 alone = bench.alone(client, chosen, streams, epochs=0, batch=1)
-                sent = _send(
-                    alone, like, _ask_for(like.kind, int(case.data.train.y[row]), len(case.data.classes))
-                )
+                sent = _send(alone, like, _ask_for(like.kind, int(data.train.y[row]), len(data.classes)))
                 made.add(
                     name_replay(f"replay/average/{client}.{i}", origin), like, sent, chosen, {"n": 1}, origin
                 )

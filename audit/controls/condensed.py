@@ -11,23 +11,15 @@ of them, replay.groups images' worth times `_IMAGES`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import (
-    EACH,
-    Lab,
-    Replays,
-    find_bench,
-    find_received_message,
-    list_owned_examples,
-    name_replay,
-)
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -40,35 +32,30 @@ _LEAST = 8  # groups of any size
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed condensed_images and condensed_labels, a message a group.
 
-    Empty where clients cannot be played, or nobody's condensed images were recorded with what it had received.
+    Empty where nobody's condensed images were recorded with what it had received.
     """
-    made, lab, recorded, parts = (
-        Replays(),
-        find_bench(case),
-        index(recorded),
-        list_owned_examples(case.examples, case.clients),
-    )
+    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
     images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
-    latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in parts}
-    if lab is None or not latest:
+    latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in lab.owned}
+    if not latest:
         return made
-    rng = case.streams.numpy("replay_condensed")
+    rng = seeds.numpy("replay_condensed")
     senders = sorted(k for k in latest if k is not None)
     some = sorted(rng.permutation(senders)[: settings.clients].tolist())
     for n in settings.sizes:
         clients, wanted = some, settings.groups
         if n == 1:
             clients, wanted = senders, max(settings.groups, EACH * len(senders))
-        visits = _visits(case, clients, n, wanted, rng)
+        visits = _visits({k: lab.owned[k] for k in clients}, lab.holdings.data.train.y, n, wanted, rng)
         for init in ("own", "real") if n == min(settings.sizes) else ("own",):
             if (bench := _start_lab(lab, init)) is None:
                 continue
             for origin, player in bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]:
                 for i, (client, groups) in enumerate(visits):
-                    streams = Streams(case.streams.key("replay_condensed", n, init, i))
+                    streams = Streams(seeds.key("replay_condensed", n, init, i))
                     sent = sent_images(player, latest[client], groups, recorded, streams)
                     id = name_replay(f"replay/condensed-{init}/n{n}/{i}", origin)
                     _add(made, id, latest[client], sent, groups, {"n": n, "init": init}, origin)
@@ -86,13 +73,12 @@ def sent_images(
 
 
 def _visits(
-    case: Case, clients: Sequence[int], n: int, wanted: int, rng: np.random.Generator
+    owned: Mapping[int, Index], labels: NDArray[np.int64], n: int, wanted: int, rng: np.random.Generator
 ) -> list[tuple[int, dict[int, Index]]]:
     """Who is played with which groups of n images, one of each of its classes; until there are groups enough."""
-    labels = case.data.train.y
     cells = {
         k: {int(c): rows for c in np.unique(labels[own]) if len(rows := own[labels[own] == c]) >= n}
-        for k, own in ((k, list_owned_examples(case.examples, case.clients)[k]) for k in clients)
+        for k, own in owned.items()
     }
     cells = {k: own for k, own in cells.items() if own}
     possible = [rows for own in cells.values() for rows in own.values()]

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import Arrivals
-from fedaudit.audit.case.case import Case, Examples
+from fedaudit.audit.case.case import NO_ROWS, Case
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
@@ -49,11 +49,6 @@ EACH = 6  # single people planted through each client's code, at least
 def name_replay(id: str, origin: str) -> str:
     """The id of a replayed message: what is sent without the protections has a name of its own."""
     return id if origin == REPLAYED else f"{id}/unprotected"
-
-
-def list_owned_examples(examples: Examples, clients: int) -> Mapping[int, Index]:
-    """Client -> examples that it is played with: its own; where nobody told of any client's, the auditor's."""
-    return examples.parts or {k: examples.planted for k in range(clients) if len(examples.planted)}
 
 
 @dataclass(frozen=True)
@@ -134,6 +129,9 @@ class Lab:
     initial: State
     protections: Sequence[Protection]
     private: PrivateTraining | None
+    # client -> rows that it is played with: its own; where nobody told of any client's, the auditor's
+    owned: Mapping[int, Index] = field(default_factory=dict)
+    artifacts: Path | None = None  # folder of the recorded messages
     device: str = "cpu"  # where they train
     # round, client -> the others and what they uploaded in that round, for sums
     others: Callable[[int, int], Sequence[tuple[int, Message]]] = lambda round, client: ()
@@ -144,9 +142,9 @@ class Lab:
         method, make, initial = case.method, case.make_net, case.initial()
         if not isinstance(method, RoundMethod) or make is None or initial is None:
             return None
-        none = np.zeros(0, np.int64)
-        parts = [case.examples.parts.get(k, none) for k in range(case.clients)]
-        holdings = Holdings(case.data, parts, case.streams, case.examples.spare, case.time_model)
+        examples, clients = case.examples, range(case.clients)
+        parts = [examples.parts.get(k, NO_ROWS) for k in clients]
+        holdings = Holdings(case.data, parts, case.streams, examples.spare, case.time_model)
         return cls(
             method=method,
             holdings=holdings,
@@ -155,8 +153,14 @@ class Lab:
             initial=initial,
             protections=case.protections,
             private=case.private,
+            owned=examples.parts or {k: examples.planted for k in clients if len(examples.planted)},
+            artifacts=case.artifacts,
             device=case.device,
         )
+
+    def among_others(self) -> "Lab":
+        """The same, whose messages arrive as the run's did: where only sums are read, in one with the others'."""
+        return dataclasses.replace(self, others=RecordedUploads(self.artifacts))
 
     @property
     def is_protected(self) -> bool:
@@ -262,17 +266,11 @@ class Lab:
         }
 
 
-def find_bench(case: Case) -> Lab | None:
-    """A lab whose messages arrive as the run's did: where only sums are read, in one with the others'."""
-    lab = Lab.from_case(case)
-    return None if lab is None else dataclasses.replace(lab, others=RecordedUploads(case))
-
-
 @dataclass(frozen=True)
 class RecordedUploads:
     """What clients uploaded in a round, as it was recorded."""
 
-    case: Case
+    artifacts: Path | None
 
     def __call__(self, round: int, client: int) -> list[tuple[int, Message]]:
         """Who else uploaded, and each of their messages; nobody where the round was not recorded."""
@@ -280,9 +278,7 @@ class RecordedUploads:
 
     def _rounds(self, round: int) -> list[tuple[int, Message]]:
         if round not in self._uploads_by_round:
-            self._uploads_by_round[round] = (
-                [] if self.case.artifacts is None else read_uploads(self.case.artifacts, round)
-            )
+            self._uploads_by_round[round] = [] if self.artifacts is None else read_uploads(self.artifacts, round)
         return self._uploads_by_round[round]
 
     @cached_property

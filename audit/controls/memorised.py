@@ -27,17 +27,7 @@ import torch
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.models._trials import taught
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import (
-    EACH,
-    Lab,
-    Replays,
-    find_bench,
-    find_received_message,
-    has_received_model,
-    list_owned_examples,
-    name_replay,
-)
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -63,17 +53,14 @@ class MemorisedRows:
     curve: bool = False  # one n of a curve
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """A replayed upload, and a replayed model of a relay, for each plant and each of settings.clients clients.
 
     `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
-    in the same rounds. Empty where the method sends no model, its clients cannot be played, or nothing of
-    this was recorded.
+    in the same rounds. Empty where the method sends no model, or nothing of this was recorded.
     """
-    made, lab, recorded = Replays(), find_bench(case), index(recorded)
-    if lab is None:
-        return made
-    rng, parts = case.streams.numpy("replay_models"), list_owned_examples(case.examples, case.clients)
+    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    rng, is_told = seeds.numpy("replay_models"), any(map(len, lab.holdings.parts))
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
         ((Kind.RELAY_MODEL,), "replay/relay"),
@@ -83,24 +70,23 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
             for a in sorted(recorded, key=lambda a: a.round)
             if a.kind in kinds and a.origin == "recorded" and _can_begin(recorded, a)
         }
-        every = sorted(k for k in newest if k is not None and k in parts)
+        every = sorted(k for k in newest if k is not None and k in lab.owned)
         some = {int(k) for k in rng.permutation(every)[: settings.clients]}  # that have plants of other kinds too
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
-            model, own = newest[client], parts[client]
+            model, own = newest[client], lab.owned[client]
             start, id = _find_start(recorded, model), f"{prefix}/{client}"
             pairs = _pair(_choose(own, people, rng), rng)
             plants = list[MemorisedRows]()
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
-            if is_upload and not case.examples.parts:
-                plants += _curve(
-                    own, lab.method.config, {*settings.sizes, *sizes(case.artifacts, "memorised")[:1]}, rng
-                )
-            _plant_wrong_labels(case, lab, model, start, pairs, id, made)
+            if is_upload and not is_told:
+                wanted = {*settings.sizes, *sizes(lab.artifacts, "memorised")[:1]}
+                plants += _curve(own, lab.method.config, wanted, rng)
+            _plant_wrong_labels(lab, model, start, pairs, id, made)
             for i, p in enumerate(plants, start=len(pairs)):
-                streams = Streams(case.streams.key("replay_models", client, i))
+                streams = Streams(seeds.key("replay_models", client, i))
                 alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch)
                 note: dict[str, float | str] = {"n": len(p.chosen), "plant": p.name}
                 note |= {"curve": 1} if p.curve else {}
@@ -109,12 +95,12 @@ def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays
 
 
 def _plant_wrong_labels(
-    case: Case, lab: Lab, model: Artifact, start: Message, pairs: Sequence[Index], id: str, made: Replays
+    lab: Lab, model: Artifact, start: Message, pairs: Sequence[Index], id: str, made: Replays
 ) -> None:
     """Adds models that learnt these people under wrong labels, one for each pair."""
-    data, client = _change_labels(case.data, np.concatenate(pairs)), model.sender.number
+    data, client = _change_labels(lab.holdings.data, np.concatenate(pairs)), model.sender.number
     for i, chosen in enumerate(map(np.sort, pairs)):
-        streams = Streams(case.streams.key("replay_models", client, i))
+        streams = Streams(lab.holdings.streams.key("replay_models", client, i))
         alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=len(chosen), data=data)
         for origin, sent in alone.replay_each(model, start):
             name = name_replay(id + (f".{i}" if i else ""), origin)

@@ -8,34 +8,33 @@ data. The auditor therefore replays the prototype of n of a client's own images,
 from collections.abc import Sequence
 
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Replays, find_bench
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.streams import Streams
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Pairs of local_prototypes over n and n + 1 images, for every n in settings.sizes.
 
     As many of each n as settings.groups, spread over settings.clients clients and their classes. Empty
-    where clients cannot be played, or no prototypes were recorded together with a model of that round.
+    where no prototypes were recorded together with a model of that round.
     """
-    recorded = index(recorded)
-    made, lab, latest = Replays(), find_bench(case), senders(case, recorded)
-    if lab is None or not latest:
+    recorded, seeds = index(recorded), lab.holdings.streams
+    made, latest = Replays(), senders(lab.owned, recorded)
+    if not latest:
         return made
-    rng = case.streams.numpy("replay_pairs")
+    rng = seeds.numpy("replay_pairs")
     clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
-    held = [c for k in clients for c in cells(case.examples, case.clients, case.data, latest[k])]
+    held = [c for k in clients for c in cells(lab, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) > n]
         for i in range(settings.groups if possible else 0):
             cell = possible[i % len(possible)]
             chosen = rng.choice(cell.members, n + 1, replace=False)
             for size, name in ((n, "before"), (n + 1, "after")):
-                streams = Streams(case.streams.key("replay_pairs", n, i, name))
+                streams = Streams(seeds.key("replay_pairs", n, i, name))
                 sent = sent_prototype(lab, cell, chosen[:size], recorded, streams)
                 note: dict[str, float | str] = {"n": size, "pair": f"{n}/{i}"}
                 made.add(f"replay/pair{n}/{i}/{name}", cell.sent, sent, chosen[:size], note)

@@ -20,20 +20,9 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
-from fedaudit.audit.case.case import Case, Examples
-from fedaudit.audit.controls.lab import (
-    EACH,
-    Lab,
-    Replays,
-    find_bench,
-    find_received_message,
-    has_received_model,
-    list_owned_examples,
-    name_replay,
-)
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
-from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
@@ -50,56 +39,52 @@ class ClassShare:
     others: Index  # one example of each other class of the client
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed local_prototypes of every size in settings.sizes, and of all that each client owns.
 
     Groups of a size are drawn at random, spread over settings.clients clients and their classes.
-    Empty where clients cannot be played, or no prototypes were recorded together with a model of that round.
+    Empty where no prototypes were recorded together with a model of that round.
     """
-    recorded = index(recorded)
-    made, lab, latest = Replays(), find_bench(case), senders(case, recorded)
-    if lab is None or not latest:
+    recorded, seeds = index(recorded), lab.holdings.streams
+    made, latest = Replays(), senders(lab.owned, recorded)
+    if not latest:
         return made
-    rng = case.streams.numpy("replay")
+    rng = seeds.numpy("replay")
     clients = sorted(rng.permutation(sorted(latest))[: settings.clients].tolist())
-    held = [c for k in clients for c in cells(case.examples, case.clients, case.data, latest[k])]
+    held = [c for k in clients for c in cells(lab, latest[k])]
     for n in settings.sizes:
         possible = [cell for cell in held if len(cell.members) >= n]
         # A cell with exactly n examples has one group of that size, however often it is drawn
         wanted = settings.groups if any(len(c.members) > n for c in possible) else len(possible)
         if n == 1:
-            possible, wanted = (
-                _take_turns(case.examples, case.clients, case.data, latest),
-                max(wanted, EACH * len(latest)),
-            )
+            possible, wanted = _take_turns(lab, latest), max(wanted, EACH * len(latest))
         for i in range(wanted if possible else 0):
             cell = possible[i % len(possible)]
             group = np.sort(rng.choice(cell.members, n, replace=False))
-            streams = Streams(case.streams.key("replay", n, i))
+            streams = Streams(seeds.key("replay", n, i))
             benches = lab.with_and_without() if n == 1 else [(REPLAYED, lab)]
             owned = np.concatenate([group, cell.others])
             for origin, sent in _send(benches, cell.sent, owned, recorded, streams):
                 id = name_replay(f"replay/n{n}/{i}", origin)
                 made.add(id, cell.sent, _of_class(sent, cell.label), group, {"n": n}, origin)
-    is_summed = any(p.hides_single_uploads() for p in case.protections)
-    for k in (
-        sorted(latest.keys() & case.examples.parts.keys()) if not is_summed else ()
-    ):  # no message is one client's
-        add_whole_classes(case, lab, latest[k], recorded, made)
+    is_summed = any(p.hides_single_uploads() for p in lab.protections)
+    for k in sorted(latest) if not is_summed else ():  # no message is one client's
+        if len(lab.holdings.parts[k]):
+            add_whole_classes(lab, latest[k], recorded, made)
     return made
 
 
-def _take_turns(examples: Examples, clients: int, data: Data, latest: Mapping[int, Artifact]) -> list[ClassShare]:
+def _take_turns(lab: Lab, latest: Mapping[int, Artifact]) -> list[ClassShare]:
     """The cells of all clients: the first of each, then the second of each that has two, and so on."""
-    every = [cells(examples, clients, data, latest[k]) for k in sorted(latest)]
+    every = [cells(lab, latest[k]) for k in sorted(latest)]
     return [own[i] for i in range(max(map(len, every))) for own in every if i < len(own)]
 
 
-def senders(case: Case, recorded: Sequence[Artifact]) -> dict[int, Artifact]:
+def senders(owned: Mapping[int, Index], recorded: Sequence[Artifact]) -> dict[int, Artifact]:
     """The latest prototypes of each client that holds something and whose model of that round is known."""
-    recorded, clients = index(recorded), list_owned_examples(case.examples, case.clients)
+    recorded = index(recorded)
     found = recorded.select(kind=Kind.LOCAL_PROTOTYPES, origin="recorded")
-    found = [a for a in found if a.sender.index in clients and can_begin(recorded, a)]
+    found = [a for a in found if a.sender.index in owned and can_begin(recorded, a)]
     return {a.sender.index: a for a in sorted(found, key=lambda a: a.round) if a.sender.index is not None}
 
 
@@ -132,9 +117,9 @@ def find_updates(recorded: Sequence[Artifact], sent: Artifact) -> list[Artifact]
     return [a for a in theirs if a.kind in UPDATES]
 
 
-def cells(examples: Examples, clients: int, data: Data, sent: Artifact) -> list[ClassShare]:
+def cells(lab: Lab, sent: Artifact) -> list[ClassShare]:
     """The classes of a sender, in order."""
-    own, labels = list_owned_examples(examples, clients)[sent.sender.number], data.train.y
+    own, labels = lab.owned[sent.sender.number], lab.holdings.data.train.y
     classes, first = np.unique(labels[own], return_index=True)
     return [ClassShare(sent, int(c), own[labels[own] == c], own[first[classes != c]]) for c in classes]
 
@@ -152,12 +137,11 @@ def sent_prototype(
     return _of_class(sent, cell.label)
 
 
-def add_whole_classes(case: Case, lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
+def add_whole_classes(lab: Lab, like: Artifact, recorded: Sequence[Artifact], made: Replays) -> None:
     """Adds a message for each class of all that `like`'s sender owns, as its own streams make it."""
     client = like.sender.number
-    owned = list_owned_examples(case.examples, case.clients)[client]
-    ((_, sent),) = _send([(REPLAYED, lab)], like, owned, recorded, case.streams)
-    for cell in cells(case.examples, case.clients, case.data, like):
+    ((_, sent),) = _send([(REPLAYED, lab)], like, lab.owned[client], recorded, lab.holdings.streams)
+    for cell in cells(lab, like):
         id, note = f"replay/whole/{client}/{cell.label}", {"n": len(cell.members), "whole": 1}
         made.add(id, like, _of_class(sent, cell.label), cell.members, note)
 

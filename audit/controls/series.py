@@ -13,15 +13,7 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import (
-    Replays,
-    find_bench,
-    find_received_message,
-    has_received_model,
-    list_owned_examples,
-    name_replay,
-)
+from fedaudit.audit.controls.lab import Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.controls.updates import MOST_BYTES
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -32,34 +24,33 @@ EACH = 2  # people planted through each client's code
 MOST_ROUNDS = 20  # of each client, the last
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed uploads of every round, EACH people of every client.
 
-    `recorded` must hold the broadcasts of the uploads' rounds. Empty where the method sends no model, its clients
-    cannot be played, or no broadcast was recorded.
+    `recorded` must hold the broadcasts of the uploads' rounds. Empty where the method sends no model, or no
+    broadcast was recorded.
     """
-    made, recorded = Replays(), index(recorded)
-    noise = {f"noise_std.{k}": published_noise(case.protections, k) or 0.0 for k in KINDS}
+    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    noise = {f"noise_std.{k}": published_noise(lab.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]
     uploads = [a for a in uploads if has_received_model(recorded, a)]
-    lab = find_bench(case) if uploads and settings.update_groups else None
-    if lab is None:
+    if not uploads or not settings.update_groups:
         return made
-    rng, parts = case.streams.numpy("replay_series"), list_owned_examples(case.examples, case.clients)
+    rng = seeds.numpy("replay_series")
     by_client: dict[int, list[Artifact]] = {}
     for a in sorted(uploads, key=lambda a: a.round):
-        if a.sender.index in parts and a.sender.index is not None:
+        if a.sender.index in lab.owned and a.sender.index is not None:
             by_client.setdefault(a.sender.index, []).append(a)
     epochs = max(1, int(getattr(lab.method.config, "local_epochs", 1)))
     size = sum(a.size_bytes for some in by_client.values() for a in some[-MOST_ROUNDS:])
     size *= 2 if lab.is_protected else 1
     each = min(EACH, max(1, MOST_BYTES // max(1, size)))
     for client, some in sorted(by_client.items()):
-        for i, row in enumerate(rng.permutation(parts[client])[:each].tolist()):
+        for i, row in enumerate(rng.permutation(lab.owned[client])[:each].tolist()):
             chosen = np.array([row])
             note: dict[str, float | str] = {"batch": 1, "steps": epochs, "series": f"{client}.{i}"}
             for a in some[-MOST_ROUNDS:]:
-                streams = Streams(case.streams.key("replay_series", client, i, a.round))
+                streams = Streams(seeds.key("replay_series", client, i, a.round))
                 alone = lab.alone(client, chosen, streams, epochs=epochs, batch=1)
                 for origin, sent in alone.replay_each(a, find_received_message(recorded, a)):
                     id = name_replay(f"replay/series/{client}.{i}/{a.round}", origin)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedaudit.audit.case.case import ClientCode
 from fedaudit.audit.case.messages import messages
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 
 BY_CLASS = {Kind.PROTO_COUNTS: "counts", Kind.LABEL_COUNTS: "counts"}
 OF_CLIENT = {Kind.NUM_EXAMPLES: "count"}
@@ -30,9 +30,8 @@ def sizes(artifacts: Path | None, control: str) -> list[int]:
     return sorted(n for n in found if n > 0)
 
 
-def steps(case: ClientCode, n: int) -> int:
+def steps(training: LocalConfig | None, n: int) -> int:
     """Steps that a client of n examples trains; 0 where its training was not stated."""
-    training = case.training
     if training is None:
         return 0
     return training.local_epochs * math.ceil(n / max(1, training.batch_size))

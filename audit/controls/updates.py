@@ -14,17 +14,7 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import (
-    EACH,
-    Lab,
-    Replays,
-    find_bench,
-    find_received_message,
-    has_received_model,
-    list_owned_examples,
-    name_replay,
-)
+from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
@@ -34,61 +24,58 @@ from fedaudit.fl.wire.protection import Message, published_noise
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 
 
-def plant(case: Case, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """Replayed uploads of whatever kind, settings.update_groups of every size and step count.
 
     `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
-    Empty where the method sends no model, its clients cannot be played, or no broadcast was recorded.
+    Empty where the method sends no model, or no broadcast was recorded.
     """
-    made, recorded = Replays(), index(recorded)
-    noise = {f"noise_std.{k}": published_noise(case.protections, k) or 0.0 for k in KINDS}
+    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    noise = {f"noise_std.{k}": published_noise(lab.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]  # those that attacks read
     uploads = [a for a in uploads if has_received_model(recorded, a)]
-    lab = find_bench(case) if uploads else None
-    if lab is None:
+    if not uploads:
         return made
-    rng = case.streams.numpy("replay_updates")
-    parts = list_owned_examples(case.examples, case.clients)
+    rng = seeds.numpy("replay_updates")
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
-    every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in parts)).tolist())
+    every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in lab.owned)).tolist())
     clients = every[: settings.clients]
     each = max(a.size_bytes for a in uploads) * len(settings.updates) * len(settings.update_steps)
     groups = min(settings.update_groups, max(1, MOST_BYTES // max(1, each)))
     for batch in settings.updates:
-        able = [k for k in clients if len(parts[k]) >= batch]
+        able = [k for k in clients if len(lab.owned[k]) >= batch]
         for i in range(groups if able else 0):
             client = able[i % len(able)]
-            chosen = np.sort(rng.choice(parts[client], batch, replace=False))
+            chosen = np.sort(rng.choice(lab.owned[client], batch, replace=False))
             for steps in settings.update_steps:
                 id = f"replay/update-b{batch}-s{steps}/{i}"
-                streams = Streams(case.streams.key("replay_updates", batch, steps, i))
+                streams = Streams(seeds.key("replay_updates", batch, steps, i))
                 note = {"batch": batch, "steps": steps}
                 made.add(
                     id, latest[client], _send(lab, latest[client], chosen, steps, recorded, streams), chosen, note
                 )
     if settings.update_groups and every:
-        _plant_people(case, lab, {k: latest[k] for k in every}, recorded, made)
+        _plant_people(lab, {k: latest[k] for k in every}, recorded, made)
     return made
 
 
-def _plant_people(
-    case: Case, lab: Lab, latest: Mapping[int, Artifact], recorded: Sequence[Artifact], made: Replays
-) -> None:
+def _plant_people(lab: Lab, latest: Mapping[int, Artifact], recorded: Sequence[Artifact], made: Replays) -> None:
     """Single people through every client's code, one step on each: without the run's protections, and with them.
 
     What of these was made before counts; a client has EACH of its own people, as far as it has so many and memory
     holds them.
     """
-    rng, parts = case.streams.numpy("replay_people"), list_owned_examples(case.examples, case.clients)
+    seeds = lab.holdings.streams
+    rng = seeds.numpy("replay_people")
     size = max(a.size_bytes for a in latest.values()) * len(latest) * (2 if lab.is_protected else 1)
     each = min(EACH, max(1, MOST_BYTES // max(1, size)))
-    people = {client: rng.permutation(parts[client])[:each] for client in latest}
+    people = {client: rng.permutation(lab.owned[client])[:each] for client in latest}
     for i in range(each):  # so that an attack which takes the first few has them of many clients
         for client, upload in latest.items():
             if i >= len(people[client]):
                 continue
             chosen, note = people[client][i : i + 1], {"batch": 1, "steps": 1}
-            streams = Streams(case.streams.key("replay_people", client, i))
+            streams = Streams(seeds.key("replay_people", client, i))
             alone = lab.alone(client, chosen, streams, epochs=1, batch=1)
             for origin, sent in alone.replay_each(upload, find_received_message(recorded, upload)):
                 id = name_replay(f"replay/person/{client}.{i}", origin)

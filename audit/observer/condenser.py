@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaudit.attacks.attack import Images
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ClientCode
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
@@ -87,17 +87,19 @@ class CondensingSite:
         return condense(self._net, cells, self._settings, self._streams.torch("condense", number)).cpu()
 
 
-def condenser(case: Case, workers: int) -> AuxiliaryCondenser | None:
+def condenser(
+    clients: ClientCode, card: Card, protections: Sequence[Protection], data: Data, workers: int
+) -> AuxiliaryCondenser | None:
     """The run's condensation; None where the method condenses nothing."""
-    method, make = case.method, case.make_net
+    method, make = clients.method, clients.make_net
     if not isinstance(method, FedDCCondense) or make is None:
         return None
     return AuxiliaryCondenser(
-        card=case.card,
+        card=card,
         settings=replace(condensing(method.config), images_per_class=1),
-        protections=case.protections,
+        protections=protections,
         make=make,
-        data=case.data,
+        data=data,
         workers=workers,
-        device=case.device,
+        device=clients.device,
     )

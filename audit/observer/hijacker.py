@@ -5,23 +5,21 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Hijacker
-from fedaudit.audit.case.case import Case
-from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.fl.data.scale import denormalise, normalise
 
 
-def find_hijacker(case: Case) -> Hijacker | None:
+def find_hijacker(federation: KnownFederation, device: str) -> Hijacker | None:
     """How the run's own server reads activations; None where it follows the protocol, or nobody told."""
-    bad = case.compromise.server if isinstance(case, SimulatedCase) else None
-    if bad is None or not bad.answers:
+    server, streams, data = federation.compromise.server, federation.streams, federation.data
+    if server is None or not server.answers:
         return None
     # as workers hand them to it, to the bit
-    own = torch.from_numpy(case.data.train.x[case.examples.spare]).to(case.device)
-    images = denormalise(normalise(own, case.data), case.data)
-    server, streams = bad, case.streams
+    own = torch.from_numpy(data.train.x[federation.examples.spare]).to(device)
+    images = denormalise(normalise(own, data), data)
 
     def read(activations: Floats) -> NDArray[np.float32]:
-        sent = torch.from_numpy(np.ascontiguousarray(activations, np.float32)).to(case.device)
+        sent = torch.from_numpy(np.ascontiguousarray(activations, np.float32)).to(device)
         return np.asarray(server.read_answered(sent, images, streams).cpu().numpy())
 
     return read

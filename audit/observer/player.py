@@ -8,7 +8,7 @@ Nobody trains: a client is played with the weights that it uploaded, as the audi
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,12 +22,12 @@ from torch import Tensor
 from fedaudit.attacks.attack import Images, Visit
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
-from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.method import Card
 from fedaudit.fl.runtime.cipher import NoiseGenerator
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
@@ -69,8 +69,8 @@ class PlayStreams(Streams):
 class ClientPlayer:
     """Plays clients with the code, the settings and the protections of the run."""
 
-    case: Case
     lab: Lab
+    downlink: Collection[Kind]  # what the server sends
 
     def __call__(
         self,
@@ -198,10 +198,10 @@ class ClientPlayer:
     @cached_property
     def _downloads(self) -> Sequence[Artifact]:
         """What the server sent besides the model."""
-        kinds = set(self.case.card.downlink) - {Kind.GLOBAL_MODEL}
-        if self.case.artifacts is None or not kinds:
+        kinds = set(self.downlink) - {Kind.GLOBAL_MODEL}
+        if self.lab.artifacts is None or not kinds:
             return index([])
-        return index(messages(self.case.artifacts, kinds, "latest"))
+        return index(messages(self.lab.artifacts, kinds, "latest"))
 
 
 def _join(data: Data, holdings: Sequence[Images]) -> Data:
@@ -261,7 +261,7 @@ def _list_prototypes(sent: Message | None) -> dict[int, NDArray[np.float64]]:
     return {int(c): row for c, row in zip(payload["classes"].tolist(), rows, strict=True)}
 
 
-def player(case: Case) -> ClientPlayer | None:
+def player(lab: Lab | None, card: Card) -> ClientPlayer | None:
     """None where the clients' code, network or first weights are not known, or nothing of theirs is played."""
-    lab = Lab.from_case(case) if {Kind.LOCAL_PROTOTYPES, *UPLOADS} & set(case.card.uplink) else None
-    return None if lab is None else ClientPlayer(case, lab)
+    is_played = bool({Kind.LOCAL_PROTOTYPES, *UPLOADS} & set(card.uplink))
+    return ClientPlayer(lab, card.downlink) if lab is not None and is_played else None

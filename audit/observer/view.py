@@ -15,6 +15,7 @@ import numpy as np
 from fedaudit.attacks.attack import Card, Images, Knowledge, Player, PublicImages
 from fedaudit.attacks.evaluation.sums import open_sum, solve_shares
 from fedaudit.audit.case.case import Case, Examples, KnownFederation
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.observer.condenser import condenser
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.hijacker import find_hijacker
@@ -27,6 +28,7 @@ from fedaudit.fl.artifact import PUBLIC, SERVER, Artifact, Channel, Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families.public_data import list_public_rows
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.method import Method
 from fedaudit.fl.threats.threat import Conduct, Position
 from fedaudit.fl.wire.protection import published_noise
@@ -130,12 +132,14 @@ def _sizes(readers: Mapping[str, Sequence[Artifact]], parties: Sequence[Party]) 
     ]
 
 
-def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact], card: Card) -> str:
+def absent(
+    method: MethodCard, knowledge: Knowledge, artifacts: Sequence[Artifact], found: Sequence[Artifact], card: Card
+) -> str:
     """Why what the card builds on is not there; empty where it is.
 
     The network was never stated, or a kind was never sent to that position, or not kept on disk.
     """
-    if "architecture" in card.threat.knows and case.make_net is None:
+    if "architecture" in card.threat.knows and knowledge.architecture is None:
         return "the adversary knows the network, and nobody stated it, or gave its base's weights, to the auditor"
     visible = {a.kind for a in found if a.origin == "recorded"}  # what is planted was sent by nobody
     missing = [k for k in card.requires if k not in visible]
@@ -143,7 +147,7 @@ def absent(case: Case, artifacts: Sequence[Artifact], found: Sequence[Artifact],
         missing = list(card.reads)
     if not missing:
         return ""
-    method, kept = case.card, {a.kind for a in artifacts}
+    kept = {a.kind for a in artifacts}
     declared: set[Kind] = {*method.uplink, *method.downlink, *method.relay, *method.release}
     if lost := [k for k in missing if k in declared and k not in kept]:
         return (
@@ -163,9 +167,12 @@ def read_public(examples: Examples, data: Data, method: Method | None) -> Public
 
 
 def grant_knowledge(
-    case: Case, card: Card, workers: int, find_player: Callable[[Case], Player | None] = player
+    case: Case, card: Card, workers: int, find_player: Callable[[], Player | None] | None = None
 ) -> Knowledge:
-    """The prior knowledge the threat model grants, as far as the case has it, and nothing else."""
+    """The prior knowledge the threat model grants, as far as the case has it, and nothing else.
+
+    `find_player` finds one that plays for other attacks too.
+    """
     knows, auxiliary = card.threat.knows, None
     if "auxiliary_data" in knows:
         own: Images = images(case.data, case.examples.auxiliary)
@@ -179,6 +186,7 @@ def grant_knowledge(
     public = read_public(case.examples, case.data, case.method) if Kind.PUBLIC_LOGITS in card.reads else None
     played = {Kind.LOCAL_PROTOTYPES, *UPDATES} & {*card.requires, *card.targets}
     can_see_uploads = card.threat.position == Position.SERVER and bool(played)
+    find_player = find_player or (lambda: player(Lab.from_case(case), case.card))
     for kind in card.reads:
         if std := published_noise(case.protections, kind):
             training[f"noise_std.{kind}"] = std
@@ -194,10 +202,10 @@ def grant_knowledge(
         if make and "auxiliary_data" in knows
         else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
-        condenser=condenser(case, workers) if make else None,
-        player=find_player(case) if make and auxiliary is not None and can_see_uploads else None,
+        condenser=condenser(case, case.card, case.protections, case.data, workers) if make else None,
+        player=find_player() if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
-        hijacker=find_hijacker(case) if card.threat.conduct == Conduct.MALICIOUS else None,
+        hijacker=find_hijacker(case, case.device) if card.threat.conduct == Conduct.MALICIOUS else None,
         device=case.device,
         schema=case.data.schema,
     )

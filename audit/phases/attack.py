@@ -30,7 +30,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.player import player
 from fedaudit.audit.observer.reading import Opened, watch_reading
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
 Progress = Callable[[str, int, int], None]
-Control = Callable[[Case, Sequence[Artifact], Replay], Replays]  # plants leaks beside what was recorded
 OF_LATEST = (
     "updates",
     "prototypes",
@@ -91,7 +90,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
-    checks = {name: catalog.load("checks", name)().check(case) for name in catalog.names("checks")}
+    checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
     run.write_json(run.evidence / CHECKS, {name: dataclasses.asdict(found) for name, found in checks.items()})
     reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
     if reading is None:
@@ -189,7 +188,7 @@ class Bench:
         def plant_one(number: int, _: Progress) -> Replays | Exception:
             name, rounds = controls[number]
             try:
-                return load_control(name)(case, self._recorded[rounds], settings)
+                return plant(name, self.lab, self._recorded[rounds], settings)
             except Exception as error:  # its attacks fail, no other  # noqa: BLE001
                 return _make_portable(error)
 
@@ -211,9 +210,14 @@ class Bench:
         return [*self._recorded[card.rounds], *self.find_planted_leaks(card).artifacts]
 
     @cached_property
+    def lab(self) -> Lab | None:
+        """The clients, to be trained once more; None where they cannot."""
+        return Lab.from_case(self.case)
+
+    @cached_property
     def player(self) -> Player | None:
         """Clients that adversaries play; what they sent to one attack is not made again for another."""
-        return player(self.case)
+        return player(self.lab, self.case.card)
 
     def find_planted_leaks(self, card: Card) -> Replays:
         """What was planted for it."""
@@ -253,14 +257,14 @@ def _make_portable(error: Exception) -> Exception:
     return error
 
 
-def load_control(name: str) -> Control:
-    """The control that a card names: plant() of audit/controls/NAME.py."""
+def plant(name: str, lab: Lab | None, recorded: Sequence[Artifact], settings: Replay) -> Replays:
+    """The control that a card names: plant() of audit/controls/NAME.py; empty where clients cannot be played."""
     try:
         module = importlib.import_module(f"fedaudit.audit.controls.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"there is no control {name!r}", hint="a card names a file of audit/controls/") from error
-    control: Control = module.plant
-    return control
+    made: Replays = Replays() if lab is None else module.plant(lab.among_others(), recorded, settings)
+    return made
 
 
 def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
@@ -292,10 +296,10 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
     view = watch_reading(select_visible(artifacts, who, card, case.heard or {}), opened)
-    knowledge = grant_knowledge(case, card, bench.workers, lambda _: bench.player)
+    knowledge = grant_knowledge(case, card, bench.workers, lambda: bench.player)
     if (
         reason := _unfit(case.data, card)
-        or absent(case, artifacts, view, card)
+        or absent(case.card, knowledge, artifacts, view, card)
         or attack.not_applicable(view, knowledge)
     ):
         opened.clear()
@@ -372,7 +376,7 @@ def _record_unverified(
     found: dict[str, Any] = {"status": "unverified", "reason": reason}
     found["assertions"] = [dataclasses.asdict(a) for a in said if a.client not in case.examples.parts]
     found["sizes"] = sizes(case.artifacts, card.control)
-    found["steps"] = steps(case, min(found["sizes"], default=0))
+    found["steps"] = steps(case.training, min(found["sizes"], default=0))
     if not told:
         return found
     try:

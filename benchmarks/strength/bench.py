@@ -17,10 +17,10 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.attack import load_control
+from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.controls import Replay
@@ -106,7 +106,7 @@ def tried(
         first = {Party.client(k) for k in range(clients)}
         recorded = [a for a in recorded if a.sender in first or a.sender.role != Role.CLIENT]
     settings = Replay.model_validate(replay)
-    made = [load_control(card.control)(case, recorded, settings)] if card.control else []
+    made = [plant(card.control, Lab.from_case(case), recorded, settings)] if card.control else []
     made += [more(case, recorded)] if more else []
     artifacts = [*recorded, *(a for m in made for a in m.artifacts)]
     groups = {id: rows for m in made for id, rows in m.groups.items()}

@@ -18,10 +18,10 @@ from fedaudit.attacks.prototypes.prototype_difference import PrototypeDifference
 from fedaudit.attacks.prototypes.upcnn import UpCNN
 from fedaudit.attacks.prototypes.vae import VAE
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.truth import shift_images
 from fedaudit.audit.observer.view import grant_knowledge
-from fedaudit.audit.phases.attack import load_control
+from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -158,7 +158,7 @@ def grnn(out: Path, n: int) -> list[Figure]:
 
 def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays:
     """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
-    pairs = load_control("pairs")(case, recorded, Replay(sizes=(n,), groups=60))
+    pairs = plant("pairs", Lab.from_case(case), recorded, Replay(sizes=(n,), groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
     known = grant_knowledge(case, tool.card, 0)
     claim = tool.run([*recorded, *pairs.artifacts], known, case.streams.numpy("attack", "difference"))

@@ -94,9 +94,8 @@ def reason(name: str, bench: Bench) -> str:
     what, case = made(name), bench.case
     artifacts = bench.artifacts(what.card)
     view = select_visible(artifacts, observer(case, artifacts, what.card), what.card)
-    return absent(case, artifacts, view, what.card) or what.not_applicable(
-        view, grant_knowledge(case, what.card, 0)
-    )
+    knowledge = grant_knowledge(case, what.card, 0)
+    return absent(case.card, knowledge, artifacts, view, what.card) or what.not_applicable(view, knowledge)
 
 
 METHODS = catalog.names("methods")

@@ -11,6 +11,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.checks._check import CheckResult
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -30,7 +31,8 @@ def _check(text: str) -> Mapping[str, CheckResult]:
         run = RunDir.create(Path(folder) / "run")
         execute(run, settings, ("simulate",), lambda *_: None, skip_finished=True)
         case = open_case(run, settings)
-        results = [r for n in (*OF_TEXT, *PLAYED) for r in catalog.load("checks", n)().check(case).results]
+        lab, checks = Lab.from_case(case), [catalog.load("checks", n)() for n in (*OF_TEXT, *PLAYED)]
+        results = [r for check in checks for r in check.check(case, lab).results]
     return {r.id: r for r in results}
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedaudit.audit.case.case import About, Examples
+from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 
@@ -29,6 +31,8 @@ class Recorded:
     training: LocalConfig | None = None
     method: Method | None = None
     private: PrivateTraining | None = None
+    adapters: AdapterSettings | None = None
+    compromise: Compromise = field(default_factory=Compromise)
     make_net: Callable[[], Net] | None = None
     first: State | None = None
     examples: Examples = field(default_factory=Examples)

@@ -47,7 +47,7 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
 
 
 def check(method: str) -> Sequence[CheckResult]:
-    return RawSamples().check(open_case(*audited(method))).results
+    return RawSamples().check(open_case(*audited(method)), None).results
 
 
 def test_every_method_that_sends_examples_is_told_here() -> None:

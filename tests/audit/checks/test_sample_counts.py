@@ -13,6 +13,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Checked, CheckResult
 from fedaudit.audit.checks.sample_counts import SampleCounts, explain_difference
 from fedaudit.audit.checks.traffic import Traffic
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -35,7 +36,7 @@ BY_HAND = {"fedavg_ft"}  # its server needs examples of its own
 
 
 def check(case: Case) -> Checked:
-    return SampleCounts().check(case)
+    return SampleCounts().check(case, Lab.from_case(case))
 
 
 def simulated(made: Config, folder: Path) -> list[CheckResult]:
@@ -168,7 +169,7 @@ def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, t
     other, run = made.model_copy(update={"seed": seed}), RunDir.create(tmp_path / "run")
     execute(run, other, ("simulate",), lambda *_: None, skip_finished=True)
     case = open_case(run, other)
-    assert check(case).results == [] and Traffic().check(case).results == []
+    assert check(case).results == [] and Traffic().check(case, None).results == []
 
 
 @pytest.mark.nightly

@@ -41,7 +41,7 @@ def case(**changes: Any) -> Any:
 
 def grade(check: Check, of: Any) -> list[Severity]:
     policy = load_policy("default")
-    return [judge_subject(CheckSubject(r), policy).severity for r in check.check(of).results]
+    return [judge_subject(CheckSubject(r), policy).severity for r in check.check(of, None).results]
 
 
 def test_a_vocabulary_of_clients_words_is_found_and_one_of_public_text_is_not() -> None:
@@ -53,7 +53,7 @@ def test_a_vocabulary_of_clients_words_is_found_and_one_of_public_text_is_not() 
 
 def test_a_bound_for_texts_is_not_one_for_people_who_have_several() -> None:
     assert grade(TextUnit(), case()) == [Severity.MEDIUM]
-    assert "1 of 3 people" in TextUnit().check(case()).results[0].summary
+    assert "1 of 3 people" in TextUnit().check(case(), None).results[0].summary
     assert grade(TextUnit(), case(private=None)) == []
     alone = replace(case().data, train=replace(case().data.train, owner=np.arange(4)))
     assert grade(TextUnit(), case(data=alone)) == []
@@ -64,7 +64,7 @@ def test_a_text_that_two_clients_hold_or_an_adversary_has_is_found() -> None:
     parts = {0: np.array([0, 2]), 1: np.array([3])}
     assert grade(RepeatedTexts(), case(examples=Examples(parts=parts))) == []
     known = Examples(parts=parts, auxiliary=np.array([1]))
-    assert "1 stand among those" in RepeatedTexts().check(case(examples=known)).results[0].summary
+    assert "1 stand among those" in RepeatedTexts().check(case(examples=known), None).results[0].summary
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_check_of_text_says_nothing_of_images(name: str) -> None:
     arrays = Arrays(x=x, y=np.zeros(4, np.int64))
     images = Data(train=arrays, test=arrays, classes=("a",))
     check: Check = catalog.load("checks", name)()
-    assert check.check(case(data=images, artifacts=None)).results == []
+    assert check.check(case(data=images, artifacts=None), None).results == []
 
 
 def sent(kind: Kind, **payload: Any) -> Artifact:

@@ -48,7 +48,7 @@ def check(folder: Path, **changes: object) -> Checked:
     like = audited("fedavg")[1].model_dump(mode="json")
     made, run = Config.model_validate({**like, **changes}), RunDir.create(folder / "run")
     execute(run, made, ("simulate",), lambda *_: None, skip_finished=True)
-    return Traffic().check(open_case(run, made))
+    return Traffic().check(open_case(run, made), None)
 
 
 @pytest.mark.parametrize("name", ["ModelInABit", "HalfOfTheBytes"])
@@ -75,7 +75,7 @@ def test_codes_that_can_be_read_back_are_none(protection: dict[str, object], tmp
 
 
 def test_what_a_server_need_not_send_again_is_declared() -> None:
-    checked = Traffic().check(open_case(*audited("stc")))
+    checked = Traffic().check(open_case(*audited("stc")), None)
     assert checked.results == [] and len(checked.declared) == 1 and "global_model" in checked.declared[0]
 
 

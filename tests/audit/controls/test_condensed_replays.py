@@ -11,8 +11,7 @@ import pytest
 from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls import condensed
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -39,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
-    return condensed.plant(case, recorded, case.config.replay)
+    return attack.plant("condensed", Lab.from_case(case), recorded, case.config.replay)
 
 
 @cache

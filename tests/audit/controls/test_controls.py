@@ -15,7 +15,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import condensed
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.attack import load_control
+from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -54,7 +54,7 @@ REPLAY = {"sizes": [1], "clients": 1, "groups": 2, "updates": [1], "update_steps
 def planted(control: str, method: str) -> tuple[Artifact, ...]:
     run, config = ran(method)
     recorded = messages(run.artifacts, set(Kind), "all")
-    return tuple(load_control(control)(open_case(run, config), recorded, config.replay).artifacts)
+    return tuple(plant(control, Lab.from_case(open_case(run, config)), recorded, config.replay).artifacts)
 
 
 @cache
@@ -84,9 +84,8 @@ def test_controls_that_have_nothing_to_imitate_plant_nothing() -> None:
 
 
 def test_an_unknown_control_is_refused_by_name() -> None:
-    run, config = ran("rebafl")
     with pytest.raises(UserError, match="no control 'wishes'"):
-        load_control("wishes")(open_case(run, config), [], config.replay)
+        plant("wishes", None, [], ran("rebafl")[1].replay)
 
 
 class Normalised(ReBaFL):
@@ -114,7 +113,7 @@ def test_six_people_are_planted_through_every_clients_code_with_protections_and_
     recorded = messages(run.artifacts, set(Kind), "all")
     clipped = [{"name": "dp_gaussian", "clip_norm": 1e-3, "noise_multiplier": 0.0, "kinds": [kind.value]}]
     case = SimulatedCase(validate(Config, config.model_dump() | {"protections": clipped}, "test"))
-    made = load_control(control)(case, recorded, config.replay)
+    made = plant(control, Lab.from_case(case), recorded, config.replay)
     people = [a for a in made.artifacts if len(made.groups[a.id]) == 1 and a.kind == kind]
     people = [a for a in people if not a.note.get("whole") and a.note.get("init") != "real"]
     count = Counter((a.sender.index, a.origin) for a in people)
@@ -133,7 +132,9 @@ def test_what_a_methods_client_does_to_its_prototypes_is_in_the_replays(control:
     theirs = SimulatedCase(config)
     theirs.__dict__["method"] = Normalised(Normalised.Config(**settings, proto_min_classes=2))
     recorded = messages(run.artifacts, set(Kind), "all")
-    plain, normalised = (load_control(control)(c, recorded, config.replay).artifacts for c in (case, theirs))
+    plain, normalised = (
+        plant(control, Lab.from_case(c), recorded, config.replay).artifacts for c in (case, theirs)
+    )
     lengths = [np.linalg.norm(a.payload["features"]) for a in normalised]
     assert len(lengths) == len(plain) > 0 and np.allclose(lengths, 1, atol=1e-6)
     assert not np.allclose([np.linalg.norm(a.payload["features"]) for a in plain], 1, atol=1e-2)
@@ -148,9 +149,7 @@ def test_what_clients_sent_is_made_again_bit_for_bit(method: str) -> None:
     assert lab is not None
     if Kind.LOCAL_PROTOTYPES in case.card.uplink:
         sent = {a.sender: a.payload for a in recorded if a.kind == Kind.LOCAL_PROTOTYPES}
-        again = [
-            a for a in load_control("prototypes")(case, recorded, config.replay).artifacts if "whole" in a.note
-        ]
+        again = [a for a in plant("prototypes", lab, recorded, config.replay).artifacts if "whole" in a.note]
         assert len(again) == sum(len(p["classes"]) for p in sent.values())
         for a in again:
             row = sent[a.sender]["classes"] == a.payload["classes"][0]

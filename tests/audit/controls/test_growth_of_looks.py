@@ -13,7 +13,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls.lab import Lab, find_received_message
+from fedaudit.audit.controls.lab import find_received_message
 from fedaudit.audit.observer.reading import watch_reading
 from fedaudit.audit.observer.view import observer, select_visible
 from fedaudit.audit.robustness.claimed_counts import read_claims
@@ -78,9 +78,9 @@ def check_growth(does: Callable[[list[Artifact]], object]) -> None:
 class Silent:
     """A bench whose clients say nothing."""
 
-    others: object = None  # what a bench of sums adds
-    method, protections, is_protected = CASE.method, (), False
-    net = CASE.make_net()
+    method, protections, is_protected, artifacts = CASE.method, (), False, None
+    owned = CASE.examples.parts
+    holdings = SimpleNamespace(data=CASE.data, parts=[*owned.values()], streams=CASE.streams)
 
     def with_and_without(self) -> "list[tuple[str, Silent]]":
         return [(REPLAYED, self)]
@@ -108,10 +108,9 @@ class Silent:
 
 
 @pytest.mark.parametrize("name", ["condensed", "memorised", "pairs", "prototypes", "updates"])
-def test_a_control_looks_up_what_its_clients_received(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_looks_up_what_its_clients_received(name: str) -> None:
     control = importlib.import_module(f"fedaudit.audit.controls.{name}")
-    monkeypatch.setattr(Lab, "from_case", lambda _: Silent())
-    check_growth(lambda recorded: control.plant(CASE, recorded, REPLAY))
+    check_growth(lambda recorded: control.plant(Silent(), recorded, REPLAY))
 
 
 @pytest.mark.parametrize("position", Position)

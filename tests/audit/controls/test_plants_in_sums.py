@@ -10,8 +10,8 @@ from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.controls.lab import Replays
-from fedaudit.audit.phases.attack import Bench, attack_once, load_control
+from fedaudit.audit.controls.lab import Lab, Replays
+from fedaudit.audit.phases.attack import Bench, attack_once, plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Artifact
@@ -57,7 +57,7 @@ def recorded() -> tuple[Artifact, ...]:
 @cache
 def made(control: str) -> Replays:
     run, config = ran()
-    return load_control(control)(open_case(run, config), recorded(), config.replay)
+    return plant(control, Lab.from_case(open_case(run, config)), recorded(), config.replay)
 
 
 def sent(client: int, kind: Kind) -> Artifact:
@@ -98,9 +98,8 @@ def test_an_attack_that_finds_single_uploads_is_seen_to_work_and_what_sums_leave
 def test_the_round_of_a_single_client_hides_nothing_of_its_plants() -> None:
     """Who answers alone is read alone, and so is its plant."""
     run, config = ran(f"{__name__}:OneByOne")
-    found = load_control("updates")(
-        open_case(run, config), messages(run.artifacts, set(Kind), "all"), config.replay
-    )
+    sent = messages(run.artifacts, set(Kind), "all")
+    found = plant("updates", Lab.from_case(open_case(run, config)), sent, config.replay)
     by_id = {a.id: a for a in found.artifacts}
     people = [a for a in found.artifacts if f"{a.id}/unprotected" in by_id]
     assert people

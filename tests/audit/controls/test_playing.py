@@ -168,13 +168,13 @@ def test_noise_differs_between_visits_and_can_be_silent() -> None:
 def test_what_one_attack_has_played_is_not_played_again_for_another_and_gives_the_same() -> None:
     sources, first = federation("Log")
     assert isinstance(first.player, ClientPlayer)
-    fresh = replace(first, player=ClientPlayer(first.player.case, first.player.lab))
+    fresh = replace(first, player=ClientPlayer(first.player.lab, first.player.downlink))
     assert isinstance(fresh.player, ClientPlayer)
     once, _ = read(sources, fresh)
     played = fresh.player.count_plays()
     again, _ = read(sources, fresh)
     assert fresh.player.count_plays() == played > 0
-    alone, _ = read(sources, replace(first, player=ClientPlayer(first.player.case, first.player.lab)))
+    alone, _ = read(sources, replace(first, player=ClientPlayer(first.player.lab, first.player.downlink)))
     for a, b, c in zip(once, again, alone, strict=True):
         assert np.array_equal(a.source.features, b.source.features)
         assert np.array_equal(a.source.features, c.source.features)
@@ -183,7 +183,7 @@ def test_what_one_attack_has_played_is_not_played_again_for_another_and_gives_th
 def test_a_visit_in_another_round_or_with_other_images_is_another() -> None:
     sources, known = federation("Log")
     assert isinstance(known.player, ClientPlayer) and known.auxiliary is not None
-    player = ClientPlayer(known.player.case, known.player.lab)
+    player = ClientPlayer(known.player.lab, known.player.downlink)
     first, own = sources[0].prototypes[0], known.auxiliary.only(np.arange(12))
     visit = Visit(sender=first.sender, round=first.round, weights=sources[0].weights.values)
     moved = {name: v + 1 if name.endswith("bias") else v for name, v in visit.weights.items()}

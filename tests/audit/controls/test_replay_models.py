@@ -14,8 +14,7 @@ from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls import memorised
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.memorised import FEW, IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
@@ -44,7 +43,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
-    return memorised.plant(case, recorded, case.config.replay)
+    return attack.plant("memorised", Lab.from_case(case), recorded, case.config.replay)
 
 
 @cache

@@ -14,8 +14,7 @@ from fedaudit.attacks.models._trials import taught
 from fedaudit.attacks.models.relayed_model import RelayedModel
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls import memorised
-from fedaudit.audit.controls.lab import Replays
+from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
@@ -57,7 +56,7 @@ def settings(**noise: Any) -> dict[str, Any]:
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
     """Those that memorised; uploads have other plants besides."""
-    made = memorised.plant(case, recorded, case.config.replay)
+    made = attack.plant("memorised", Lab.from_case(case), recorded, case.config.replay)
     return Replays([a for a in made.artifacts if "plant" not in a.note], made.groups)
 
 

@@ -5,7 +5,8 @@ import pytest
 from fedaudit.attacks.people import Arrivals, People, Share, count_withheld
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.attack import load_control
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases.attack import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.people import bound_left
@@ -46,7 +47,7 @@ def arrivals(control: str, method: str, kind: Kind, every: int) -> dict[int, Arr
     recorded = messages(run.artifacts, set(Kind), "all")
     silence = [{"name": f"{__name__}:Silent", "settings": {"every": every}}]
     case = SimulatedCase(validate(Config, config.model_dump() | {"protections": silence}, "test"))
-    return load_control(control)(case, recorded, config.replay).count_arrivals((kind,))
+    return plant(control, Lab.from_case(case), recorded, config.replay).count_arrivals((kind,))
 
 
 @pytest.mark.parametrize(("control", "method", "kind"), CONTROLS)

@@ -12,7 +12,7 @@ from fedaudit.attacks.attack import Images
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
 from fedaudit.attacks.condensed.condensed_refinement import CondensedRefinement
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.observer.condenser import condenser
+from fedaudit.audit.observer.condenser import AuxiliaryCondenser, condenser
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -45,8 +45,12 @@ def groups() -> tuple[Images, ...]:
     return tuple(Images(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)
 
 
+def find(case: SimulatedCase, workers: int = 0) -> AuxiliaryCondenser | None:
+    return condenser(case, case.card, case.protections, case.data, workers)
+
+
 def made(seed: int = 3, workers: int = 0, **changes: Any) -> Any:
-    found = condenser(world(**changes), workers)
+    found = find(world(**changes), workers)
     assert found is not None
     return found(groups(), seed)
 
@@ -74,7 +78,7 @@ def test_who_knows_the_architecture_may_condense_where_clients_do() -> None:
     assert grant_knowledge(world(), CondensedRefinement.card, 0).condenser is not None
     assert grant_knowledge(world(), CondensedRecovery.card, 0).condenser is None
     plain = world(method={"name": "fedavg", "rounds": 1})
-    assert condenser(plain, 0) is None
+    assert find(plain) is None
     reason = CondensedRefinement().not_applicable([], grant_knowledge(plain, CondensedRefinement.card, 0))
     assert "could repeat" in reason
 
@@ -84,5 +88,5 @@ def test_a_group_of_any_size_gives_one_image(more: int) -> None:
     train, label = world().data.train, int(groups()[0].y[0])
     rows = np.flatnonzero(train.y == label)[:more]
     group = replace(groups()[0], x=train.x[rows], y=train.y[rows])
-    found = condenser(world(method=SETTINGS["method"] | {"images_per_class": 2}), 0)
+    found = find(world(method=SETTINGS["method"] | {"images_per_class": 2}))
     assert found is not None and found([group], 0).shape == (1, 1, 8, 8)

@@ -14,7 +14,7 @@ from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpd
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls.pairs import plant as pairs_of
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack
 from fedaudit.audit.settings.config import Config
@@ -102,7 +102,7 @@ def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
 
 def test_pairs_differ_by_one_image_of_the_same_client_and_class() -> None:
     world = SimulatedCase(ran()[1])
-    pairs = pairs_of(world, history(), world.config.replay)
+    pairs = attack.plant("pairs", Lab.from_case(world), history(), world.config.replay)
     assert len(pairs.artifacts) == len(pairs.groups) == 2 * 2 * 30
     for before, after in zip(pairs.artifacts[::2], pairs.artifacts[1::2], strict=True):
         old, new = pairs.groups[before.id], pairs.groups[after.id]
