@@ -22,7 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import AfterEpoch, Constants, Trained, TrainingHooks, bind, train
-from fedaudit.fl.training.private import PrivateTraining, RecordDraws
+from fedaudit.fl.training.private import PrivateTraining, RecordDraws, Trainee
 from fedaudit.fl.training.private import train as train_privately
 from fedaudit.fl.wire.protection import Message
 
@@ -100,7 +100,14 @@ class Client:
         method = method if self.twist is None else self.twist(method, self)
         start = start or self.start
         if self.private is not None:
-            trained = self._train_privately(self.private, method, const, start, stream, after_epoch)
+            if after_epoch is not None:
+                raise UserError(
+                    "training with differential privacy counts steps, and this method decides after an epoch",
+                    hint="leave dp_sgd out, or choose a method such as fedavg",
+                )
+            trainee = self.prepare_privately(self.private, method, const, start, stream)
+            scale = method.config.lr_decay**self.round
+            (trained,) = train_privately(method, self.private, self.net, [trainee], scale)
         else:
             trained = train(
                 method,
@@ -116,38 +123,30 @@ class Client:
             )
         return replace(trained, loss=tap.current().measure(self.round, self.index, trained.loss))
 
-    def _train_privately(
+    def prepare_privately(
         self,
         private: PrivateTraining,
         method: TrainingHooks,
         const: Constants,
-        start: State,
-        stream: str,
-        after_epoch: AfterEpoch | None,
-    ) -> Trained:
+        start: State | None = None,
+        stream: str = "batches",
+    ) -> Trainee:
+        """What this client brings to a private training; raises UserError where the method cannot train so."""
         if getattr(method.config, "optimiser", "sgd") != "sgd":
             raise UserError(
                 f"training with differential privacy is SGD, and method.optimiser is {method.config.optimiser}",
                 hint="use optimiser: sgd",
             )
-        if after_epoch is not None:
-            raise UserError(
-                "training with differential privacy counts steps, and this method decides after an epoch",
-                hint="leave dp_sgd out, or choose a method such as fedavg",
-            )
-        return train_privately(
-            method,
-            private,
-            self.net,
-            start,
-            self.x,
-            self.y,
-            const,
-            RecordDraws(self.streams.coins(stream, self.round, self.index), self._hash_records()),
-            self.noise(stream),
-            self.augment,
-            method.config.lr_decay**self.round,
+        coins = self.streams.coins(stream, self.round, self.index)
+        return Trainee(
+            start=start or self.start,
+            x=self.x,
+            y=self.y,
+            const=const,
+            draws=RecordDraws(coins, self._hash_records()),
+            noise=self.noise(stream),
             line=private.line(self.round, str(Party.client(self.index)), method.upload, EVERYONE),
+            augment=self.augment,
         )
 
     def _hash_records(self) -> Tensor:

@@ -7,7 +7,8 @@ the CPU against the serial loop.
 
 Clients hold unequally many examples, so their last batches differ: each step takes as many clients as
 possible whose next batches are of one size. Statistics of normalisation are stacked like weights.
-Methods with a train() of their own, constants whose shapes differ, compromised clients and DP-SGD are
+Under DP-SGD the gradients of all clients' examples are computed at once, and each client clips, noises and
+steps by itself. Methods with a train() of their own, constants whose shapes differ and compromised clients are
 trained one by one.
 """
 
@@ -28,6 +29,7 @@ from fedaudit.fl.method import is_stackable
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.training.local import Handle, Params, Trained, crop_flip
+from fedaudit.fl.training.private import train as train_privately
 
 WIDTH = 32  # clients of a stack, at most
 COPIES = 8  # of the weights: their gradients, the optimiser's, and what a step holds besides
@@ -47,7 +49,7 @@ class Batched(Workers):
         getattr(self._site, name)(*args)
 
     def map(self, name: str, items: Iterable[Any]) -> Iterator[Any]:
-        if name != "train" or not is_stackable(type(self._site.method)) or self._site.private:
+        if name != "train" or not is_stackable(type(self._site.method)):
             yield from map(getattr(self._site, name), items)
             return
         bad = self._site.compromise.clients
@@ -61,9 +63,12 @@ class Batched(Workers):
                 yield from train_together(self._site, jobs[start : start + self._width])
 
 
-def plan_width(weights: int, activations: int, free: int) -> int:
-    """Clients of a stack, of so many numbers of a network and of what it makes of a batch, in `free` bytes."""
-    each = 4 * (COPIES * weights + 3 * activations)
+def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> int:
+    """Clients of a stack, of so many numbers of a network and of what it makes of a batch, in `free` bytes.
+
+    `examples` of a batch have gradients of their own, and a copy each of the weights.
+    """
+    each = 4 * ((COPIES + 3 * examples) * weights + 3 * activations)
     return max(1, min(WIDTH, int(SHARE * free) // max(1, each)))
 
 
@@ -81,7 +86,8 @@ def _plan_here(site: Site) -> int:
         for hook in hooks:
             hook.remove()
     each = sum(made) * site.method.config.batch_size // max(1, len(x))
-    return plan_width(sum(p.numel() for p in site.net.parameters()), each, free)
+    examples = site.method.config.batch_size if site.private is not None else 0
+    return plan_width(sum(p.numel() for p in site.net.parameters()), each, free, examples)
 
 
 def _count(out: Any) -> int:
@@ -96,8 +102,12 @@ def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
     shapes = {tuple(tuple(leaf.shape) for leaf in tree_flatten(const)[0]) for const in consts}
     if len(clients) == 1 or len(rates) > 1 or len(shapes) > 1:
         return [method.finish(c, c.train(method, const)) for c, const in zip(clients, consts, strict=True)]
-    const = tree_map(lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:])
-    trained = _train(site, clients, const)
+    if (private := site.private) is not None:
+        trainees = [c.prepare_privately(private, method, k) for c, k in zip(clients, consts, strict=True)]
+        trained = train_privately(method, private, clients[0].net, trainees, rates.pop())
+    else:
+        const = tree_map(lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:])
+        trained = _train(site, clients, const)
     return [method.finish(c, t) for c, t in zip(clients, trained, strict=True)]
 
 

@@ -13,6 +13,8 @@ Whether an example is in a batch, and how it is cropped, is drawn for its own re
 noise from a stream that nothing else draws from: one record less leaves all others' draws as they are.
 """
 
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.fl.model import Net, State
@@ -116,70 +119,119 @@ class RecordDraws:
         return keys
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trainee:
+    """What one client brings to a private training."""
+
+    start: State
+    x: Tensor  # [n, ...] normalised
+    y: Tensor  # [n]
+    const: Constants
+    draws: RecordDraws
+    noise: NoiseSource
+    line: Release  # the ledger's
+    augment: str = "none"
+
+
 def train(
-    method: TrainingHooks,
-    private: PrivateTraining,
-    net: Net,
-    start: State,
-    x: Tensor,
-    y: Tensor,
-    const: Constants,
-    draws: RecordDraws,
-    noise: NoiseSource,
-    augment: str = "none",
-    scale: float = 1.0,
-    *,
-    line: Release,
-) -> Trained:
-    """As fl.local.train, privately; `line` is the ledger's. Raises UserError for models whose examples are not
-    separable."""
+    method: TrainingHooks, private: PrivateTraining, net: Net, trainees: Sequence[Trainee], scale: float = 1.0
+) -> list[Trained]:
+    """As fl.local.train, privately, for each client; `net` is overwritten.
+
+    Gradients of all clients' examples are computed in one call, each at the weights of its own client. Raises
+    UserError for models whose examples are not separable.
+    """
     _check(net, method)
-    bind(net, start)
-    net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
-    fixed = {k: v for k, v in net.state_dict().items() if k not in params}
-    anchor = {k: p.detach().clone() for k, p in params.items()}
-    optimiser = _make_optimiser(method.config, private, params, scale)
+    nets = [net, *(copy.deepcopy(net) for _ in trainees[1:])]
+    clients = [_Learner(method, private, n, t, scale) for n, t in zip(nets, trainees, strict=True)]
 
-    def loss(weights: Params, xi: Tensor, yi: Tensor) -> Tensor:
-        handle = Handle(net, {**fixed, **weights})
-        return method.loss(handle, xi[None], yi[None], const)
+    def loss(weights: Params, fixed: State, x: Tensor, y: Tensor, const: Constants) -> Tensor:
+        return method.loss(Handle(net, {**fixed, **weights}), x[None], y[None], const)
 
-    each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    mean = 0.0
     for step in range(private.steps):
-        drawn = draws.draw(step)
-        chosen = torch.nonzero(drawn.coins < private.sample_rate)[:, 0]
-        batch = chosen.to(y.device)
-        grads: dict[str, Tensor] = {k: p.new_zeros((0, *p.shape)) for k, p in params.items()}
-        if len(batch):
-            xb = drawn.crop(x[batch], chosen) if augment == "crop_flip" else x[batch]
-            weights = {k: p.detach() for k, p in params.items()}
-            grads, losses = each(weights, xb, y[batch])
-            mean = float(losses.mean())
-        for name, p in params.items():
+        batches = [c.draw_batch(step) for c in clients]
+        sizes = [len(y) for _, y in batches]
+        drawn = [(c.weights(), c.fixed, *batch, c.const) for c, batch in zip(clients, batches, strict=True)]
+        made = iter(_differentiate(loss, [own for own, n in zip(drawn, sizes, strict=True) if n]))
+        for client, size in zip(clients, sizes, strict=True):
+            client.step(*(next(made) if size else (None, None)))
+    return [Trained(snapshot(c.net), private.steps, c.loss) for c in clients]
+
+
+def _differentiate(loss: Callable[..., Tensor], drawn: Sequence[tuple[Any, ...]]) -> list[tuple[Params, Tensor]]:
+    """Gradients and losses of each client's examples, one by one.
+
+    A client's weights are copied for each of its examples, so that batches of whatever sizes become one.
+    """
+    derive = torch.func.grad_and_value(loss)
+    if len(drawn) < 2:
+        each = torch.func.vmap(derive, in_dims=(None, None, 0, 0, None), randomness="different")
+        return [each(*own) for own in drawn]
+    sizes = [len(y) for _, _, _, y, _ in drawn]
+    owner = torch.arange(len(drawn)).repeat_interleave(torch.tensor(sizes))
+
+    def copy_for_examples(*leaves: Tensor) -> Tensor:
+        return torch.stack([v.to(leaves[0].device) for v in leaves])[owner.to(leaves[0].device)]
+
+    weights, fixed, xs, ys, consts = zip(*drawn, strict=True)
+    parts = [tree_map(copy_for_examples, *own) for own in (weights, fixed, consts)]
+    each = torch.func.vmap(derive, randomness="different")
+    grads, losses = each(parts[0], parts[1], torch.cat(xs), torch.cat(ys), parts[2])
+    split = {k: torch.split(g, sizes) for k, g in grads.items()}
+    return [({k: g[i] for k, g in split.items()}, v) for i, v in enumerate(torch.split(losses, sizes))]
+
+
+class _Learner:
+    """A client's network and optimiser on the way through the steps."""
+
+    def __init__(
+        self, method: TrainingHooks, private: PrivateTraining, net: Net, trainee: Trainee, scale: float
+    ) -> None:
+        bind(net, trainee.start)
+        net.train()
+        self.net, self.const, self.loss = net, trainee.const, 0.0
+        self._params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
+        self.fixed = {k: v for k, v in net.state_dict().items() if k not in self._params}
+        self._anchor = {k: p.detach().clone() for k, p in self._params.items()}
+        self._optimiser = _make_optimiser(method.config, private, self._params, scale)
+        self._method, self._trainee, self._rate = method, trainee, private.sample_rate
+
+    def weights(self) -> Params:
+        return {k: p.detach() for k, p in self._params.items()}
+
+    def draw_batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """x [b, ...] and y [b] of a step; b may be 0."""
+        t, drawn = self._trainee, self._trainee.draws.draw(step)
+        chosen = torch.nonzero(drawn.coins < self._rate)[:, 0]
+        x, y = t.x[chosen.to(t.y.device)], t.y[chosen.to(t.y.device)]
+        return drawn.crop(x, chosen) if t.augment == "crop_flip" else x, y
+
+    def step(self, grads: Params | None, losses: Tensor | None) -> None:
+        """Noised gradients of a batch's examples, or of none, move the weights."""
+        if losses is not None:
+            self.loss = float(losses.mean())
+        for name, p in self._params.items():
+            own = p.new_zeros((0, *p.shape)) if grads is None else grads[name].detach()
             # what is not finite counts as nothing: it would take the clip, and its example would be seen
-            p.grad_sample = grads[name].detach().nan_to_num(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
-        _add_noise(optimiser, params, noise, line)
+            p.grad_sample = own.nan_to_num(0.0, 0.0, 0.0)  # type: ignore[attr-defined]
+        self._add_noise()
         with torch.no_grad():
-            noised = {k: p.grad for k, p in params.items() if p.grad is not None}
-            for name, grad in method.correct(noised, params, anchor, const).items():
-                params[name].grad = grad
-        optimiser.original_optimizer.step()
-        optimiser.zero_grad()
-    for p in params.values():  # the model is used again, by others
-        p.grad_sample = p.summed_grad = None  # type: ignore[attr-defined]
-    return Trained(snapshot(net), private.steps, mean)
+            noised = {k: p.grad for k, p in self._params.items() if p.grad is not None}
+            corrected = self._method.correct(noised, self._params, self._anchor, self.const)
+            for name, grad in corrected.items():
+                self._params[name].grad = grad
+        self._optimiser.original_optimizer.step()
+        self._optimiser.zero_grad()
+        for p in self._params.values():  # the model is used again, by others
+            p.grad_sample = p.summed_grad = None  # type: ignore[attr-defined]
 
-
-def _add_noise(optimiser: "DPOptimizer", params: Params, noise: NoiseSource, line: Release) -> None:
-    """What DPOptimizer.pre_step() does, with noise of the cipher's in the place of its own."""
-    optimiser.clip_and_accumulate()
-    sums = {name: p.summed_grad.view_as(p) for name, p in params.items()}  # type: ignore[attr-defined]
-    noised = noise.release(line, sums)
-    for name, p in params.items():
-        p.grad = noised[name]
-    optimiser.scale_grad()
+    def _add_noise(self) -> None:
+        """What DPOptimizer.pre_step() does, with noise of the cipher's in the place of its own."""
+        self._optimiser.clip_and_accumulate()
+        sums = {k: p.summed_grad.view_as(p) for k, p in self._params.items()}  # type: ignore[attr-defined]
+        for name, noised in self._trainee.noise.release(self._trainee.line, sums).items():
+            self._params[name].grad = noised
+        self._optimiser.scale_grad()
 
 
 def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale: float) -> "DPOptimizer":

@@ -114,6 +114,8 @@ def test_a_stack_is_as_wide_as_free_memory_allows() -> None:
     assert plan_width(80_000, 2_000_000, 2**36) == 32
     assert plan_width(11_000_000, 250_000_000, 16 * 2**30) == 2  # a ResNet-18 with batches of 50
     assert plan_width(11_000_000, 250_000_000, 2**20) == 1
+    # with a gradient for each of 50 examples
+    assert plan_width(80_000, 2_000_000, 2**30, 50) == 7
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import state_of
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.private import PrivateTraining, RecordDraws, train
+from fedaudit.fl.training.private import PrivateTraining, RecordDraws, Trainee, train
 from tests.fl.protections.test_dp_sgd_adapters import CLIP, clip_by_hand, gpt, texts
 from tests.leaks.adapter_runs import UNIFORM, audit, make_config
 
@@ -69,7 +69,8 @@ def play(count: int, noise: float, rate: float, steps: int, member: bool) -> NDA
         streams = Streams(2 * i + member)
         draws = RecordDraws(streams.coins("batches"), torch.arange(held))
         source = NoiseSource(streams.noise("batches"))
-        end = train(method, private, net, start, x[:held], y[:held], {}, draws, source, line=line).state
+        trainee = Trainee(start=start, x=x[:held], y=y[:held], const={}, draws=draws, noise=source, line=line)
+        end = train(method, private, net, [trainee])[0].state
         scores.append(sum(float(((end[k] - start[k]) * toward[k]).sum()) for k in toward) / CLIP**2)
     return np.array(scores)
 

@@ -16,7 +16,9 @@ from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.ledger import read
 from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.methods.fedlc import FedLC
 from fedaudit.fl.methods.fedprox import FedProx
+from fedaudit.fl.methods.scaffold import Scaffold
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.protections.dp_sgd import DPSGD
 from fedaudit.fl.recording.noise import NoiseSource
@@ -24,7 +26,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.training.local import train as train_plainly
-from fedaudit.fl.training.private import PrivateTraining, RecordDraws, train
+from fedaudit.fl.training.private import PrivateTraining, RecordDraws, Trainee, train
 from tests.fl.worlds import CLASSES, TinyNet, data, parts, run, same
 
 N, LR = 20, 0.1
@@ -65,7 +67,8 @@ def trained(
     """One local training on records 0, 1, ..., or on `records`."""
     draws = RecordDraws(Streams(seed).coins("batches"), more.pop("records", torch.arange(len(y))))
     noise, line = NoiseSource(Streams(seed).noise("batches")), private.line(0, "client/0", "", ())
-    return train(how or method(), private, model, state_of(model), x, y, {}, draws, noise, line=line, **more)
+    trainee = Trainee(start=state_of(model), x=x, y=y, const={}, draws=draws, noise=noise, line=line, **more)
+    return train(how or method(), private, model, [trainee])[0]
 
 
 def moved(start: State, end: State) -> Tensor:
@@ -180,7 +183,6 @@ def test_workers_and_this_process_give_the_same_numbers() -> None:
     fedavg = FedAvg(FedAvg.Config(rounds=2))
     here = run(fedavg, protections=[protection])
     assert same(here, run(fedavg, protections=[protection], workers=2))
-    assert same(here, run(fedavg, protections=[protection], workers="batched"))
     assert not same(here, run(fedavg))
 
 
@@ -301,3 +303,29 @@ def test_examples_that_a_method_chose_without_saying_which_are_refused() -> None
     with pytest.raises(UserError, match="are its own"):
         run(Halves(config), protections=[protection])
     run(Takes(config), protections=[protection])
+
+
+@pytest.mark.parametrize("how", [FedAvg, FedProx, FedLC, Scaffold])
+def test_stacked_clients_get_what_they_get_one_by_one(how: type[Any]) -> None:
+    """Of unequal size, one without an example; batches of a few, which leave some steps without any."""
+    protection = DPSGD(DPSGD.Config(clip_norm=0.5, noise_multiplier=0.7, sample_rate=0.2, steps=4))
+    alone, together = (
+        run(
+            how(how.Config(rounds=2, lr=LR, batch_size=4)),
+            d=data(n=100),
+            index=parts(data(n=80), sizes=(7, 20, 11, 0, 15), skew=False),
+            protections=[protection],
+            workers=workers,
+        )
+        for workers in (0, "batched")
+    )
+    assert all(torch.allclose(alone.model[k], v, atol=1e-5) for k, v in together.model.items())
+
+
+def test_stacked_clients_take_one_call_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    derive = torch.func.grad_and_value
+    monkeypatch.setattr(torch.func, "grad_and_value", lambda loss: calls.append(1) or derive(loss))
+    protection = DPSGD(DPSGD.Config(clip_norm=0.5, noise_multiplier=0.7, sample_rate=0.9, steps=4))
+    run(method(rounds=1), protections=[protection], workers="batched")
+    assert len(calls) == 4

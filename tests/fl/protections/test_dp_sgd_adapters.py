@@ -13,7 +13,7 @@ from fedaudit.fl.model import Net, initialise, state_of
 from fedaudit.fl.models.tiny_gpt import TinyGPT
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.private import PrivateTraining, RecordDraws, train
+from fedaudit.fl.training.private import PrivateTraining, RecordDraws, Trainee, train
 
 VOCABULARY, LENGTH, CLIP = 30, 6, 0.01
 
@@ -45,7 +45,8 @@ def step(net: Net, x: Tensor, y: Tensor, noise: float = 0.0, clip: float = CLIP)
     draws = RecordDraws(Streams(4).coins("batches"), torch.arange(len(y)))
     method: Any = FedAvg(FedAvg.Config(lr=1.0, batch_size=1))
     source = NoiseSource(Streams(4).noise("batches"))
-    end = train(method, private, net, start, x, y, {}, draws, source, line=line).state
+    trainee = Trainee(start=start, x=x, y=y, const={}, draws=draws, noise=source, line=line)
+    end = train(method, private, net, [trainee])[0].state
     return {k: end[k] - start[k] for k in start}
 
 
