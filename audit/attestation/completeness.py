@@ -10,53 +10,51 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.digests import of_file
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.settings.config import Config, SimulatedConfig
+from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.fl.artifact import Channel, Party, Role
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, LocalConfig
+from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import MANIFEST, read_head, read_role
 
+ARTIFACTS, METRICS = "artifacts", "metrics.jsonl"
 
-def missing(
-    run: RunDir,
-    config: Config,
-    case: Case,
-    history: Sequence[Mapping[str, Any]],
-    lines: Sequence[Mapping[str, Any]],
+
+def check_rounds(
+    folder: Path, rounds: int, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """What does not fit together, as sentences; `lines` are those of the manifest."""
-    yield from _check_rounds(run.metrics, run.artifacts, case.simulated, case.training, lines, history)
-    yield from _check_bytes(run.metrics, lines, history)
-    if isinstance(config, SimulatedConfig):
-        yield from _check_scores(run.metrics, config.evaluate_every, history)
-        yield from _check_senders(run.artifacts, config, lines)
-        yield from _check_kinds(run.artifacts, case.card, lines)
-    yield from check_files(run, lines)
+    """What of rounds and traffic does not fit together, as sentences.
 
-
-def _check_rounds(
-    metrics: Path,
-    artifacts: Path,
-    simulated: bool,
-    training: LocalConfig | None,
-    lines: Sequence[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]],
-) -> Iterator[str]:
+    `rounds` are those of the config, 0 of a recorded federation; `lines` are those of the manifest.
+    """
+    metrics = folder / METRICS
     measured = [int(h["round"]) for h in history]
-    wanted = int(getattr(training, "rounds", 0)) if simulated else 0
     crossed = sorted({int(line["round"]) for line in lines if "traffic" in line})
     ended = max(crossed, default=-1) + 1
     if measured != list(range(len(measured))):
         yield f"{metrics} does not hold every round once, in order"
-    elif len(measured) < wanted:
-        yield f"{metrics} ends after {len(measured):,} of the {wanted:,} rounds of the config"
+    elif len(measured) < rounds:
+        yield f"{metrics} ends after {len(measured):,} of the {rounds:,} rounds of the config"
     if absent := set(crossed) - set(measured) - {ended - 1}:  # the last round may only hand the model out
         yield f"{metrics} has no line of round {min(absent)}, in which messages crossed"
-    if ended < wanted and any(h.get("delivered") for h in history[ended:]):
-        yield f"{artifacts / MANIFEST} ends after round {ended - 1}, and {metrics} does not"
+    if ended < rounds and any(h.get("delivered") for h in history[ended:]):
+        yield f"{folder / ARTIFACTS / MANIFEST} ends after round {ended - 1}, and {metrics} does not"
+    yield from _check_bytes(lines, history)
+
+
+def check_simulation(
+    folder: Path,
+    card: Card,
+    evaluate_every: int,
+    record: RecordSettings,
+    lines: Sequence[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    """What a run of these settings does not leave, as sentences; `card` is that of its method."""
+    yield from _check_scores(folder / METRICS, evaluate_every, history)
+    yield from _check_senders(folder / ARTIFACTS / MANIFEST, record, lines)
+    yield from _check_kinds(folder / ARTIFACTS / MANIFEST, card, lines)
 
 
 def _check_scores(metrics: Path, every: int, history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -73,9 +71,7 @@ def _check_scores(metrics: Path, every: int, history: Sequence[Mapping[str, Any]
         yield f"{metrics} has no accuracy of round {min(absent)}, and of others it has"
 
 
-def _check_bytes(
-    metrics: Path, lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
+def _check_bytes(lines: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     sent: dict[tuple[int, str], int] = defaultdict(int)
     for line in lines:
         if "traffic" in line and line["traffic"] != Kind.AGGREGATE:  # a sum of what is counted already
@@ -86,12 +82,12 @@ def _check_bytes(
             if found != said:
                 yield (
                     f"in round {h['round']} the manifest's traffic has {found:,} bytes on the {channel}, "
-                    f"and {metrics.name} says {said:,}"
+                    f"and {METRICS} says {said:,}"
                 )
                 return
 
 
-def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_senders(manifest: Path, record: RecordSettings, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of every kind that clients sent to the same readers, as many were recorded as the traffic counts."""
     recorded: dict[tuple[int, str, str, frozenset[str]], set[str]] = defaultdict(set)
     for line in lines:
@@ -99,7 +95,6 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
             readers = frozenset(map(read_role, line["seen_by"]))
             for kind in line["kinds"]:
                 recorded[int(line["round"]), line["channel"], kind, readers].add(line["sender"])
-    record = config.record
     whole = record.rounds == "all" and record.clients == "all"
     for line in lines:
         if "traffic" not in line or line["sender"] != Role.CLIENT:
@@ -110,12 +105,12 @@ def _check_senders(artifacts: Path, config: SimulatedConfig, lines: Sequence[Map
         if found > line["senders"] or (whole and kept and found < line["senders"]):
             yield (
                 f"in round {line['round']} {line['senders']} clients sent {line['traffic']}, "
-                f"and {artifacts / MANIFEST} lists messages of {found}"
+                f"and {manifest} lists messages of {found}"
             )
             return
 
 
-def _check_kinds(artifacts: Path, card: Card, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _check_kinds(manifest: Path, card: Card, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What crossed on a channel is of a kind that the method declares: the wire refuses all others."""
     for line in lines:
         if "channel" not in line:
@@ -123,27 +118,25 @@ def _check_kinds(artifacts: Path, card: Card, lines: Sequence[Mapping[str, Any]]
         declared = {*getattr(card, line["channel"]), Kind.AGGREGATE}  # a sum is made of what is declared
         kinds = line["kinds"] if "message" in line else [line["traffic"]]
         if strange := sorted(set(kinds) - declared):
-            where = (
-                f"{artifacts / MANIFEST} has {strange[0]!r:.80} on the {line['channel']} of round {line['round']}"
-            )
+            where = f"{manifest} has {strange[0]!r:.80} on the {line['channel']} of round {line['round']}"
             yield f"{where}, which {card.title} does not send"
             return
 
 
-def check_files(run: RunDir, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def check_files(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Messages that are not as the manifest's lines have them, missing, or in none."""
-    listed = set()
+    run, listed = RunDir(folder), set()
     for line in (li for li in lines if "message" in li):
         name = f"artifacts/{line['message']}.safetensors"
         path = run.inside(name)
         listed.add(path)
         if not path.is_file():
-            yield f"{run.path / name} is missing"
+            yield f"{folder / name} is missing"
         elif of_file(path, name) != line["sha256"]:
-            yield f"{run.path / name} is not the one that was recorded: its SHA-256 differs"
+            yield f"{folder / name} is not the one that was recorded: its SHA-256 differs"
         elif (found := _count_bytes(path)) != line.get("bytes", found):
             holds = "no arrays" if found is None else f"{found:,} bytes of arrays"
-            yield f"{run.path / name} holds {holds}, and its line says {line['bytes']:,}"
+            yield f"{folder / name} holds {holds}, and its line says {line['bytes']:,}"
     if more := sorted(set(run.inside("artifacts").rglob("*.safetensors")) - listed):
         yield f"{more[0]} is in no line of the manifest"
 

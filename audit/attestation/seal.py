@@ -97,26 +97,27 @@ class Signer:
 
 
 def seal_run(
-    run: RunDir, result: AuditResult, signer: Signer, render: Callable[[SealRecord], Iterable[str]]
+    folder: Path, result: AuditResult, signer: Signer, render: Callable[[SealRecord], Iterable[str]]
 ) -> SealRecord:
     """Render the reports with the seal's record in them, and sign.
 
     `result` is the reviewed one, with its decision. `render` writes the reports and returns their names.
     """
-    record = _make_record(run, result, result.verdict, signer)
+    record = _make_record(folder, result, result.verdict, signer)
     written = sorted(render(record))
-    chain.end(run.path, "report")
+    chain.end(folder, "report")
     sections = [catalog.load("sections", "limits")]
     sealed = result.model_copy(update={"seal": record})
-    run.write(run.path / BOM, catalog.load("renderers", "cyclonedx")().render(compose(sealed, sections)))
+    run = RunDir(folder)
+    run.write(folder / BOM, catalog.load("renderers", "cyclonedx")().render(compose(sealed, sections)))
     statement = {
         "_type": STATEMENT,
-        "subject": [_describe(run, name) for name in (*SIGNED_FILES, record.model, *written, BOM)],
+        "subject": [_describe(folder, name) for name in (*SIGNED_FILES, record.model, *written, BOM)],
         "predicateType": PREDICATE,
-        "predicate": _make_predicate(run, result, record).model_dump(exclude_none=True),
+        "predicate": _make_predicate(folder, result, record).model_dump(exclude_none=True),
     }
     body = json.dumps(statement, sort_keys=True, ensure_ascii=False).encode()
-    run.write_json(run.path / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
+    run.write_json(folder / SEAL, envelope.sign(PAYLOAD, body, signer.key).model_dump())
     return record
 
 
@@ -126,18 +127,18 @@ def find_release(artifacts: Path) -> str:
     return f"artifacts/{sent[-1]}.safetensors" if sent else ""
 
 
-def read_statement(run: RunDir) -> Statement | None:
+def read_statement(folder: Path) -> Statement | None:
     """What a folder's seal says, signed or not; None where there is no seal."""
-    if not (run.path / SEAL).is_file():
+    path = folder / SEAL
+    if not path.is_file():
         return None
-    return parse(
-        envelope.payload(run.read(run.path / SEAL, envelope.Envelope)), Statement, _locate_seal(run.path)
-    )
+    sealed = RunDir(folder).read(path, envelope.Envelope)
+    return parse(envelope.payload(sealed), Statement, f"the statement in {path}")
 
 
-def read_record(run: RunDir) -> SealRecord | None:
+def read_record(folder: Path) -> SealRecord | None:
     """What a folder's seal says of itself, signed or not; None where there is no seal."""
-    statement = read_statement(run)
+    statement = read_statement(folder)
     return None if statement is None else statement.record
 
 
@@ -159,41 +160,41 @@ def open_seal(seal: bytes, key: Ed25519PublicKey, now: datetime, where: str) -> 
     return statement
 
 
-def check_seal(run: RunDir, key: Ed25519PublicKey, now: datetime | None = None) -> Statement:
+def check_seal(folder: Path, key: Ed25519PublicKey, now: datetime | None = None) -> Statement:
     """The statement of a folder's seal; raises UserError where it is not by this key or does not count now."""
-    if not (run.path / SEAL).is_file():
-        raise UserError(f"{run.path} has no {SEAL}", hint="its owner seals it with `fedaudit tools seal`")
-    content = run.inside(SEAL).read_bytes()
-    return open_seal(content, key, now or datetime.now(UTC), str(run.path / SEAL))
+    if not (folder / SEAL).is_file():
+        raise UserError(f"{folder} has no {SEAL}", hint="its owner seals it with `fedaudit tools seal`")
+    content = RunDir(folder).inside(SEAL).read_bytes()
+    return open_seal(content, key, now or datetime.now(UTC), str(folder / SEAL))
 
 
-def find_changed(run: RunDir, statement: Statement) -> Iterator[str]:
+def find_changed(folder: Path, statement: Statement) -> Iterator[str]:
     """Files of the folder that are not those that the statement names, as sentences."""
     for subject in statement.subject:
-        if _digest(run, subject.name) != subject.digest.get("sha256"):
-            yield f"{run.path / subject.name} is not the one that was sealed: its SHA-256 differs"
+        if _digest(folder, subject.name) != subject.digest.get("sha256"):
+            yield f"{folder / subject.name} is not the one that was sealed: its SHA-256 differs"
 
 
-def check_files(run: RunDir, statement: Statement) -> None:
+def check_files(folder: Path, statement: Statement) -> None:
     """Raises UserError that names what in the folder is not as it was sealed."""
-    for problem in find_changed(run, statement):
+    for problem in find_changed(folder, statement):
         raise UserError(problem, hint=ASK)
     if missing := {*SIGNED_FILES, statement.record.model} - {s.name for s in statement.subject}:
         raise UserError(
-            f"{run.path / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
+            f"{folder / SEAL} says nothing of {sorted(missing)[0]}", hint="ask for a seal of the audit"
         )
-    for name, now_is in (("content", chain.read_chain(run.path).content()), ("record", digest_record(run.path))):
+    for name, now_is in (("content", chain.read_chain(folder).content()), ("record", digest_record(folder))):
         if statement.predicate.describe(name).digest.get("sha256") != now_is:
             raise UserError(
-                f"{run.path} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
+                f"{folder} is not the folder that was sealed: the digest of its {name} differs", hint=ASK
             )
 
 
-def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision, signer: Signer) -> SealRecord:
-    model = signer.model or find_release(run.artifacts) or "checkpoint/state.safetensors"
-    if not run.inside(model).is_file():
+def _make_record(folder: Path, result: AuditResult, decision: DeploymentDecision, signer: Signer) -> SealRecord:
+    model = signer.model or find_release(folder / "artifacts") or "checkpoint/state.safetensors"
+    if not RunDir(folder).inside(model).is_file():
         raise UserError(
-            f"{run.path} holds no released model", hint="name its file in the folder with --model, or record more"
+            f"{folder} holds no released model", hint="name its file in the folder with --model, or record more"
         )
     return SealRecord(
         signer=envelope.key_id(signer.key.public_key()),
@@ -206,13 +207,13 @@ def _make_record(run: RunDir, result: AuditResult, decision: DeploymentDecision,
         bar=decision.bar or NOTHING,
         required=list(signer.required) or [NOTHING],
         accepted=dict(sorted(decision.accepted.items())),  # as the statement sorts them
-        content=chain.read_chain(run.path).content(),
-        digests={name: _digest(run, name) for name in sorted(("audit.json", model))},
+        content=chain.read_chain(folder).content(),
+        digests={name: _digest(folder, name) for name in sorted(("audit.json", model))},
         model=model,
     )
 
 
-def _make_predicate(run: RunDir, result: AuditResult, record: SealRecord) -> TestResult:
+def _make_predicate(folder: Path, result: AuditResult, record: SealRecord) -> TestResult:
     outcomes: dict[str, list[str]] = {}
     for finding in result.findings:
         outcomes.setdefault(finding.outcome, []).append(finding.id)
@@ -221,9 +222,9 @@ def _make_predicate(run: RunDir, result: AuditResult, record: SealRecord) -> Tes
         result=RESULTS.get(Word(record.verdict), "WARNED"),  # type: ignore[arg-type]
         configuration=[
             Descriptor(name=f"policy {result.policy.name}", digest={"sha256": result.policy.sha256}),
-            Descriptor(name="config.yaml", digest={"sha256": _digest(run, "config.yaml")}),
+            Descriptor(name="config.yaml", digest={"sha256": _digest(folder, "config.yaml")}),
             Descriptor(name="content", digest={"sha256": record.content}),
-            Descriptor(name="record", digest={"sha256": digest_record(run.path)}),
+            Descriptor(name="record", digest={"sha256": digest_record(folder)}),
             Descriptor(name="seal", digest={"sha256": of_value(about)}, annotations=about),
         ],
         passedTests=outcomes.get("not_demonstrated", []),
@@ -232,16 +233,12 @@ def _make_predicate(run: RunDir, result: AuditResult, record: SealRecord) -> Tes
     )
 
 
-def _describe(run: RunDir, name: str) -> dict[str, Any]:
-    return Descriptor(name=name, digest={"sha256": _digest(run, name)}).model_dump(exclude_none=True)
+def _describe(folder: Path, name: str) -> dict[str, Any]:
+    return Descriptor(name=name, digest={"sha256": _digest(folder, name)}).model_dump(exclude_none=True)
 
 
-def _locate_seal(path: Path) -> str:
-    return f"the statement in {path / SEAL}"
-
-
-def _digest(run: RunDir, name: str) -> str:
-    path = run.inside(name)
+def _digest(folder: Path, name: str) -> str:
+    path = RunDir(folder).inside(name)
     if not path.is_file():
-        raise UserError(f"{run.path / name} is missing", hint="a seal is about files that are there")
+        raise UserError(f"{folder / name} is missing", hint="a seal is about files that are there")
     return sha256(path)

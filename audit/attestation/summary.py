@@ -33,22 +33,22 @@ def open_signer(path: Path | None) -> Ed25519PrivateKey | None:
 
 
 def attest(
-    path: Path, key: Ed25519PrivateKey, run: RunDir, result: AuditResult, *, replayed: bool, sealed: bool
+    path: Path, key: Ed25519PrivateKey, folder: Path, result: AuditResult, *, replayed: bool, sealed: bool
 ) -> None:
     """Write the attestation of a verdict to `path`; raises UserError for a path in the folder."""
-    if path.resolve().is_relative_to(run.path.resolve()):
+    if path.resolve().is_relative_to(folder.resolve()):
         raise UserError(
             f"{path} lies in the folder it is about", hint="keep your attestation apart from the folder"
         )
     body = json.dumps(
-        make_summary(key, run, result, replayed=replayed, sealed=sealed), sort_keys=True, ensure_ascii=False
+        make_summary(key, folder, result, replayed=replayed, sealed=sealed), sort_keys=True, ensure_ascii=False
     )
     made = envelope.sign(PAYLOAD, body.encode(), key)
     durable.write(path, made.model_dump_json(indent=1).encode() + b"\n")
 
 
 def make_summary(
-    key: Ed25519PrivateKey, run: RunDir, result: AuditResult, *, replayed: bool, sealed: bool
+    key: Ed25519PrivateKey, folder: Path, result: AuditResult, *, replayed: bool, sealed: bool
 ) -> dict[str, Any]:
     """The statement: its subjects are the folder's record, audit.json and the released model.
 
@@ -57,9 +57,9 @@ def make_summary(
     passed = result.verdict.word.exit_code == 0
     levels = [f"FEDAUDIT_{result.verdict.word.upper()}", *(["FEDAUDIT_REPLAYED"] if replayed else [])]
     files = [
-        name for name in (run.audit.name, find_release(run.artifacts)) if name and (run.path / name).is_file()
+        name for name in ("audit.json", find_release(folder / "artifacts")) if name and (folder / name).is_file()
     ]
-    subjects = {"record": digest_record(run.path)} | {name: sha256(run.inside(name)) for name in files}
+    subjects = {"record": digest_record(folder)} | {name: sha256(RunDir(folder).inside(name)) for name in files}
     decision, policy = result.verdict, result.policy
     return {
         "_type": STATEMENT,
@@ -71,14 +71,14 @@ def make_summary(
                 "version": {"fedaudit": versions()["fedaudit"]},
             },
             "timeVerified": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "resourceUri": f"urn:sha256:{read_chain(run.path).content()}",
+            "resourceUri": f"urn:sha256:{read_chain(folder).content()}",
             "policy": {
                 "name": f"{policy.name}, version {policy.version}",
                 "uri": f"urn:sha256:{policy.sha256}",
                 "digest": {"sha256": policy.sha256},
                 "annotations": {"bar": decision.bar, "accepted": decision.accepted, "unmet": decision.unmet},
             },
-            "inputAttestations": [_describe_seal(run.path)] if sealed else [],
+            "inputAttestations": [_describe_seal(folder)] if sealed else [],
             "verificationResult": "PASSED" if passed else FAILED,
             "verifiedLevels": levels if passed else [FAILED],
             "slsaVersion": SLSA_VERSION,

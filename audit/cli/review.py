@@ -142,13 +142,13 @@ def verify(
         ),
     )
     if statement is not None:
-        check_files(judged.folder, statement)
+        check_files(judged.folder.path, statement)
     result, lines = _replay(judged, policy) if replay else (judged.result, [])
     say(_verdict(result))
     say("\n".join([*describe(judged, statement, replayed=replay), *lines]))
     say("\n".join([*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)))
     if attest is not None and signer is not None:
-        summary.attest(attest, signer, judged.folder, result, replayed=replay, sealed=statement is not None)
+        summary.attest(attest, signer, judged.folder.path, result, replayed=replay, sealed=statement is not None)
         say(f"attested: {attest}")
     raise typer.Exit(exit_code(result))
 
@@ -179,7 +179,7 @@ def _check_seal(run: Path, key: Path | None) -> "Statement | None":
     from fedaudit.audit.attestation.seal import check_seal
     from fedaudit.audit.case.run_folder import RunDir
 
-    return check_seal(RunDir.open(run), envelope.public_key(key))
+    return check_seal(RunDir.open(run).path, envelope.public_key(key))
 
 
 def _check_timestamp(run: Path, statement: "Statement | None", authority: Path | None) -> str:

@@ -53,7 +53,7 @@ def seal(
     )
     folder = judged.folder
     with folder.lock():
-        record = seal_run(folder, judged.result, signer, partial(write_reports, folder, judged.config))
+        record = seal_run(folder.path, judged.result, signer, partial(write_reports, folder, judged.config))
     say(judged.result.verdict.line)
     say(f"sealed: {folder.path / 'seal.json'}, counts until {record.expires}")
     say(f"signer: SHA-256 {record.signer}")

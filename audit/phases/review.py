@@ -9,7 +9,7 @@ from evidence/, unless they run again (audit/phases/replay.py).
 from collections.abc import Iterable, Iterator
 
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.attestation.completeness import check_files, missing
+from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
 from fedaudit.audit.attestation.seal import find_changed, read_record, read_statement
 from fedaudit.audit.case.open import open_case
@@ -23,7 +23,7 @@ from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.reviewed import Review
 from fedaudit.audit.phases.score import confirm, derive
 from fedaudit.audit.phases.variants import config_of, folder_of, list_variants, results
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import Text
@@ -86,7 +86,7 @@ def _confirm_reports(
     present = sorted(p.name for p in run.path.glob("report.*"))
     if stray := sorted(set(present) - set(name_reports(report))):
         raise UserError(f"{run.path / stray[0]} is there, and the config names no such report", hint=DO_NOT)
-    made = render_reports(run, sections, report, read_record(run)) if render and present else {}
+    made = render_reports(run, sections, report, read_record(run.path)) if render and present else {}
     for name, content in made.items():
         if name in present and content != (run.path / name).read_bytes():
             raise UserError(
@@ -134,14 +134,18 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
     if isinstance(case, RecordedCase):
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
-    yield from missing(run, config, case, history, lines)
+    rounds = int(getattr(case.training, "rounds", 0)) if case.simulated else 0
+    yield from check_rounds(run.path, rounds, lines, history)
+    if isinstance(config, SimulatedConfig):
+        yield from check_simulation(run.path, case.card, config.evaluate_every, config.record, lines, history)
+    yield from check_files(run.path, lines)
     yield from _find_problems_of_cells(run)
     yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
     for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
-    if (statement := read_statement(run)) is not None:  # of another folder, whoever signed it
-        yield from find_changed(run, statement)
+    if (statement := read_statement(run.path)) is not None:  # of another folder, whoever signed it
+        yield from find_changed(run.path, statement)
 
 
 def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
@@ -152,7 +156,7 @@ def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
             ended = [phase for phase, entry in read_phases(cell).items() if entry["seconds"] is not None]
             yield from chain.broken(cell.path, chain.read_chain(cell.path), ended)
             if (cell.artifacts / MANIFEST).is_file():
-                yield from check_files(cell, list(manifest(cell.artifacts)))
+                yield from check_files(cell.path, list(manifest(cell.artifacts)))
 
 
 def find_unmet(

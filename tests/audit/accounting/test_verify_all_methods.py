@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.attestation.completeness import missing
+from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import verify_run
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.ledger import read
 from fedaudit.fl.recording.recorder import manifest
@@ -20,7 +20,7 @@ from tests.fl.test_all_methods import COMMON, adapters
 METHODS = catalog.names("methods")
 
 
-def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Config]:
+def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, SimulatedConfig]:
     """A small federation of this method in which answers are lost and rounds stay empty."""
     known = catalog.settings("methods", method, {}, "method")
     settings = {k: v for k, v in COMMON.items() if k in known}
@@ -41,9 +41,19 @@ def honest(method: str, folder: Path, rounds: str = "last") -> tuple[RunDir, Con
         "record": {"rounds": rounds},
         "workers": 0,
     }
-    run, config = RunDir(folder), validate(Config, text, "config")
+    run, config = RunDir(folder), validate(SimulatedConfig, text, "config")
     simulate.run(run, config, lambda *_: None)
     return run, config
+
+
+def list_problems(run: RunDir, config: SimulatedConfig) -> list[str]:
+    lines, history = list(manifest(run.artifacts)), run.history()
+    case = open_case(run, config)
+    return [
+        *check_rounds(run.path, int(getattr(case.training, "rounds", 0)), lines, history),
+        *check_simulation(run.path, case.card, config.evaluate_every, config.record, lines, history),
+        *check_files(run.path, lines),
+    ]
 
 
 @pytest.mark.sample(5)
@@ -59,9 +69,7 @@ def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -
 @pytest.mark.dear("fedmd")
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_is_missing_from_the_folder_of_an_honest_run(method: str, tmp_path: Path) -> None:
-    run, config = honest(method, tmp_path, "all")
-    case = open_case(run, config)
-    assert list(missing(run, config, case, run.history(), list(manifest(run.artifacts)))) == []
+    assert list_problems(*honest(method, tmp_path, "all")) == []
 
 
 def test_nothing_is_missing_where_relays_have_more_than_one_kind_of_reader(tmp_path: Path) -> None:
@@ -73,4 +81,4 @@ def test_nothing_is_missing_where_relays_have_more_than_one_kind_of_reader(tmp_p
         > 1
     )
     assert {"accuracy" in h for h in run.history()} == {True, False}
-    assert list(missing(run, config, open_case(run, config), run.history(), lines)) == []
+    assert list_problems(run, config) == []

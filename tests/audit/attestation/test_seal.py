@@ -147,12 +147,12 @@ def test_a_file_that_a_seal_names_without_its_sha256_is_refused(
     key = dsse.private_key(keys / "mine.pem")
     envelope = dsse.Envelope.model_validate_json((sealed / "seal.json").read_text())
     statement = json.loads(dsse.open_envelope(envelope, TYPE, key.public_key()))
-    assert check_seal(RunDir.open(sealed), key.public_key()).subject
+    assert check_seal(sealed, key.public_key()).subject
     statement["subject"][0]["digest"] = digest
     again = dsse.sign(TYPE, json.dumps(statement).encode(), key)
     (sealed / "seal.json").write_text(again.model_dump_json())
     with pytest.raises(UserError, match="is not the one that was sealed"):
-        check_files(RunDir.open(sealed), check_seal(RunDir.open(sealed), key.public_key()))
+        check_files(sealed, check_seal(sealed, key.public_key()))
 
 
 def test_another_key_or_a_missing_or_damaged_seal_is_refused(sealed: Path, keys: Path) -> None:
@@ -188,15 +188,15 @@ def test_a_run_that_does_not_verify_is_not_sealed(sealed: Path, keys: Path) -> N
 
 
 def test_a_seal_counts_until_its_day_and_not_before_it_was_made(sealed: Path, keys: Path) -> None:
-    run, key = RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem")
-    record = check_seal(run, key).record
+    key = dsse.public_key(keys / "mine.pub.pem")
+    record = check_seal(sealed, key).record
     made, last = datetime.fromisoformat(record.at), datetime.fromisoformat(f"{record.expires}T23:59:59+00:00")
     assert 364 <= (last - made).days <= 366
-    assert check_seal(run, key, last).record == check_seal(run, key, made).record == record
+    assert check_seal(sealed, key, last).record == check_seal(sealed, key, made).record == record
     with pytest.raises(UserError, match=f"expired on {record.expires}"):
-        check_seal(run, key, last + timedelta(seconds=1))
+        check_seal(sealed, key, last + timedelta(seconds=1))
     with pytest.raises(UserError, match="yet to come"):
-        check_seal(run, key, made - timedelta(seconds=1))
+        check_seal(sealed, key, made - timedelta(seconds=1))
 
 
 def test_an_old_seal_is_none_of_another_run(sealed: Path, original: Path, keys: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -222,27 +222,27 @@ def test_an_old_seal_is_none_of_another_run(sealed: Path, original: Path, keys: 
 def test_registrations_times_commit_and_hardware_are_under_the_seal(
     file: str, change: Callable[[Any], None], sealed: Path, keys: Path
 ) -> None:
-    statement = check_seal(RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem"))
-    check_files(RunDir.open(sealed), statement)
-    content, record = read_chain(sealed).content(), digest_record(RunDir.open(sealed).path)
+    statement = check_seal(sealed, dsse.public_key(keys / "mine.pub.pem"))
+    check_files(sealed, statement)
+    content, record = read_chain(sealed).content(), digest_record(sealed)
     value = json.loads((sealed / file).read_text())
     change(value)
     (sealed / file).write_text(json.dumps(value))
-    assert read_chain(sealed).content() == content and digest_record(RunDir.open(sealed).path) != record
+    assert read_chain(sealed).content() == content and digest_record(sealed) != record
     with pytest.raises(UserError, match=f"{file} is not the one that was sealed"):
-        check_files(RunDir.open(sealed), statement)
+        check_files(sealed, statement)
 
 
 @pytest.mark.parametrize("name", ["evidence/00-example_numbers.json", "artifacts/manifest.jsonl", "more.txt"])
 def test_every_byte_of_the_folder_is_under_the_seal(name: str, sealed: Path, keys: Path) -> None:
-    statement = check_seal(RunDir.open(sealed), dsse.public_key(keys / "mine.pub.pem"))
+    statement = check_seal(sealed, dsse.public_key(keys / "mine.pub.pem"))
     (sealed / name).write_bytes((sealed / name).read_bytes() + b"\n" if (sealed / name).exists() else b"more")
     with pytest.raises(UserError, match=r"digest of its (content|record) differs"):
-        check_files(RunDir.open(sealed), statement)
+        check_files(sealed, statement)
 
 
 def test_a_deployed_file_is_the_audited_model_or_is_refused(sealed: Path, keys: Path, tmp_path: Path) -> None:
-    record = read_record(RunDir.open(sealed))
+    record = read_record(sealed)
     assert record is not None
     deployed, other = tmp_path / "deployed.safetensors", tmp_path / "other.safetensors"
     shutil.copy(sealed / record.model, deployed)
@@ -281,7 +281,7 @@ def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
     assert predicate["inputAttestations"][0]["digest"]["sha256"] == sha256(sealed / "seal.json")
     digests = {s["name"]: s["digest"]["sha256"] for s in body["subject"]}
     assert digests["audit.json"] == sha256(sealed / "audit.json")
-    assert digests["record"] == digest_record(RunDir.open(sealed).path)
+    assert digests["record"] == digest_record(sealed)
     for words, phrase in (
         (["--attest", str(made)], "go together"),
         (["--attest", str(sealed / "vsa.json"), "--sign-with", str(key)], "lies in the folder"),
@@ -295,7 +295,7 @@ def test_a_ready_run_is_attested_as_passed(sealed: Path, keys: Path) -> None:
     assert result.decision is not None
     result.decision.word = Word.READY
     key = dsse.private_key(keys / "mine.pem")
-    made = make_summary(key, RunDir.open(sealed), result, replayed=True, sealed=False)["predicate"]
+    made = make_summary(key, sealed, result, replayed=True, sealed=False)["predicate"]
     assert made["verificationResult"] == "PASSED" and made["inputAttestations"] == []
     assert made["verifiedLevels"] == ["FEDAUDIT_READY", "FEDAUDIT_REPLAYED"]
 
