@@ -11,9 +11,9 @@ from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions
-from fedaudit.audit.robustness.dropout import plan_dropout
+from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
-from fedaudit.audit.robustness.shortage import warn_of_shortage
+from fedaudit.audit.robustness.shortage import Shortage
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
@@ -44,7 +44,12 @@ def preflight(config: Config) -> Iterator[str]:
     if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
     with locate_errors(config.file):
-        yield from warn_of_shortage(config, case)
+        shortage = Shortage(config.federation, case.examples, case.streams)
+        yield from (
+            shortage.warn_of_rule(config.aggregator.name, case.aggregator, case.availability)
+            if config.matrix is None
+            else shortage.warn_of_matrix(config.matrix, case.availability)
+        )
     yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
     seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
     rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
@@ -117,11 +122,12 @@ def refuse_endless(config: Config, hours: float) -> None:
 
 def count_further_runs(config: Config) -> int:
     """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
-    simulated = require_simulated(config)
-    matrix = plan_matrix(simulated) if simulated.matrix else []
-    return (
-        len(matrix) + len(plan_dropout(simulated) if simulated.absence else ()) + count_options(config.variants)
-    )
+    c, further = require_simulated(config), count_options(config.variants)
+    if c.matrix is not None:
+        further += len(plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed))
+    if c.absence is not None:
+        further += len(plan_dropout(c.absence, c.method, find_holders(c)))
+    return further
 
 
 def count_options(variants: Sequence[Variant] | None) -> int:

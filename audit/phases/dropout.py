@@ -8,10 +8,12 @@ from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.cells import cells_of, run_cells
 from fedaudit.audit.phases.evidence import ABSENCE
 from fedaudit.audit.phases.failures import reasons
-from fedaudit.audit.robustness.dropout import measure_dropout, plan_dropout
+from fedaudit.audit.robustness.dropout import find_holders, measure_dropout, plan_dropout
+from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
@@ -28,14 +30,14 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     else:
         run.write(
             run.evidence / ABSENCE,
-            measure(run.inside("absence"), config, progress).model_dump_json(indent=1).encode(),
+            measure(run.inside("absence"), config, config.absence, progress).model_dump_json(indent=1).encode(),
         )
 
 
-def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Absence:
+def measure(folder: Path, config: SimulatedConfig, absence: DropoutSettings, progress: Progress) -> Absence:
     """Every curve, its runs below `folder`; raises UserError where no run came to its end."""
     with sharing():
-        wanted = plan_dropout(config)
+        wanted = plan_dropout(absence, config.method, find_holders(config))
     cells = cells_of(config, {p.folder: o for p, o in wanted.items()}, folder, PHASES)
     failures = run_cells(cells, progress)
     if len(failures) == len(cells):
@@ -43,4 +45,6 @@ def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Absenc
     failed = {f.name for f in failures}
     folders = {p: RunDir(c.folder) for p, c in zip(wanted, cells, strict=True) if c.name not in failed}
     with sharing():
-        return measure_dropout(config, {p: f.history() for p, f in folders.items()}, reasons(failures))
+        histories = {p: f.history() for p, f in folders.items()}
+        classes = SimulatedCase(config).data.classes if absence.leaving else ()
+        return measure_dropout(absence, histories, classes, reasons(failures))

@@ -7,6 +7,7 @@ ones are not run again; those that an attack or a rule does not apply to are nam
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fedaudit.audit.case.open import open_recorded_case
@@ -20,12 +21,14 @@ from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
+from fedaudit.audit.robustness.recorded_round import find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_recorded
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
-from fedaudit.reports.robustness import Robustness
+from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]
 PHASES = ("simulate",)
@@ -38,7 +41,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         durable.remove(run.evidence / MATRIX)
     else:
         if isinstance(config, SimulatedConfig):
-            made = measure(run.inside("matrix"), config, progress)
+            made = measure(run.inside("matrix"), config, config.matrix, progress)
         else:
             case = open_recorded_case(run, require_recorded(config))
             made = measure_replays(case, config.matrix, config.seed, progress)
@@ -51,12 +54,24 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 @workers.one_thread()
 def measure_replays(case: RecordedCase, matrix: Matrix, seed: int, progress: Progress) -> Robustness:
     """The matrix of a recorded federation, of which one round is replayed."""
-    return replay(case, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
+    try:
+        here = find_round(case, matrix.round)
+    except UserError as error:
+        left = NotRun(cells=["every attack on every rule"], reason=str(error.args[0]), failed=False)
+        return Robustness(clients=case.clients, chance=0.0, seeds=[seed], not_run=[left])
+    return replay(here, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 
 
-def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Robustness:
+def measure(folder: Path, config: SimulatedConfig, matrix: Matrix, progress: Progress) -> Robustness:
     """The whole matrix, its runs below `folder`; raises UserError where none of them came to an end."""
-    todo, ended, failures = plan_matrix(config), dict[MatrixPlace, FinishedRun](), list[Failure]()
+    plan = partial(
+        plan_matrix,
+        method=config.method,
+        federation=config.federation,
+        protections=config.protections,
+        seed=config.seed,
+    )
+    todo, ended, failures = plan(matrix), dict[MatrixPlace, FinishedRun](), list[Failure]()
     ran = dict[str, MatrixPlace]()
     while True:
         wanted = {p.folder: p for p in todo}
@@ -68,7 +83,7 @@ def measure(folder: Path, config: SimulatedConfig, progress: Progress) -> Robust
         with workers.one_thread(), sharing():
             made = tabulate(ended, reasons(failures))
         todo = plan_family(ended, ran)
-        if not todo and config.matrix and config.matrix.breakdown:
-            todo = plan_bisection(config, made.cells, ran)
+        if not todo and matrix.breakdown:
+            todo = plan_bisection(plan, matrix, made, ran)
         if not todo:
             return made

@@ -9,7 +9,7 @@ from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import EvidenceFolder
-from fedaudit.audit.robustness.plan import plan_matrix
+from fedaudit.audit.robustness.plan import list_all_rules
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings
@@ -147,7 +147,7 @@ def _list_of_rules(config: Config, demands: Demands) -> list[Question]:
     if not isinstance(config, SimulatedConfig):
         return []
     aims = [a for a in _find_aims(config).values() if not a.is_against_people]
-    rules = list(dict.fromkeys(p.rule.name for p in plan_matrix(config))) if config.matrix else []
+    rules = list(list_all_rules(config.matrix, config.federation.clients)) if config.matrix else []
     if config.adversary is not None and not rules:
         rules = [config.aggregator.name]
     return list_rule_questions(rules if aims else [], aims, demands, absence=config.absence is not None)

@@ -30,9 +30,9 @@ from fedaudit.audit.phases.variants import folder_of, results
 from fedaudit.audit.robustness.claimed_counts import Contradicted
 from fedaudit.audit.robustness.dropout import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
-from fedaudit.audit.robustness.lints import pitfalls
+from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
-from fedaudit.audit.settings.config import Config, RecordedConfig
+from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.report import ReportSettings, Show
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
@@ -163,7 +163,9 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
     ]
     if matrix := evidence.matrix:
         grade(matrix, policy)
-        subjects += [*make_matrix_subjects(matrix), *pitfalls(config, matrix)]
+        partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
+        subjects += make_matrix_subjects(matrix)
+        subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
     if evidence.claimed_counts:
         subjects.append(Contradicted(evidence.claimed_counts))
     if absence := evidence.absence:

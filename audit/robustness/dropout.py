@@ -19,6 +19,7 @@ from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.audit.verdict.metrics import summary
+from fedaudit.fl.data.population import Population
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.absence import AXES, Absence, Beside, Curve, Difference, Return
@@ -53,19 +54,16 @@ class DropoutRun:
         return f"{self.method}/{case}/seed-{self.seed}"
 
 
-def list_methods(absence: DropoutSettings | None, method: PluginSpec) -> dict[str, AttackSpec]:
+def list_methods(absence: DropoutSettings, method: PluginSpec) -> dict[str, AttackSpec]:
     """Those of the config by label, and fedavg with its own settings where it is not among them."""
-    assert absence is not None
     own = (AttackSpec(name=method.name, settings=method.settings),)
     listed = absence.methods or own
     found = {spec.id or spec.fit_id: spec for spec in listed}
     return {REFERENCE: found.pop(REFERENCE, AttackSpec(name=REFERENCE)), **found}
 
 
-def list_cases(config: SimulatedConfig) -> dict[str, list[tuple[float, dict[str, Any]]]]:
+def list_cases(absence: DropoutSettings) -> dict[str, list[tuple[float, dict[str, Any]]]]:
     """Axis -> (x, what of a run it sets); everybody answers at the end of each axis that has such a run."""
-    absence = config.absence
-    assert absence is not None
     return {
         "answering": [(p, {"p": p}) for p in sorted({*absence.answering, 1.0})],
         "persistence": [(float(s), {"p": P_OF_PERSISTENCE, "s": s}) for s in sorted(set(absence.persistence))],
@@ -73,28 +71,26 @@ def list_cases(config: SimulatedConfig) -> dict[str, list[tuple[float, dict[str,
     }
 
 
-def plan_dropout(config: SimulatedConfig) -> dict[DropoutRun, dict[str, Any]]:
-    """Every run, everybody's answers first; raises UserError where a class's holders cannot leave."""
-    absence = config.absence
-    assert absence is not None
-    each = [changes for along in list_cases(config).values() for _, changes in along]
+def plan_dropout(
+    absence: DropoutSettings, method: PluginSpec, holders: Mapping[int, tuple[int, ...]]
+) -> dict[DropoutRun, dict[str, Any]]:
+    """Every run, everybody's answers first; `holders` are the clients that leave, by seed (`find_holders`)."""
+    each = [changes for along in list_cases(absence).values() for _, changes in along]
     found: dict[DropoutRun, dict[str, Any]] = {}
-    for seed, (label, spec) in itertools.product(
-        absence.seeds, list_methods(config.absence, config.method).items()
-    ):
-        method = {"method": keep_settings(config.method, spec)}
+    for seed, (label, spec) in itertools.product(absence.seeds, list_methods(absence, method).items()):
+        own = {"method": keep_settings(method, spec)}
         for changes in each:
             place = DropoutRun(label, seed, **changes)
             availability = {"name": "persistent", "p": place.p, "period": place.s}
-            found[place] = _make_overrides(place, availability) | method
+            found[place] = _make_overrides(place, availability) | own
         if absence.leaving:
-            place = DropoutRun(label, seed, holders=_find_holders(config, absence.leaving, seed))
+            place = DropoutRun(label, seed, holders=holders[seed])
             holders_leave = {
                 "clients": list(place.holders),
                 "leave": absence.leaving.leave,
                 "back": absence.leaving.back,
             }
-            found[place] = _make_overrides(place, {"name": "leaving", "p": 1.0, **holders_leave}) | method
+            found[place] = _make_overrides(place, {"name": "leaving", "p": 1.0, **holders_leave}) | own
     return found
 
 
@@ -114,21 +110,33 @@ def _make_overrides(place: DropoutRun, availability: Mapping[str, Any]) -> dict[
     }
 
 
-def _find_holders(config: SimulatedConfig, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
-    """Clients with an example of the class, of this seed."""
-    case = SimulatedCase(overridden(config, {"seed": seed, "absence": None}, where=f"absence, seed {seed}"))
-    if leaving.label >= len(case.data.classes):
+def find_holders(config: SimulatedConfig) -> dict[int, tuple[int, ...]]:
+    """Seed -> clients with an example of the class whose holders leave; empty where nobody leaves.
+
+    Raises UserError where they cannot leave.
+    """
+    if config.absence is None or (leaving := config.absence.leaving) is None:
+        return {}
+    holders = {}
+    for seed in config.absence.seeds:
+        changed = overridden(config, {"seed": seed, "absence": None}, where=f"absence, seed {seed}")
+        holders[seed] = _select_holders(SimulatedCase(changed).population, leaving, seed)
+    return holders
+
+
+def _select_holders(population: Population, leaving: LeavingSettings, seed: int) -> tuple[int, ...]:
+    counts = population.counts
+    clients, classes = counts.shape
+    if leaving.label >= classes:
         raise UserError(
-            f"absence.leaving.label must be below {len(case.data.classes)}, the number of classes, "
-            f"got {leaving.label}",
+            f"absence.leaving.label must be below {classes}, the number of classes, got {leaving.label}",
             hint="classes are numbered from 0",
             key="absence.leaving.label",
         )
-    counts = case.population.counts
     holders = tuple(int(k) for k in (counts[:, leaving.label] > 0).nonzero()[0])
-    if not 0 < len(holders) <= case.clients / 2:
+    if not 0 < len(holders) <= clients / 2:
         raise UserError(
-            f"{len(holders)} of {case.clients} clients hold class {leaving.label} with seed {seed}; a class's "
+            f"{len(holders)} of {clients} clients hold class {leaving.label} with seed {seed}; a class's "
             "only holders leave where they are at most half of the clients",
             hint="choose a partition by classes, such as {name: n_class_exhaustive, classes_per_client: 2}",
             key="absence.leaving",
@@ -137,11 +145,16 @@ def _find_holders(config: SimulatedConfig, leaving: LeavingSettings, seed: int) 
 
 
 def measure_dropout(
-    config: SimulatedConfig, histories: Mapping[DropoutRun, History], not_run: Sequence[NotRun]
+    absence: DropoutSettings,
+    histories: Mapping[DropoutRun, History],
+    classes: Sequence[str],
+    not_run: Sequence[NotRun],
 ) -> Absence:
-    """Curves, comparisons and returns of what came to an end; a run counts where every seed did."""
-    assert config.absence is not None
-    seeds = list(config.absence.seeds)
+    """Curves, comparisons and returns of what came to an end; a run counts where every seed did.
+
+    `classes` are the names of all classes; they are read where the holders of one leave.
+    """
+    seeds = list(absence.seeds)
     made = Absence(seeds=seeds, not_run=list(not_run))
 
     def by_seed(method: str, changes: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -149,9 +162,8 @@ def measure_dropout(
         places = [DropoutRun(method, seed, **changes) for seed in seeds]
         return [_measure(histories[p]) for p in places] if all(p in histories for p in places) else []
 
-    for method, (axis, along) in itertools.product(
-        list_methods(config.absence, config.method), list_cases(config).items()
-    ):
+    methods = dict.fromkeys(p.method for p in histories)
+    for method, (axis, along) in itertools.product(methods, list_cases(absence).items()):
         there = [(x, found) for x, changes in along if (found := by_seed(method, changes))]
         if not there:
             continue
@@ -171,11 +183,12 @@ def measure_dropout(
             for x, changes in along
             if changes not in ({"p": 1.0}, {"reply_loss": 0.0}) and whole and (found := by_seed(method, changes))
         ]
-    made.returns = [
-        _measure_leaving(config, m, histories, seeds)
-        for m in list_methods(config.absence, config.method)
-        if _is_complete(m, histories, seeds)
-    ]
+    leaving = absence.leaving
+    for method in methods:
+        away = {p.seed: p for p in histories if p.method == method and p.holders}
+        if leaving and away.keys() == set(seeds):
+            runs = {away[seed]: histories[away[seed]] for seed in seeds}
+            made.returns.append(_measure_leaving(leaving, method, classes[leaving.label], runs))
     return made
 
 
@@ -218,25 +231,17 @@ def _compare_seeds(first: Sequence[float], second: Sequence[float]) -> Differenc
     return Difference(value=statistics.fmean(values), interval=interval, seeds=len(values))
 
 
-def _is_complete(method: str, histories: Mapping[DropoutRun, History], seeds: Sequence[int]) -> bool:
-    """Whether the run with leaving holders ended, with every seed."""
-    return {p.seed for p in histories if p.method == method and p.holders} == set(seeds)
-
-
 def _measure_leaving(
-    config: SimulatedConfig, method: str, histories: Mapping[DropoutRun, History], seeds: Sequence[int]
+    leaving: LeavingSettings, method: str, label: str, histories: Mapping[DropoutRun, History]
 ) -> Return:
-    assert config.absence is not None and config.absence.leaving is not None
-    leaving = config.absence.leaving
-    mine = {p.seed: p for p in histories if p.method == method and p.holders}
-    runs = [[float(r["class_accuracy"][leaving.label]) for r in histories[mine[s]]] for s in seeds]
+    """What a method's runs with leaving holders come to, one of each seed."""
+    runs = [[float(r["class_accuracy"][leaving.label]) for r in history] for history in histories.values()]
     before = [statistics.fmean(r[max(0, leaving.leave - LAST) : leaving.leave]) for r in runs]
     end = [statistics.fmean(r[max(leaving.leave, leaving.back - LAST) : leaving.back]) for r in runs]
-    case = SimulatedCase(config)
     return Return(
         method=method,
-        label=str(case.data.classes[leaving.label]),
-        holders=[list(mine[s].holders) for s in seeds],
+        label=label,
+        holders=[list(place.holders) for place in histories],
         leave=leaving.leave,
         back=leaving.back,
         recall=runs,

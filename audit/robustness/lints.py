@@ -10,8 +10,8 @@ from typing import Any
 
 from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.runtime.errors import UserError
@@ -164,14 +164,14 @@ class Pitfall(Subject):
         }
 
 
-def pitfalls(config: Config, matrix: Robustness) -> list[Subject]:
-    """Every lint that found its flaw, in the order of the numbers."""
-    simulated = isinstance(config, SimulatedConfig)
-    if config.matrix is None or not (simulated or matrix.cells):
+def find_pitfalls(
+    wanted: Matrix | None, partition: str, protections: Sequence[PluginSpec], made: Robustness
+) -> list[Subject]:
+    """Every lint that found its flaw, in the order of the numbers; without a `partition` nobody ran anything."""
+    if wanted is None or not (partition or made.cells):
         return []
-    partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
-    record = MatrixRecord(config.matrix, partition, [p.name for p in config.protections], matrix)
-    asked = LINTS if matrix.replayed is None else {name: LINTS[name] for name in OF_REPLAYS}
+    record = MatrixRecord(wanted, partition, [p.name for p in protections], made)
+    asked = LINTS if made.replayed is None else {name: LINTS[name] for name in OF_REPLAYS}
     return [Pitfall(name, flaw) for name, lint in asked.items() if (flaw := lint(record)) is not None]
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import MOST_ROUNDS, SimulatedConfig
+from fedaudit.audit.settings.config import MOST_ROUNDS
+from fedaudit.audit.settings.federation import FederationSettings
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
+from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators._assumed import count_attackers
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.plugin import configure
 
 PLANTED = "_planted"  # ipm beyond what any mean survives: the fault that must be seen
 IDLE = "_idle"  # the same clients doing nothing: what is lost without any attack
@@ -34,6 +37,14 @@ class ServerRule:
     aggregator: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
     prototypes: Mapping[str, Any] = field(default_factory=lambda: {"name": "mean"})
     assumed: int | None = None  # malicious clients of all, where it assumes a number
+
+    def build(self) -> Aggregator:
+        """The rule for models; raises UserError where it cannot be loaded."""
+        settings = {k: v for k, v in self.aggregator.items() if k != "name"}
+        made: Aggregator = configure(
+            catalog.load("aggregators", str(self.aggregator["name"])), settings, "matrix.aggregators"
+        )
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,48 +91,55 @@ class MatrixPlace:
         return {"rounds": "last", "clients": "all", "kinds": kinds}
 
 
-def plan_matrix(config: SimulatedConfig) -> list[MatrixPlace]:
-    """Every run of the config's matrix, clean ones first; raises UserError where a plugin cannot be loaded."""
-    matrix = config.matrix
-    assert matrix is not None
+def plan_matrix(
+    matrix: Matrix,
+    method: PluginSpec,
+    federation: FederationSettings,
+    protections: Sequence[PluginSpec],
+    seed: int,
+) -> list[MatrixPlace]:
+    """Every run of a matrix, clean ones first; raises UserError where a plugin cannot be loaded.
+
+    The other settings are the audit's own, and hold where the matrix does not vary them.
+    """
     found: dict[str, MatrixPlace] = {}
-    for setting, changes in _cross_settings(config, matrix).items():
+    for setting, changes in _cross_settings(matrix, method, federation, protections).items():
         for malicious in sorted(set(matrix.malicious)):
-            for rule in list_rules(matrix, malicious, config.federation.clients):
-                for seed in matrix.seeds or (config.seed,):
-                    for adversary, spec in list_attackers(
-                        matrix, rule, config.federation.clients / malicious
-                    ).items():
+            for rule in list_rules(matrix, malicious, federation.clients):
+                attackers = list_attackers(matrix, rule, federation.clients / malicious)
+                for drawn in matrix.seeds or (seed,):
+                    for adversary, spec in attackers.items():
                         attack = None if spec is None else {**spec, "clients": malicious}
                         place = MatrixPlace(
                             setting=setting,
                             rule=rule,
                             adversary=adversary,
                             malicious=malicious if adversary else 0,
-                            seed=seed,
+                            seed=drawn,
                             changes={**changes, "adversary": attack},
                         )
                         found[place.folder] = place
     return sorted(found.values(), key=lambda p: bool(p.adversary))
 
 
-def _cross_settings(config: SimulatedConfig, matrix: Matrix) -> dict[str, dict[str, Any]]:
+def _cross_settings(
+    matrix: Matrix, method: PluginSpec, federation: FederationSettings, protections: Sequence[PluginSpec]
+) -> dict[str, dict[str, Any]]:
     """Methods by partitions by availability by protections."""
-    own = (AttackSpec(name=config.method.name, settings=config.method.settings),)
-    federation = config.federation
+    own = (AttackSpec(name=method.name, settings=method.settings),)
     split = federation.partition
-    protections = [p.model_dump() for p in config.protections]
+    always = [p.model_dump() for p in protections]
     present = federation.availability
     answering = matrix.availabilities or (AttackSpec(name=present.name, settings=present.settings),)
     parts = matrix.partitions or (AttackSpec(name=split.name, settings=split.settings),)
     return {
-        "-".join(map(label_of, [method, part, *([who] if matrix.availabilities else []), *more])): {
-            "method": keep_settings(config.method, method),
+        "-".join(map(label_of, [other, part, *([who] if matrix.availabilities else []), *more])): {
+            "method": keep_settings(method, other),
             "federation.partition": {"name": part.name, **part.settings},
             "federation.availability": {"name": who.name, **who.settings},
-            "protections": [*protections, *({"name": p.name, **p.settings} for p in more)],
+            "protections": [*always, *({"name": p.name, **p.settings} for p in more)],
         }
-        for method in matrix.methods or own
+        for other in matrix.methods or own
         for part in parts
         for who in answering
         for more in ((), *((p,) for p in matrix.protections))
@@ -133,6 +151,11 @@ def keep_settings(own: PluginSpec, other: AttackSpec) -> dict[str, Any]:
     known = {f.name for f in dataclasses.fields(catalog.load("methods", other.name).Config)}
     shared = {k: v for k, v in own.settings.items() if k in known}
     return {"name": other.name, **shared, **other.settings}
+
+
+def list_all_rules(matrix: Matrix, clients: int) -> dict[str, ServerRule]:
+    """The rules of a matrix by name, for every number of malicious clients."""
+    return {r.name: r for m in sorted(set(matrix.malicious)) for r in list_rules(matrix, m, clients)}
 
 
 def list_rules(matrix: Matrix, malicious: int, clients: int) -> list[ServerRule]:

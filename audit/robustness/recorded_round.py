@@ -5,10 +5,11 @@ Forged uploads are made by the adversaries of a simulation, through the code tha
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.aggregation.aggregator import MOST_BYTES, Aggregator, Averages
-from fedaudit.fl.artifact import Channel
+from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.recording.recorder import manifest, read
@@ -45,27 +49,30 @@ class ModelTest:
     `start` is the model that a round began with, and `sent` are the names of the arrays that clients send of it.
     """
 
-    case: RecordedCase
+    make_net: Callable[[], Net] | None
+    data: Data
+    held: Examples
+    device: str
     start: Payload
     sent: AbstractSet[str]
 
     @cached_property
     def net(self) -> Net | None:
-        make = self.case.make_net
-        if make is None:
+        if self.make_net is None:
             return None
         with torch.random.fork_rng(devices=[]):
-            return make()
+            return self.make_net()
 
     @cached_property
     def examples(self) -> tuple[NDArray[np.float32], Labels] | None:
         """Examples of the auditor's that no attacker goes by; None where models cannot be measured."""
-        held, data = self.case.examples, self.case.data
-        rows = np.sort(np.concatenate([held.reference, held.planted]).astype(np.int64))
         if self.obstacle:
             return None
+        return self._take_sample(np.sort(np.concatenate([self.held.reference, self.held.planted])))
+
+    def _take_sample(self, rows: Index) -> tuple[NDArray[np.float32], Labels]:
         rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
-        return data.train.x[rows], np.asarray(data.train.y, np.int64)[rows]
+        return self.data.train.x[rows], np.asarray(self.data.train.y, np.int64)[rows]
 
     @cached_property
     def obstacle(self) -> str:
@@ -74,15 +81,14 @@ class ModelTest:
             return "the network was not stated, or the weights of its base were not given"
         if not self.sent <= self.start.keys():
             return "the model that the round began with was not recorded"
-        held = self.case.examples
-        if not len(held.auxiliary) or not len(held.reference):
+        if not len(self.held.auxiliary) or not len(self.held.reference):
             return "the auditor gave no labelled examples of their own (own.npz in --truth)"
         return ""
 
     @cached_property
     def _architecture(self) -> KnownArchitecture:
-        assert self.case.make_net is not None
-        return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)
+        assert self.make_net is not None
+        return KnownArchitecture(self.make_net, self.data, self.device)
 
     def answer(self, model: Payload) -> Labels:
         """[N] the class that a model gives to each example of `examples`."""
@@ -92,10 +98,8 @@ class ModelTest:
 
     def judge(self, models: Sequence[Payload]) -> list[Tensor]:
         """[3, C] of each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
-        rows = self.case.examples.auxiliary
-        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
-        x, y = self.case.data.train.x[rows], torch.from_numpy(np.asarray(self.case.data.train.y, np.int64)[rows])
-        classes = len(self.case.subject.examples.classes)
+        x, labels = self._take_sample(self.held.auxiliary)
+        y, classes = torch.from_numpy(labels), len(self.data.classes)
         seen, nothing = torch.bincount(y, minlength=classes).double(), torch.zeros(classes, dtype=torch.float64)
         found = []
         for model in models:
@@ -109,35 +113,25 @@ class ModelTest:
 class RecordedRound:
     """The uploads of one round, as the server received them."""
 
-    case: RecordedCase
     number: int
     start: Payload  # the model that the round began with; empty where it was not recorded
     before: Payload  # that of the round before; empty where it was not recorded
     messages: Mapping[int, Message]  # client -> what it sent
-    hidden: bool = False  # the server sees sums of them alone
-
-    @cached_property
-    def kind(self) -> Kind:
-        return next(k for k in REPLAYABLE if k in next(iter(self.messages.values())))
-
-    @cached_property
-    def test(self) -> ModelTest:
-        sent = self.messages[next(iter(self.messages))][self.kind].keys()
-        return ModelTest(self.case, self.start, sent)
+    kind: Kind  # what of it is replayed
+    hidden: bool  # the server sees sums of them alone
+    aggregation: str  # how clients are weighed, as the operator states
+    test: ModelTest
+    streams: Streams
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Those that were sent; none where the network is not known, and everything counts."""
-        sent = self.messages[next(iter(self.messages))][self.kind]
-        return () if self.test.net is None else tuple(k for k, _ in self.test.net.named_parameters() if k in sent)
-
-    @cached_property
-    def streams(self) -> Streams:
-        return Streams(self.case.streams.key("replayed round", self.number))
+        net, sent = self.test.net, self.test.sent
+        return () if net is None else tuple(k for k, _ in net.named_parameters() if k in sent)
 
     def weigh(self, reply: Reply) -> float:
         """As the operator states; plain where that is unknown or no number was sent."""
-        if self.case.subject.aggregation == "uniform":
+        if self.aggregation == "uniform":
             return 1.0
         for kind, name in ((Kind.NUM_EXAMPLES, "count"), (Kind.NUM_STEPS, "steps")):
             if kind in reply.message:
@@ -146,7 +140,7 @@ class RecordedRound:
 
     @property
     def weights_in_words(self) -> str:
-        if self.case.subject.aggregation != "uniform":
+        if self.aggregation != "uniform":
             sent = next(iter(self.messages.values()))
             if Kind.NUM_EXAMPLES in sent:
                 return "by the numbers of examples that they claim"
@@ -211,7 +205,7 @@ class RecordedRound:
             round=self.number,
             x=nothing,
             y=nothing.long(),
-            classes=len(self.case.subject.examples.classes),
+            classes=len(self.test.data.classes),
             message={Kind.GLOBAL_MODEL: self.start},
             memory={},
             net=net,
@@ -316,39 +310,56 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
             "choose from."
         )
     sent = heard[chosen].values()
-    hidden = not all("server" in x["seen_by"] for x in sent)
-    return _read_round(case, chosen, {x["message"] for x in sent}, hidden)
+    messages = _read_uploads(case.artifacts, chosen, {x["message"] for x in sent})
+    models = _read_models(case.artifacts, (chosen - 1, chosen))
+    start, first = models.get(chosen, {}), next(iter(messages.values()))
+    kind = next(k for k in REPLAYABLE if k in first)
+    arrays = first[kind].keys()
+    if kind is Kind.LOCAL_MODEL and not arrays <= start.keys():
+        raise UserError(
+            f"The model that round {chosen} began with was not recorded with all arrays of the uploads, and "
+            "rules compare what clients changed."
+        )
+    return RecordedRound(
+        chosen,
+        start,
+        models.get(chosen - 1, {}),
+        messages,
+        kind,
+        hidden=not all("server" in x["seen_by"] for x in sent),
+        aggregation=case.subject.aggregation,
+        test=ModelTest(case.make_net, case.data, case.examples, case.device, start, arrays),
+        streams=Streams(case.streams.key("replayed round", chosen)),
+    )
 
 
-def _read_round(case: RecordedCase, number: int, messages: set[str], hidden: bool) -> RecordedRound:
+def _read_uploads(artifacts: Path, number: int, messages: set[str]) -> dict[int, Message]:
+    """Client -> what it sent; raises UserError where no rule can compare that."""
     found: dict[int, Message] = {}
     size = 0
-    for a in read(case.artifacts, lambda x: x["message"] in messages):
-        found.setdefault(a.sender.number, {})[a.kind] = {
-            k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()
-        }
+    for a in read(artifacts, lambda x: x["message"] in messages):
+        found.setdefault(a.sender.number, {})[a.kind] = _to_tensors(a)
         size += a.size_bytes
     if size > MOST_BYTES:
         raise UserError(
             f"The uploads of round {number} are more than {MOST_BYTES >> 30} GiB, and all are needed."
         )
-    kinds = {k for m in found.values() for k in m if k in REPLAYABLE}
-    shapes = {
-        tuple((n, v.shape) for n, v in sorted(m[k].items())) for m in found.values() for k in kinds if k in m
-    }
-    if len(kinds) > 1 or len(shapes) > 1:
+    sent = [(k, m[k]) for m in found.values() for k in REPLAYABLE if k in m]
+    shapes = {(kind, *((n, v.shape) for n, v in sorted(arrays.items()))) for kind, arrays in sent}
+    if len(shapes) > 1:
         raise UserError(f"Uploads of round {number} differ in their arrays, and a rule compares them one by one.")
-    ends: dict[int, Payload] = {}
+    return dict(sorted(found.items()))
+
+
+def _read_models(artifacts: Path, rounds: Collection[int]) -> dict[int, Payload]:
+    """Round -> the shared model that it began with, where that was recorded."""
+    found: dict[int, Payload] = {}
     for a in read(
-        case.artifacts,
-        lambda x: x["channel"] == Channel.DOWNLINK and x["round"] in (number - 1, number),
-        (Kind.GLOBAL_MODEL,),
+        artifacts, lambda x: x["channel"] == Channel.DOWNLINK and x["round"] in rounds, (Kind.GLOBAL_MODEL,)
     ):
-        ends.setdefault(a.round, {k: torch.from_numpy(np.array(v)) for k, v in a.payload.items()})
-    start = ends.get(number, {})
-    if kinds == {Kind.LOCAL_MODEL} and not {n for n, _ in next(iter(shapes))} <= start.keys():
-        raise UserError(
-            f"The model that round {number} began with was not recorded with all arrays of the uploads, and "
-            "rules compare what clients changed."
-        )
-    return RecordedRound(case, number, start, ends.get(number - 1, {}), dict(sorted(found.items())), hidden)
+        found.setdefault(a.round, _to_tensors(a))
+    return found
+
+
+def _to_tensors(artifact: Artifact) -> Payload:
+    return {k: torch.from_numpy(np.array(v)) for k, v in artifact.payload.items()}

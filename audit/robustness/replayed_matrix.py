@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.robustness import family, measures
 from fedaudit.audit.robustness.finished_runs import score_classes
 from fedaudit.audit.robustness.plan import IDLE, PLANTED, ServerRule, describe, list_attackers, list_rules
-from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
+from fedaudit.audit.robustness.recorded_round import RecordedRound
 from fedaudit.audit.robustness.table import describe_adversary, find_breakdowns, give_advice, list_needs
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.matrix import Matrix
@@ -31,7 +30,6 @@ from fedaudit.fl.wire.protection import Message, Payload
 from fedaudit.reports.robustness import DefenceCost, Displacement, MatrixCell, NotRun, ReplayedRound, Robustness
 
 ONE_ROUND = "one round; the interval is over test examples alone"
-WHOLE = "every attack on every rule"
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,10 @@ class RuleAttack:
 
 
 def replay(
-    case: RecordedCase, matrix: Matrix, seed: int, progress: Callable[[int, int], None] = lambda *_: None
+    here: RecordedRound, matrix: Matrix, seed: int, progress: Callable[[int, int], None] = lambda *_: None
 ) -> Robustness:
     """The whole matrix; what cannot be replayed is among `not_run`, each with a sentence."""
-    made = Robustness(clients=case.clients, chance=0.0, seeds=[seed])
-    try:
-        here = find_round(case, matrix.round)
-    except UserError as error:
-        made.not_run = [NotRun(cells=[WHOLE], reason=str(error.args[0]), failed=False)]
-        return made
-    made.clients = len(here.messages)
+    made = Robustness(clients=len(here.messages), chance=0.0, seeds=[seed])
     made.replayed = ReplayedRound(
         round=here.number,
         heard=len(here.messages),
@@ -276,10 +268,7 @@ def _measure(
 
 def configure_rule(rule: ServerRule, here: RecordedRound) -> Aggregator:
     """The rule, as the matrix sets it; raises UserError where it cannot work on the uploads of this round."""
-    settings = {k: v for k, v in rule.aggregator.items() if k != "name"}
-    made: Aggregator = configure(
-        catalog.load("aggregators", str(rule.aggregator["name"])), settings, "matrix.aggregators"
-    )
+    made = rule.build()
     if made.needs_root:
         raise UserError(f"{made.title} needs an update of the server's own, and none was recorded")
     if made.reads_single_uploads and here.hidden:

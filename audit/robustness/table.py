@@ -6,7 +6,7 @@ some number is taken to break at every larger one.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,18 +18,9 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
-from fedaudit.audit.robustness.plan import (
-    CONTROLS,
-    IDLE,
-    PLANTED,
-    MatrixPlace,
-    ServerRule,
-    describe,
-    label_of,
-    plan_matrix,
-)
+from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, MatrixPlace, ServerRule, describe, label_of
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import SimulatedConfig
+from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.taxonomy import sort_of, taxa
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -305,13 +296,15 @@ def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
 
 
 def plan_bisection(
-    config: SimulatedConfig, cells: Sequence[MatrixCell], ran: Mapping[str, object]
+    plan: Callable[[Matrix], Sequence[MatrixPlace]], matrix: Matrix, made: Robustness, ran: Mapping[str, object]
 ) -> list[MatrixPlace]:
-    """Runs still to make, by folder none that ran; nothing where every rule's least number is known."""
-    matrix, found = config.matrix, dict[str, MatrixPlace]()
-    assert matrix is not None
+    """Runs still to make, by folder none that ran; nothing where every rule's least number is known.
+
+    `plan` lists the runs of a matrix of this audit, and `made` is what came of those that ran.
+    """
+    found = dict[str, MatrixPlace]()
     listed = {label_of(s): s for s in matrix.adversaries}
-    cells = [c for c in cells if c.adversary in listed]
+    cells = [c for c in made.cells if c.adversary in listed]
     for setting, family in dict.fromkeys((c.setting, c.family) for c in cells):
         own = [c for c in cells if (c.setting, c.family) == (setting, family)]
         most = max(c.malicious for c in own)
@@ -319,11 +312,11 @@ def plan_bisection(
             (c for c in own if c.malicious == most), key=lambda c: c.accuracy / max(c.clean, 1e-12)
         ).adversary
         broken = {c.malicious: c.accuracy < KEPT * c.clean for c in own if c.adversary == worst}
-        number = choose_next_number(broken, (config.federation.clients - 1) // 2)
+        number = choose_next_number(broken, (made.clients - 1) // 2)
         if not number:
             continue
         alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (listed[worst],)})
-        for place in plan_matrix(config.model_copy(update={"matrix": alone})):
+        for place in plan(alone):
             wanted = (place.setting, place.rule.family) == (setting, family)
             if wanted and place.adversary not in CONTROLS and place.folder not in ran:
                 found[place.folder] = replace(place, bisected=True)

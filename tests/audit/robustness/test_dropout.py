@@ -8,8 +8,15 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.robustness.dropout import DropoutRun, make_dropout_subjects, measure_dropout, plan_dropout
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.robustness.dropout import (
+    DropoutRun,
+    find_holders,
+    make_dropout_subjects,
+    measure_dropout,
+    plan_dropout,
+)
+from fedaudit.audit.settings.absence import DropoutSettings
+from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
@@ -23,10 +30,14 @@ from tests.audit.robustness.test_matrix import TEXT
 ABSENCE = {"methods": ["rebafl"], "answering": [0.5], "seeds": [7, 8, 9]}
 
 
-def config(**changes: Any) -> Config:
+def absence(**changes: Any) -> DropoutSettings:
+    return DropoutSettings.model_validate(ABSENCE | changes)
+
+
+def config(**changes: Any) -> SimulatedConfig:
     plain = yaml.safe_load(TEXT)
     plain.pop("matrix")
-    return validate(Config, plain | {"absence": ABSENCE | changes.pop("absence", {})} | changes, "c.yaml")
+    return require_simulated(validate(Config, plain | {"absence": ABSENCE | changes}, "c.yaml"))
 
 
 def histories(
@@ -41,7 +52,7 @@ def histories(
 
 
 def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
-    wanted = plan_dropout(config())
+    wanted = plan_dropout(absence(), config().method, find_holders(config()))
     assert [p.folder for p in wanted if p.seed == 8] == [
         f"{m}/p{p}-s1-lost0/seed-8" for m in ("fedavg", "rebafl") for p in ("0.5", "1")
     ]
@@ -50,7 +61,7 @@ def test_fedavg_everybody_answering_and_every_seed_are_always_there() -> None:
 
 def test_drops_and_comparisons_are_paired_by_seed() -> None:
     made = measure_dropout(
-        config(),
+        absence(),
         histories(
             {
                 ("fedavg", 1.0): [0.90, 0.80, 0.70],
@@ -59,6 +70,7 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
                 ("rebafl", 0.5): [0.89, 0.79, 0.69],
             }
         ),
+        [],
         [],
     )
     fedavg, rebafl = made.beside
@@ -77,25 +89,22 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
 
 def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:
     apart = {("fedavg", 1.0): [0.9, 0.9, 0.9], ("fedavg", 0.5): [0.5, 0.9, 0.95]}
-    own = config(absence={"methods": []})
-    [subject] = make_dropout_subjects(measure_dropout(own, histories(apart), []))
+    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[]), histories(apart), [], []))
     # a mean loss of 12 points whose sign the seeds leave open is not "none"
     finding = judge_subject(subject, load_policy("default"))
     assert finding.outcome is Outcome.INCONCLUSIVE and "not shown to lose accuracy" in finding.title
     single = {k: v for k, v in histories(apart).items() if k.seed == 7}
-    [subject] = make_dropout_subjects(measure_dropout(config(absence={"methods": [], "seeds": [7]}), single, []))
+    [subject] = make_dropout_subjects(measure_dropout(absence(methods=[], seeds=[7]), single, [], []))
     assert judge_subject(subject, load_policy("default")).outcome is Outcome.INCONCLUSIVE
 
 
 def test_rounds_until_a_class_is_lost_and_is_there_again_are_counted_from_leaving_and_from_returning() -> None:
-    own = config(absence={"methods": [], "leaving": {"label": 1, "leave": 3, "back": 6}})
+    own = absence(methods=[], leaving={"label": 1, "leave": 3, "back": 6})
     recall = [0.8, 0.8, 0.8, 0.4, 0.08, 0.0, 0.5, 0.73, 0.8]
     run = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in recall]
     never = [{"accuracy": 0.5, "class_accuracy": [0.5, r]} for r in [0.8] * 3 + [0.5] * 6]
-    made = measure_dropout(
-        own, {DropoutRun("fedavg", s, holders=(1,)): h for s, h in ((7, run), (8, never), (9, run))}, []
-    )
-    [found] = made.returns
+    runs = {DropoutRun("fedavg", s, holders=(1,)): h for s, h in ((7, run), (8, never), (9, run))}
+    [found] = measure_dropout(own, runs, ["a", "b"], []).returns
     assert (found.lost, found.regained) == ([2, None, 2], [2, None, 2])
     assert found.drop.value == pytest.approx((0.64 + 0.3 + 0.64) / 3)
 
@@ -112,20 +121,20 @@ def test_who_leaves_is_away_and_all_others_answer_as_without() -> None:
 
 
 @pytest.mark.parametrize(
-    ("absence", "said"),
+    ("leaving", "said"),
     [
-        ({"leaving": {"leave": 1, "back": 2}}, "5 of 5 clients hold class 0"),
-        ({"leaving": {"label": 7, "leave": 1, "back": 2}}, "must be below 2"),
+        ({"leave": 1, "back": 2}, "5 of 5 clients hold class 0"),
+        ({"label": 7, "leave": 1, "back": 2}, "must be below 2"),
     ],
 )
-def test_holders_that_cannot_leave_are_refused(absence: dict[str, Any], said: str) -> None:
+def test_holders_that_cannot_leave_are_refused(leaving: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        plan_dropout(config(absence=absence))
+        find_holders(config(leaving=leaving))
 
 
 def test_who_returns_before_leaving_is_refused() -> None:
     with pytest.raises(UserError, match="must be after leave"):
-        config(absence={"leaving": {"leave": 3, "back": 3}})
+        config(leaving={"leave": 3, "back": 3})
 
 
 @pytest.mark.nightly

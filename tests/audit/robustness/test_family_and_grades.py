@@ -49,7 +49,9 @@ def test_an_attack_that_the_adaptive_attacker_preferred_has_a_cell_of_its_own(tm
         "adversaries": [{"name": "adaptive", "family": [{"name": "ipm", "tau": 16.0}, ALIE], "ahead": 1}],
         "malicious": [1],
     }
-    found = phase.measure(tmp_path / "matrix", validate(Config, plain, "c.yaml"), lambda *_: None)
+    config = validate(Config, plain, "c.yaml")
+    assert config.matrix is not None
+    found = phase.measure(tmp_path / "matrix", config, config.matrix, lambda *_: None)
     assert not found.not_run
     cells = {c.adversary: c for c in found.cells}
     assert all((tmp_path / f / "metrics.jsonl").is_file() for c in found.cells for f in c.folders)

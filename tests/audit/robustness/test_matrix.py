@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.evidence import MATRIX
-from fedaudit.audit.robustness.lints import pitfalls
-from fedaudit.audit.robustness.plan import plan_matrix
+from fedaudit.audit.robustness.lints import find_pitfalls
+from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.table import choose_next_number
 from fedaudit.audit.settings.config import Config, require_simulated
 from fedaudit.audit.settings.errors import validate
@@ -47,10 +47,14 @@ def config(**changes: Any) -> Config:
     return validate(Config, plain | changes, "c.yaml")
 
 
+def plan(config: Config) -> list[MatrixPlace]:
+    c = require_simulated(config)
+    assert c.matrix is not None
+    return plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed)
+
+
 def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_once() -> None:
-    folders = [
-        p.folder for p in plan_matrix(config(matrix={"adversaries": ["sign_flip"], "aggregators": ["krum"]}))
-    ]
+    folders = [p.folder for p in plan(config(matrix={"adversaries": ["sign_flip"], "aggregators": ["krum"]}))]
     assert folders == [
         "fedavg-iid/mean/clean/seed-7",
         "fedavg-iid/krum-f1/clean/seed-7",
@@ -64,26 +68,26 @@ def test_nobody_malicious_the_mean_and_two_controls_are_always_there_and_clean_o
 
 def test_the_planted_fault_breaks_means_that_weigh_the_malicious_ten_times_less_than_others() -> None:
     # of ten clients one malicious: a tau of n / m + 1 left ReBaFL as it was, where that client held few examples
-    planted = next(p for p in plan_matrix(config(matrix={"malicious": [1]})) if p.adversary == "_planted")
+    planted = next(p for p in plan(config(matrix={"malicious": [1]})) if p.adversary == "_planted")
     tau = planted.changes["adversary"]["tau"]
     share = 0.1 / 5
     assert (1 - share) - tau * share < 0  # of the honest mean that is left
 
 
 def test_a_rule_is_told_what_assumed_says() -> None:
-    many = plan_matrix(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
+    many = plan(config(matrix={"malicious": [2], "assumed": [True, 0, "half"]}))
     assert {p.rule.name: p.rule.assumed for p in many if "krum" in p.rule.name} == {
         "krum-f2": 2,
         "krum-f0": 0,
         "krum-f1": 1,
     }
-    fixed = plan_matrix(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
+    fixed = plan(config(matrix={"aggregators": [{"name": "krum", "f": 3}]}))
     assert {p.rule.assumed for p in fixed if p.rule.name == "krum"} == {3}
 
 
 def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_audits_own() -> None:
     many = config(matrix={"methods": ["fedavg", "rebafl", {"name": "fedprox", "lr": 0.25}]})
-    methods = [require_simulated(overridden(many, p.overrides, where=p.folder)).method for p in plan_matrix(many)]
+    methods = [require_simulated(overridden(many, p.overrides, where=p.folder)).method for p in plan(many)]
     assert {m.name for m in methods} == {"fedavg", "rebafl", "fedprox"}
     assert {(m.settings["rounds"], m.settings["local_epochs"]) for m in methods} == {(2, 1)}
     assert {m.settings["lr"] for m in methods if m.name != "fedprox"} == {0.5}
@@ -93,7 +97,7 @@ def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_au
 def test_each_protection_stands_beside_the_audits_own_which_are_tried_by_themselves() -> None:
     clip = {"name": "dp_gaussian", "id": "client-clip", "clip_norm": 1.0, "noise_multiplier": 0.0}
     many = config(protections=["quantise"], matrix={"protections": [clip]})
-    found = {p.setting: overridden(many, p.overrides, where=p.folder).protections for p in plan_matrix(many)}
+    found = {p.setting: overridden(many, p.overrides, where=p.folder).protections for p in plan(many)}
     assert {s: [p.name for p in ps] for s, ps in found.items()} == {
         "fedavg-iid": ["quantise"],
         "fedavg-iid-client-clip": ["quantise", "dp_gaussian"],
@@ -102,7 +106,7 @@ def test_each_protection_stands_beside_the_audits_own_which_are_tried_by_themsel
 
 def test_a_resolved_config_needs_the_same_runs() -> None:
     again = validate(Config, yaml.safe_load(dump(resolve(config()))), "again")
-    assert [(p.folder, p.rule) for p in plan_matrix(again)] == [(p.folder, p.rule) for p in plan_matrix(config())]
+    assert [(p.folder, p.rule) for p in plan(again)] == [(p.folder, p.rule) for p in plan(config())]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def record(seeds: list[int], families: list[str]) -> Robustness:
 
 
 def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -> None:
-    easy = {s.found[0].measure for s in pitfalls(config(), record([7], ["krum (f = m)"]))}  # type: ignore[union-attr]
+    easy = {s.found[0].measure for s in find_pitfalls(config().matrix, "iid", [], record([7], ["krum (f = m)"]))}  # type: ignore[union-attr]
     assert easy == {f"lint_R{n}" for n in (1, 2, 3, 4, 5, 6)}
     thorough = config(
         matrix={
@@ -149,7 +153,7 @@ def test_an_easy_matrix_is_told_what_it_leaves_out_and_a_thorough_one_is_not() -
             "partitions": ["iid", {"name": "dirichlet", "alpha": 0.3}],
         }
     )
-    left = {s.found[0].measure for s in pitfalls(thorough, record([7, 8, 9], ["median"]))}  # type: ignore[union-attr]
+    left = {s.found[0].measure for s in find_pitfalls(thorough.matrix, "iid", [], record([7, 8, 9], ["median"]))}  # type: ignore[union-attr]
     assert left == {"lint_R6"}
 
 

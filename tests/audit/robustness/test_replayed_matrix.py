@@ -12,6 +12,7 @@ from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
+from fedaudit.audit.phases.matrix import measure_replays
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
@@ -96,7 +97,7 @@ def test_what_a_rule_cannot_do_is_said_and_the_others_are_measured(
     rule: dict[str, Any], malicious: int, sentence: str, tmp_path: Path
 ) -> None:
     matrix = Matrix.model_validate({"adversaries": [FLIP], "aggregators": [rule], "malicious": [malicious]})
-    made = replay(by_hand(tmp_path), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path), None), matrix, 7)
     reasons = " ".join(n.reason for n in made.not_run)
     if rule["name"] == "krum":
         assert not reasons and {d.rule for d in made.displaced} == {"mean", "krum"}
@@ -106,14 +107,14 @@ def test_what_a_rule_cannot_do_is_said_and_the_others_are_measured(
 
 def test_forgers_that_need_training_sums_and_prototypes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     matrix = Matrix.model_validate({"adversaries": ["label_flip", "prototype_poison"], "aggregators": ["median"]})
-    made = replay(by_hand(tmp_path / "models"), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path / "models"), None), matrix, 7)
     reasons = [n.reason for n in made.not_run]
     assert any("recorded uploads are not made again" in r for r in reasons)
     assert any("forges local_prototypes" in r for r in reasons)
-    made = replay(by_hand(tmp_path / "hidden", seen_by=()), matrix, 7)
+    made = replay(find_round(by_hand(tmp_path / "hidden", seen_by=()), None), matrix, 7)
     assert any("the server sees sums of them alone" in n.reason for n in made.not_run)
     assert {d.rule for d in made.displaced} == {"mean"}  # which any client can pull, summed or not
-    made = replay(by_hand(tmp_path / "prototypes", kind="local_prototypes"), matrix, 7)
+    made = measure_replays(by_hand(tmp_path / "prototypes", kind="local_prototypes"), matrix, 7, lambda *_: None)
     assert made.displaced == [] and "Clients sent local_prototypes" in made.not_run[0].reason
     with pytest.raises(UserError, match="no upload was recorded"):
         find_round(by_hand(tmp_path / "other"), 3)
@@ -200,7 +201,7 @@ def test_no_sentence_claims_more_than_one_round(audited: tuple[RunDir, Config]) 
 def test_replays_are_the_same_bytes_each_time(audited: tuple[RunDir, Config]) -> None:
     run, config = audited
     assert config.matrix is not None
-    again = replay(open_recorded_case(run, config), config.matrix, config.seed)
+    again = replay(find_round(open_recorded_case(run, config), None), config.matrix, config.seed)
     kept = Robustness.model_validate_json((run.evidence / "matrix.json").read_bytes())
     assert again.model_dump_json() == kept.model_dump_json()
     assert (

@@ -116,7 +116,7 @@ def test_f_may_be_a_share_of_those_who_are_heard() -> None:
 @pytest.mark.nightly
 def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path: Any) -> None:
     from fedaudit.audit.case.simulated import SimulatedCase
-    from fedaudit.audit.robustness.shortage import draw_heard, estimate_shortage, warn_of_shortage
+    from fedaudit.audit.robustness.shortage import Shortage, estimate_shortage
     from fedaudit.audit.settings.config import load
 
     path = tmp_path / "config.yaml"
@@ -127,8 +127,8 @@ def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path:
     config = load(path)
     case = SimulatedCase(config)
     exact = sum(comb(10, n) for n in range(1, 4)) / sum(comb(10, n) for n in range(1, 11))  # fewer than 4
-    assert estimate_shortage(
-        rule("krum", f=1), draw_heard(case.config, case.clients, case.examples, case.availability)
-    ) == pytest.approx(exact, abs=0.025)
-    [sentence] = warn_of_shortage(config, case)
+    shortage = Shortage(case.config.federation, case.examples, case.streams)
+    heard = shortage.draw_heard(case.availability)
+    assert estimate_shortage(rule("krum", f=1), heard) == pytest.approx(exact, abs=0.025)
+    [sentence] = shortage.warn_of_rule("krum", case.aggregator, case.availability)
     assert "krum has too few clients with a probability of 1" in sentence and "are skipped" in sentence
