@@ -9,7 +9,6 @@ contradict.
 import dataclasses
 import importlib
 import json
-import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -51,6 +50,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
+from fedaudit.fl.runtime.channel import make_portable
 from fedaudit.fl.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -185,19 +185,19 @@ class Bench:
             c for c in controls if c[0] not in OF_LATEST or c[1] == "all" or (c[0], "all") not in controls
         ]
 
-        def plant_one(number: int, _: Progress) -> Replays | Exception:
+        def plant_one(number: int, _: Progress) -> Replays | BaseException:
             name, rounds = controls[number]
             try:
                 return plant(name, self.lab, self._recorded[rounds], settings)
             except Exception as error:  # its attacks fail, no other  # noqa: BLE001
-                return _make_portable(error)
+                return make_portable(error)
 
         made = collect(range(len(controls)), self.copies, plant_one)
         self._planted: dict[tuple[str, str], Replays] = {
             c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)
         }
-        self._unplanted: dict[tuple[str, str], Exception] = {
-            c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Exception)
+        self._unplanted: dict[tuple[str, str], BaseException] = {
+            c: m for c, m in zip(controls, made, strict=True) if isinstance(m, BaseException)
         }
         artifacts = {a.id: a for found in self._recorded.values() for a in found}
         groups = {id: rows for planted in self._planted.values() for id, rows in planted.groups.items()}
@@ -246,15 +246,6 @@ def _read_artifacts(artifacts: Path | None, card: MethodCard, cards: Sequence[Ca
     if any(c.control for c in cards):
         kinds |= set(card.downlink)
     return index(messages(artifacts, kinds, cards[0].rounds))
-
-
-def _make_portable(error: Exception) -> Exception:
-    """An error that another process can read."""
-    try:
-        pickle.loads(pickle.dumps(error))  # our own process wrote this
-    except Exception:  # noqa: BLE001
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 def plant(name: str, lab: Lab | None, recorded: Sequence[Artifact], settings: Replay) -> Replays:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import AuthenticationError, get_context
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from typing import Any
 
 from torch.distributed import DistError
@@ -27,6 +27,7 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime.channel import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -148,16 +149,15 @@ def lend(make_site: Callable[[], Any], address: str) -> None:
         raise UserError(f"a worker process of rank {rank()} ended unexpectedly", hint="look for its memory")
 
 
-def _accept_process(listener: Listener) -> Connection:
+def _accept_process(listener: Listener) -> Channel:
     """The next process that knows the key; who does not is turned away."""
     while True:
         with suppress(AuthenticationError, EOFError, ConnectionError):
-            return listener.accept()
+            return Channel(listener.accept())
 
 
 def _serve_requests(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:
-    end: Connection = Client(address, authkey=key)
-    serve(end, make_site, [])
+    serve(Channel(Client(address, authkey=key)), make_site, [])
 
 
 _stores: list[Store] = []

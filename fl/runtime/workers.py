@@ -10,21 +10,20 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 
 import ctypes
 import multiprocessing
-import pickle
 import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
-from multiprocessing.connection import Connection, wait
+from mmap import mmap
+from multiprocessing.connection import wait
 from typing import Any, cast
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from fedaudit.fl.runtime import children, foreign
+from fedaudit.fl.runtime.channel import SIZE, Channel, make_portable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, cores_of_rank
 
@@ -121,11 +120,13 @@ class Pool(Workers):
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         super().__init__()
         self.count = count
-        context: Any = children.get_context("fork" if sys.platform == "linux" else "spawn")
-        self._ends: list[Connection] = []
+        is_forked = sys.platform == "linux"
+        context: Any = children.get_context("fork" if is_forked else "spawn")
+        self._ends: list[Channel] = []
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
-            ours, theirs = context.Pipe()
+            memory = mmap(-1, SIZE) if is_forked else None
+            ours, theirs = (Channel(end, memory) for end in context.Pipe())
             process = context.Process(
                 target=serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
             )
@@ -135,9 +136,8 @@ class Pool(Workers):
             self._processes.append(process)
 
     def everywhere(self, name: str, *args: Any) -> None:
-        data = _serialize((name, args))
         for end in self._ends:
-            _send(end, data)
+            _send(end, (name, args))
         answers = [_receive_answer(end) for end in self._ends]  # all of them, before one is raised
         for answer in answers:
             _unwrap_answer(answer)
@@ -146,7 +146,7 @@ class Pool(Workers):
         # A worker gets its next item only after its last result was read: neither side can then
         # wait on a full pipe for the other.
         source, idle = enumerate(items), list(self._ends)
-        working: dict[Connection, int] = {}
+        working: dict[Channel, int] = {}
         done: dict[int, tuple[bool, Any]] = {}
         position, selected, ahead = 0, 0, 8 * self.count
         exhausted = False
@@ -159,7 +159,7 @@ class Pool(Workers):
                         exhausted = True
                         break
                     end = idle.pop()
-                    _send(end, _serialize((name, (item,))))
+                    _send(end, (name, (item,)))
                     working[end] = number
                     selected += 1
                 while position in done:
@@ -170,7 +170,7 @@ class Pool(Workers):
                         return
                     continue
                 for ready in wait(list(working)):
-                    end = cast(Connection, ready)
+                    end = cast(Channel, ready)
                     number = working.pop(end)
                     done[number] = _receive_answer(end)
                     idle.append(end)
@@ -189,17 +189,17 @@ class Pool(Workers):
         super().close()
 
 
-def _send(end: Connection, data: bytes) -> None:
+def _send(end: Channel, call: tuple[str, tuple[Any, ...]]) -> None:
     try:
-        end.send_bytes(data)
+        end.send(call)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise _describe_end() from error
 
 
-def _receive_answer(end: Connection) -> tuple[bool, Any]:
+def _receive_answer(end: Channel) -> tuple[bool, Any]:
     """(True, result), or (False, what the work or the process died of)."""
     try:
-        answer: tuple[bool, Any] = pickle.loads(end.recv_bytes())  # our own process wrote this
+        answer: tuple[bool, Any] = end.receive()
     except (EOFError, ConnectionResetError):
         return False, _describe_end()
     return answer
@@ -219,7 +219,7 @@ def _describe_end() -> UserError:
     )
 
 
-def serve(end: Connection, make_site: foreign.Carried, inherited: list[Connection]) -> None:
+def serve(end: Channel, make_site: foreign.Carried, inherited: list[Channel]) -> None:
     """Answers calls of a site's methods until the other end is closed; computes on one thread."""
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
@@ -229,20 +229,15 @@ def serve(end: Connection, make_site: foreign.Carried, inherited: list[Connectio
     site = make_site.value()
     while True:
         try:
-            name, args = pickle.loads(end.recv_bytes())
+            name, args = end.receive()
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
-            answer = _serialize((True, getattr(site, name)(*args)))
-        except KeyboardInterrupt:
+            end.send((True, getattr(site, name)(*args)))
+        except (KeyboardInterrupt, BrokenPipeError):
             return
         except BaseException as error:  # noqa: BLE001
-            try:
-                answer = _serialize((False, error))
-                pickle.loads(answer)  # some exceptions can be written and not read back
-            except Exception:  # noqa: BLE001
-                answer = _serialize((False, RuntimeError(f"{type(error).__name__}: {error}")))
-        end.send_bytes(answer)
+            end.send((False, make_portable(error)))
 
 
 def die_with_parent() -> None:
@@ -251,21 +246,6 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-class _Pickler(pickle.Pickler):
-    """Tensors travel as their bytes: smaller and quicker than torch's own reduction."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return torch.from_numpy, (value.detach().cpu().contiguous().numpy(),)
-        return NotImplemented
-
-
-def _serialize(value: Any) -> bytes:
-    buffer = BytesIO()
-    _Pickler(buffer, protocol=5).dump(value)
-    return buffer.getvalue()
 
 
 def tune_allocator() -> None:

@@ -23,6 +23,7 @@ from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime import workers
+from fedaudit.fl.runtime.channel import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.torchrun import _accept_process
 from fedaudit.fl.runtime.tree import Tree
@@ -342,11 +343,11 @@ def test_who_does_not_know_the_key_lends_nothing() -> None:
             with suppress(AuthenticationError):
                 Client(listener.address, authkey=b"another")
             socket.create_connection(listener.address).close()
-            Client(listener.address, authkey=b"key").send("hello")
+            Channel(Client(listener.address, authkey=b"key")).send("hello")
 
         caller = threading.Thread(target=strangers)
         caller.start()
-        assert _accept_process(listener).recv() == "hello"
+        assert _accept_process(listener).receive() == "hello"
         caller.join()
 
 

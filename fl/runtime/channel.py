@@ -1,0 +1,78 @@
+"""One end of a line between two processes of ours: values go through memory that both have, or through a pipe.
+
+A message that fits the shared memory is written into it and its length is sent; a larger one, and every one to a
+process that shares none, goes through the pipe. Each side waits for the other's answer before it writes again, so
+one piece of memory serves both directions.
+"""
+
+import pickle
+import struct
+from io import BytesIO
+from mmap import mmap
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SIZE = 64 << 20  # bytes of shared memory, of which the system provides those that were written
+_LENGTH = struct.Struct("<q")
+_IN_PIPE = -1
+
+
+class Channel:
+    """Sends and receives values; `wait` of multiprocessing waits for it."""
+
+    def __init__(self, end: Connection, memory: mmap | None = None) -> None:
+        """`memory` is the other side's as well: inherited, where a process was forked."""
+        self._end, self._memory = end, memory
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, value: Any) -> None:
+        """Raises what pickle raises, and then nothing was sent."""
+        if self._memory is not None:
+            self._memory.seek(0)
+            try:
+                _Pickler(self._memory, protocol=5).dump(value)
+            except ValueError:  # no room; what cannot be written at all raises below
+                pass
+            else:
+                self._end.send_bytes(_LENGTH.pack(self._memory.tell()))
+                return
+        buffer = BytesIO()
+        _Pickler(buffer, protocol=5).dump(value)
+        self._end.send_bytes(_LENGTH.pack(_IN_PIPE))
+        self._end.send_bytes(buffer.getbuffer())
+
+    def receive(self) -> Any:
+        """A value that nothing else holds; raises EOFError where the other side is closed."""
+        (length,) = _LENGTH.unpack(self._end.recv_bytes(_LENGTH.size))
+        if length == _IN_PIPE:
+            return pickle.loads(self._end.recv_bytes())  # our own process wrote this
+        if self._memory is None:
+            raise EOFError("a length without memory")
+        with memoryview(self._memory)[:length] as view:
+            return pickle.loads(view)  # as above
+
+    def close(self) -> None:
+        self._end.close()
+
+
+def make_portable(error: BaseException) -> BaseException:
+    """An error that another process can read: some can be written and not read back."""
+    try:
+        pickle.loads(pickle.dumps(error))  # our own process wrote this
+    except Exception:  # noqa: BLE001
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors travel as their bytes: smaller and quicker than torch's own reduction."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return torch.from_numpy, (value.detach().cpu().contiguous().numpy(),)
+        return NotImplemented
