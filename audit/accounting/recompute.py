@@ -8,15 +8,14 @@ declared.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
-from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.fl.artifact import Channel, Party
-from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.families.visit_noise import NoiseConfig, line_of
 from fedaudit.fl.kinds import MODEL, Kind
@@ -69,40 +68,65 @@ def uploads(manifest: Collection[dict[str, Any]]) -> list[KindTraffic]:
     return found
 
 
-def lines(
-    case: Case, traffic: Collection[KindTraffic], rounds: Collection[int], client: int
-) -> list[Release] | None:
-    """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
-    kept, law = Kept(), case.sampling(client)
-    wire = Wire(case.card, Streams(0), anew(case.protections), None, kept)  # type: ignore[arg-type]
-    crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
-    for x in traffic:
-        crossed[x.round, x.channel].append(x)
-    settled, reference = (
-        own_kinds(case.method),
-        {Kind.GLOBAL_MODEL: _make_stand_in(Kind.GLOBAL_MODEL, case.data, case.initial)},
-    )
-    try:
-        for t in sorted(rounds):
-            wire.accounts.note_draw(t, (client,), lambda k: law if k == client else case.sampling(k))
-            for channel in (Channel.UPLINK, Channel.RELAY):
-                here = crossed.get((t, channel), ())
-                message: Message = {x.kind: _make_stand_in(x.kind, case.data, case.initial) for x in here}
-                if channel == Channel.UPLINK and message:
-                    wire.uplink(t, message, client, reference, settled=settled)
-                    came = max(x.senders for x in here)
-                    for other in _list_others(client, came) if wire.accounts.has_shares else ():
-                        wire.uplink(t, message, other, reference, settled=settled)
-                elif message:
-                    wire.relay(t, message, client, (client + 1) % max(2, case.clients), settled=settled)
-            if wire.chain.central is not None:
-                before = reference[Kind.GLOBAL_MODEL]
-                wire.average(t, before, before, 0, case.clients)
-            wire.end_round(t)
-    except (UserError, KeyError, RuntimeError, IndexError, ValueError):
-        return None
-    mine = Party.client(client)
-    return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
+@dataclass(frozen=True)
+class LedgerReplay:
+    """The wire of a federation, to which stand-ins are sent; `initial` are the weights before round 0."""
+
+    federation: ObservedFederation
+    method: Method | None
+    initial: State | None
+
+    def list_lines(
+        self, traffic: Collection[KindTraffic], rounds: Collection[int], client: int
+    ) -> list[Release] | None:
+        """What the ledger must say of this client's messages in these rounds; None where it cannot be told."""
+        kept, known = Kept(), self.federation
+        law = known.sampling(client)
+        wire = Wire(known.card, Streams(0), anew(known.protections), None, kept)  # type: ignore[arg-type]
+        crossed: dict[tuple[int, Channel], list[KindTraffic]] = defaultdict(list)
+        for x in traffic:
+            crossed[x.round, x.channel].append(x)
+        settled, reference = own_kinds(self.method), {Kind.GLOBAL_MODEL: self._make_stand_in(Kind.GLOBAL_MODEL)}
+        try:
+            for t in sorted(rounds):
+                wire.accounts.note_draw(t, (client,), lambda k: law if k == client else known.sampling(k))
+                for channel in (Channel.UPLINK, Channel.RELAY):
+                    here = crossed.get((t, channel), ())
+                    message: Message = {x.kind: self._make_stand_in(x.kind) for x in here}
+                    if channel == Channel.UPLINK and message:
+                        wire.uplink(t, message, client, reference, settled=settled)
+                        came = max(x.senders for x in here)
+                        for other in _list_others(client, came) if wire.accounts.has_shares else ():
+                            wire.uplink(t, message, other, reference, settled=settled)
+                    elif message:
+                        wire.relay(t, message, client, (client + 1) % max(2, known.clients), settled=settled)
+                if wire.chain.central is not None:
+                    before = reference[Kind.GLOBAL_MODEL]
+                    wire.average(t, before, before, 0, known.clients)
+                wire.end_round(t)
+        except (UserError, KeyError, RuntimeError, IndexError, ValueError):
+            return None
+        mine = Party.client(client)
+        return [r for r in kept.lines if r.sender in (str(mine), f"{mine.role}/*")]
+
+    def _make_stand_in(self, kind: Kind) -> Payload:
+        """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
+        if dict(kind.arrays) == MODEL:
+            whole = {k: v for k, v in (self.initial or {}).items() if not v.is_floating_point()}
+            return {"w": torch.zeros(3), **whole}
+        sizes = {"C": len(self.federation.data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
+        made = {}
+        for name, shape in kind.arrays.items():
+            if shape.endswith(" or absent"):
+                continue
+            first = shape.partition(" or ")[0].strip("[]")
+            size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
+            made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)
+            if name in ("count", "counts"):
+                made[name] *= MANY
+            if name == "classes":
+                made[name] = torch.arange(size[0])
+        return made
 
 
 def _list_others(client: int, came: int) -> list[int]:
@@ -123,26 +147,6 @@ def own_line(method: Method | None, r: Release) -> Release | None:
     if not isinstance(noise, NoiseConfig) or r.kind not in own_kinds(method) or not index.isdecimal():
         return None
     return line_of(Kind(r.kind), r.round, int(index), noise, EVERYONE, "")
-
-
-def _make_stand_in(kind: Kind, data: Data, initial: Callable[[], State | None]) -> Payload:
-    """A tiny payload of a kind: the arrays' names and types, and as many rows as little as it takes."""
-    if dict(kind.arrays) == MODEL:
-        whole = {k: v for k, v in (initial() or {}).items() if not v.is_floating_point()}
-        return {"w": torch.zeros(3), **whole}
-    sizes = {"C": len(data.classes), "c": 2, "m": 2, "D": 3, "J": 1}
-    made = {}
-    for name, shape in kind.arrays.items():
-        if shape.endswith(" or absent"):
-            continue
-        first = shape.partition(" or ")[0].strip("[]")
-        size = [sizes.get(part.strip(), 2) for part in first.split(",") if part.strip()]
-        made[name] = torch.ones(size, dtype=torch.int64 if name in WHOLE else torch.float32)
-        if name in ("count", "counts"):
-            made[name] *= MANY
-        if name == "classes":
-            made[name] = torch.arange(size[0])
-    return made
 
 
 def same_law(line: Release, law: Drawn) -> bool:

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from fedaudit.audit.accounting.accountant import observe_release
 from fedaudit.audit.accounting.draws import contradictions
-from fedaudit.audit.accounting.recompute import KindTraffic, lines, own_kinds, own_line, same_law, uploads
+from fedaudit.audit.accounting.recompute import KindTraffic, LedgerReplay, own_kinds, own_line, same_law, uploads
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import Group
-from fedaudit.audit.case.case import Case, ClientCode, Examples
+from fedaudit.audit.case.case import Case, Examples
 from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
@@ -34,6 +34,7 @@ from fedaudit.fl.ledger import EACH, EVERYONE, Release
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.private import PrivateTraining
 
 ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
@@ -81,7 +82,7 @@ def verify(
     issues = [
         *_check_coverage(releases, traffic, central, hidden, own),
         *_check_clips(releases),
-        *_check_steps(case, releases, history),
+        *_check_steps(case.private, releases, history),
     ]
     issues += [
         *_check_schedule(case.simulated, case.training, traffic, history),
@@ -91,7 +92,8 @@ def verify(
     issues += _check_constant_participants(case.clients, releases, record)
     again = None
     if case.simulated:
-        again = _check_recomputation(case, releases, traffic, ran, central)
+        replay = LedgerReplay(case, case.method, case.initial())
+        again = _check_recomputation(replay, releases, traffic, ran, central)
         issues += [*(again or []), *_check_draws(case.availability, case.clients, case.streams, releases)]
     noised = any(r.noise_multiplier for r in releases)
     return Verified(
@@ -190,10 +192,9 @@ def _check_clips(releases: Sequence[Release]) -> Iterator[Issue]:
 
 
 def _check_steps(
-    case: ClientCode, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
+    private: PrivateTraining | None, releases: Sequence[Release], history: Sequence[Mapping[str, Any]]
 ) -> Iterator[Issue]:
     """Sampling of records is credited for private training only, and every step of that counts."""
-    private = case.private
     made = {int(h["round"]): float(h["steps"]) for h in history if "steps" in h}
     for r in releases:
         if r.unit != "record" or not r.noise_multiplier or r.sampling == "none":
@@ -328,10 +329,14 @@ def _check_missing_noise(releases: Sequence[Release], traffic: Sequence[KindTraf
 
 
 def _check_recomputation(
-    case: Case, releases: Sequence[Release], traffic: Sequence[KindTraffic], ran: set[int], central: bool
+    replay: LedgerReplay,
+    releases: Sequence[Release],
+    traffic: Sequence[KindTraffic],
+    ran: set[int],
+    central: bool,
 ) -> list[Issue] | None:
     """Lines against those that the protections make; None where these cannot be made once more."""
-    issues: list[Issue] = []
+    issues, sampling = list[Issue](), replay.federation.sampling
     rounds = {x.round for x in traffic} | (ran - {max(ran)} if central and len(ran) > 1 else set())
     again: dict[object, list[Release]] = {}
     tried = 0
@@ -341,18 +346,18 @@ def _check_recomputation(
     for r in releases:
         index = r.sender.partition("/")[2]
         client = int(index) if index.isdecimal() else 0
-        law = case.sampling(client if index.isdecimal() else None)
+        law = sampling(client if index.isdecimal() else None)
         if law not in again:
-            made = lines(case, traffic, rounds, client)
+            made = replay.list_lines(traffic, rounds, client)
             if made is None:
                 return None
             again[law] = made
         made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
-        visit = own_line(case.method, r)
+        visit = own_line(replay.method, r)
         differ = list(_compare_lines(r, [visit] if visit else made_of_it))
         if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
             tried += 1  # what is right for this very client?
-            of_it = lines(case, [x for x in traffic if x.round == r.round], {r.round}, client) or []
+            of_it = replay.list_lines([x for x in traffic if x.round == r.round], {r.round}, client) or []
             differ = list(_compare_lines(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
         issues += differ
         if is_amplifiable(r) and r.unit == "client" and not same_law(r, law):
@@ -363,8 +368,8 @@ def _check_recomputation(
             )
         if is_amplifiable(r) and r.unit == "client" and law.period > 1 and not r.coin:
             issues.append(Issue("draws", f"{_describe_line(r)} has a draw of its own; {_describe_law(law)}"))
-    law = case.sampling(0)
-    made = again.get(law) or lines(case, traffic, rounds, 0)
+    law = sampling(0)
+    made = again.get(law) or replay.list_lines(traffic, rounds, 0)
     if made is None:
         return None
     for (t, kind), needed in Counter((x.round, x.kind) for x in made).items():

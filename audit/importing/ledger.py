@@ -6,7 +6,7 @@ released in clear.
 
 from pathlib import Path
 
-from fedaudit.audit.accounting.recompute import lines, uploads
+from fedaudit.audit.accounting.recompute import LedgerReplay, uploads
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.fl import ledger
 from fedaudit.fl.ledger import Release
@@ -23,10 +23,10 @@ def stated_ledger(own: Path, case: RecordedCase) -> list[Release]:
     traffic = uploads(list(manifest(case.artifacts)))
     rounds = {x.round for x in traffic}
     found: dict[Release, None] = {}  # lines of all clients' noise come once
-    heard = case.heard
+    heard, replay = case.heard, LedgerReplay(case, case.method, case.initial())
     for k in range(case.clients):
         present = {t for t in rounds if heard is None or k in heard.get(t, frozenset())}
-        made = lines(case, [x for x in traffic if x.round in present], present, k)
+        made = replay.list_lines([x for x in traffic if x.round in present], present, k)
         if made is None:
             raise UserError(
                 "no ledger entry of the claimed protections can be derived for these messages",

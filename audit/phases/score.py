@@ -201,7 +201,7 @@ def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case)
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         system=_describe_system(config.system),
         headline=headline(findings, questions, attacked),
-        scope=scope(case, findings, seen),
+        scope=scope(case, case.training, case.parameters, findings, seen),
         exposures=seen,
         questions=questions,
         findings=findings,

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedaudit.audit.case.case import Case, Examples, counts
+from fedaudit.audit.case.case import Examples, KnownFederation, counts
 from fedaudit.audit.case.holders import Held, holders, list_unknown
 from fedaudit.audit.verdict.attempts import RAN
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.threats.threat import ThreatModel
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.format import plural
@@ -20,12 +21,19 @@ BUDGETS = ("epsilon", "delta")  # methods use the letters for other things
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
-def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure] = ()) -> AuditScope:
-    """From the case, its data and the threat models of the attacks that ran.
+def scope(
+    federation: KnownFederation,
+    training: LocalConfig | None,
+    parameters: int,
+    findings: Sequence[Finding],
+    seen: Sequence[PartyExposure] = (),
+) -> AuditScope:
+    """From the federation, its data and the threat models of the attacks that ran.
 
     Where the training is not known, rounds are those in which clients sent something, by who saw what.
     """
-    held, data = counts(case.clients, case.examples, case.data), case.data
+    data, examples = federation.data, federation.examples
+    held = counts(federation.clients, examples, data)
     threats: list[ThreatModel] = []
     for finding in findings:
         if finding.outcome not in RAN or finding.threat is None:
@@ -35,29 +43,29 @@ def scope(case: Case, findings: Sequence[Finding], seen: Sequence[PartyExposure]
     rounds = [e.rounds for e in seen if e.single_client]
     cells = held[held > 0]
     text = [
-        *(sentence.rstrip(".") for sentence in case.about.clients),
+        *(sentence.rstrip(".") for sentence in federation.about.clients),
         f"The smallest class of any client has {plural(int(cells.min()) if len(cells) else 0, 'example')}",
     ]
-    records = holders(case.examples, case.data)
-    text += _describe_overlaps(case.simulated, case.clients, case.examples, records)
+    records = holders(examples, data)
+    text += _describe_overlaps(federation.simulated, federation.clients, examples, records)
     return AuditScope(
-        method=case.card.title,
-        method_source=case.card.source,
-        method_text=f"{case.card.text} {'' if case.simulated else RECORDED}".strip(),
-        dataset=case.about.dataset,
+        method=federation.card.title,
+        method_source=federation.card.source,
+        method_text=f"{federation.card.text} {'' if federation.simulated else RECORDED}".strip(),
+        dataset=federation.about.dataset,
         dataset_text=(
             f"{data.about.rstrip('.')}. {len(records):,} different examples with the clients, "
-            f"{len(case.examples.auxiliary):,} with the attacker, {len(case.examples.reference):,} held out for "
+            f"{len(examples.auxiliary):,} with the attacker, {len(examples.reference):,} held out for "
             f"controls, {len(data.test):,} for the test of accuracy; "
-            f"{_describe_groups(case.data, case.examples, records)}."
+            f"{_describe_groups(data, examples, records)}."
         ),
-        clients=case.clients,
+        clients=federation.clients,
         clients_text=" ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in text),
-        rounds=case.training.rounds if case.training else max(rounds, default=0),
-        model=case.about.model,
-        parameters=case.parameters,
-        training=_settings(case.training) if case.training else {},
-        protections=[p.describe() for p in case.protections],
+        rounds=training.rounds if training else max(rounds, default=0),
+        model=federation.about.model,
+        parameters=parameters,
+        training=_settings(training) if training else {},
+        protections=[p.describe() for p in federation.protections],
         threats=threats,
         class_names=list(data.classes),
         counts=held.tolist() if len(held) <= _MOST_ROWS else [],

@@ -118,7 +118,7 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
         counts(bare.clients, bare.examples, bare.data).shape == (4, 10)
         and not counts(bare.clients, bare.examples, bare.data).any()
     )
-    said = scope(bare, [])
+    said = scope(bare, bare.training, bare.parameters, [])
     assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}
     noised = validate(Config, SETTINGS | {"protections": ["dp_gaussian"]}, "test")
     claims = replace(bare, protections=SimulatedCase(noised).protections)
