@@ -10,7 +10,6 @@ import io
 import sys
 from pathlib import Path
 
-from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.errors import UserError
@@ -27,7 +26,7 @@ def decision_pages(run: Path, prefix: Path) -> list[Path]:
 
     if not run.is_dir():
         raise UserError(f"no run folder {run}", hint="`fedaudit run CONFIG --out FOLDER` makes one")
-    document = compose(read_result(RunDir(run)), [catalog.load("sections", n) for n in catalog.names("sections")])
+    document = compose(read_result(run), [catalog.load("sections", n) for n in catalog.names("sections")])
     written = []
     for number, page in enumerate(pages(document, DOTS)[:FRONT], 1):
         written.append(prefix.with_name(f"{prefix.name}-{number}.png"))

@@ -70,7 +70,7 @@ class Audit:
     def __init__(self, folder: str | Path, result: AuditResult | None = None) -> None:
         self.folder = Path(folder)
         self._run = RunDir.open(self.folder)
-        self.result: AuditResult = result or read_result(self._run)
+        self.result: AuditResult = result or read_result(self._run.path)
 
     @property
     def verdict(self) -> Verdict:
@@ -175,7 +175,7 @@ def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:
     if workers is not None:
         config = config.with_workers(str(workers))
     with progress() as report_progress:
-        execute_all(folder, config, [p.name for p in phases(config)], report_progress)
+        execute_all(folder, config, [p.name for p in phases(config.case)], report_progress)
     return Audit(folder.path)
 
 

@@ -62,7 +62,7 @@ def _recall_audit(path: Path, out: Path | None, config: "Config") -> "tuple[RunD
         return None
     folder = RunDir.open(at)
     is_same = path.is_dir() or folder.config.read_bytes() == dump(resolve(config)).encode()
-    made = recall_review(folder) if is_same else None
+    made = recall_review(at) if is_same else None
     return (folder, made.result) if made else None
 
 
@@ -80,10 +80,10 @@ def _run_audit(path: Path, out: Path | None, config: "Config", hours: float) -> 
     folder = run_phases(path, out, config, None, hours)
     is_kept = CONFINED.get() and not reads_elsewhere(config)
     if not was_there and not is_kept:
-        return folder, read_result(folder)
+        return folder, read_result(folder.path)
     made = review(folder, folder.load_config() if is_kept else config)
     if is_kept:
-        keep_review(folder, made)
+        keep_review(folder.path, made)
     return folder, made.result
 
 
@@ -109,7 +109,7 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
 
         refuse_endless(config, hours)
     folder = RunDir.open(at) if path.is_dir() else RunDir.create(at)
-    wanted = names or [p.name for p in phases(config)]
+    wanted = names or [p.name for p in phases(config.case)]
     with torchrun.lead() if many else nullcontext(), progress() as report_progress:
         execute_all(folder, config, wanted, report_progress)
     return folder

@@ -37,17 +37,21 @@ class Text:
 def spending(path: Path, delta: float | None) -> Text:
     """What a finished run spent, towards each observer, over its rounds."""
     run = RunDir.open(path)
+    from fedaudit.audit.accounting.verify import DECLARED, verify
     from fedaudit.audit.case.open import open_case
-    from fedaudit.audit.phases.account import verify_run
     from fedaudit.audit.phases.bounds import bind_status, describe_population
     from fedaudit.audit.phases.evidence import EvidenceFolder
     from fedaudit.audit.settings.config import load
+    from fedaudit.fl.recording.recorder import MANIFEST, manifest
 
     releases, config = read(run.ledger), load(run.config)
     chosen = config.delta if delta is None else delta
     case = open_case(run, config)
     population = describe_population(case.clients, case.examples, case.data, case.availability)
-    bound_releases = bind_status(EvidenceFolder(run), verify_run(run, case, releases), population, chosen)
+    verified = DECLARED  # where nothing says what crossed the wire
+    if (run.artifacts / MANIFEST).is_file():
+        verified = verify(case, releases, manifest(run.artifacts), run.history() if run.metrics.is_file() else [])
+    bound_releases = bind_status(EvidenceFolder(path), verified, population, chosen)
     found = spent(releases, bound_releases)
     if not found:
         return Text(

@@ -13,7 +13,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
-from fedaudit.audit.phases.plan import of_case, read_phases
+from fedaudit.audit.phases.plan import phases, read_phases
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.audit.verdict.trade_changes import choose_telling
 from fedaudit.fl.runtime.errors import UserError
@@ -50,9 +50,9 @@ def compare(
 
 def _open_finished_run(folder: Path) -> RunDir:
     run = RunDir.open(folder)
-    record = read_phases(run)
+    record = read_phases(run.path)
     case = str(_config(run).get("case", "simulated"))
-    for name in (p.name for p in of_case(case) if p.name != "report"):
+    for name in (p.name for p in phases(case) if p.name != "report"):
         if (record.get(name) or {}).get("seconds") is None:
             raise UserError(
                 f"{folder} is not a finished run: its {name} phase did not end",

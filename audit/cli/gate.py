@@ -17,6 +17,8 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
+from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
@@ -98,7 +100,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
 def _review_folder(folder: RunDir, config: Config, policy: GradingPolicy | None, reviewer: Reviewer) -> Review:
     """A review made here before, where one decides all that is asked; else a new one."""
     if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder, policy_digest(policy) if policy else "")
+        made = recall_review(folder.path, policy_digest(policy) if policy else "")
         if made is not None:
             return made
     from fedaudit.audit.phases.review import review
@@ -111,9 +113,13 @@ def _find_unmet(
 ) -> tuple[str, ...]:
     if not needed:
         return ()
+    from fedaudit.audit.case.open import open_case
+    from fedaudit.audit.phases.choice import choose
     from fedaudit.audit.phases.review import find_unmet
 
-    return tuple(find_unmet(folder, config, result, needed))
+    chosen = choose(config, open_case(folder, config)).specs
+    plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
+    return tuple(find_unmet([AttackSpec.model_validate(p) for p in plans], result.findings, needed))
 
 
 def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: bool = False) -> Iterator[str]:

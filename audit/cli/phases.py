@@ -78,12 +78,13 @@ def report(
         _repeat(run, "report", config, data, trust)
         return
     from fedaudit.audit.phases.annex import render_annex
+    from fedaudit.audit.phases.score import Scoring
     from fedaudit.fl.runtime import durable
 
     if annex.suffix != ".html":
         raise UserError(f"an annex is one page of HTML, got {annex}", hint="--annex annex.html")
     folder, settings = _open_run(run, config, data, trust)
-    durable.write(annex, render_annex(folder, settings))
+    durable.write(annex, render_annex(Scoring(folder, settings).derive_whole()))
     say(f"{annex}: pictures of people's data; keep it apart from the report")
 
 

@@ -10,7 +10,7 @@ from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
-from fedaudit.audit.phases.questions import plan_questions
+from fedaudit.audit.phases.questions import plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import Shortage
@@ -39,7 +39,7 @@ def preflight(config: Config) -> Iterator[str]:
     reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
     unfit = f"it says nothing of {case.data.modality} data"
     reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
-    asked = plan_questions(config, choice, load_policy(config.locate_policy()).demands)
+    asked = plan_questions(choice, read_attackers(config), load_policy(config.locate_policy()).demands)
     yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
     if empty := sum(not len(part) for part in case.examples.parts.values()):
         yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"

@@ -53,7 +53,8 @@ def seal(
     )
     folder = judged.folder
     with folder.lock():
-        record = seal_run(folder.path, judged.result, signer, partial(write_reports, folder, judged.config))
+        write = partial(write_reports, folder.path, judged.config.sections, judged.config.report)
+        record = seal_run(folder.path, judged.result, signer, write)
     say(judged.result.verdict.line)
     say(f"sealed: {folder.path / 'seal.json'}, counts until {record.expires}")
     say(f"signer: SHA-256 {record.signer}")

@@ -17,12 +17,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -192,9 +194,11 @@ def _count(config: Config, workers: str | int | None) -> int:
 
 
 def _is_done(cell: RunCell) -> bool:
-    folder = RunDir(cell.folder)
+    if not RunDir(cell.folder).config.is_file():
+        return False
     try:
-        return folder.config.is_file() and is_complete(folder, cell.config, cell.phases)
+        terms = {name: chain.digest_terms(cell.config, name) for name in cell.phases}
+        return is_complete(cell.folder, resolve(cell.config), terms)
     except UserError:
         return False  # said when it runs
 

@@ -191,7 +191,7 @@ def refuse_impossible(
                 key=f"attacks[{i}]",
             )
     sent = {k for kinds in bare.kinds.values() for k in kinds}
-    for i, (spec, protection) in enumerate(zip(specs, protections, strict=True)):
+    for i, (given, protection) in enumerate(zip(specs, protections, strict=True)):
         if needed := [k for k in protection.withholds() if k in sent]:
             raise UserError(
                 f"protections[{i}]: the server of {title} reads {', '.join(needed)}, which would not be sent",
@@ -202,7 +202,7 @@ def refuse_impossible(
         if acts_on and not set(acts_on) & sent:
             uploads = dict.fromkeys((*bare.kinds[Channel.UPLINK], *bare.kinds[Channel.RELAY]))
             raise UserError(
-                f"protections[{i}]: {spec.name} acts on {', '.join(acts_on)}, and {title} never sends that",
+                f"protections[{i}]: {given.name} acts on {', '.join(acts_on)}, and {title} never sends that",
                 hint=f"it sends {', '.join(uploads)}",
                 key=f"protections[{i}]",
             )

@@ -1,6 +1,6 @@
 """Part of the matrix phase: runs in which clients do not answer, each a run folder under absence/.
 
-Leaves evidence/absence.json. Cells continue after a kill, and finished ones are not run again.
+Cells continue after a kill, and finished ones are not run again.
 """
 
 from collections.abc import Callable
@@ -10,28 +10,15 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.cells import cells_of, run_cells
-from fedaudit.audit.phases.evidence import ABSENCE
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.dropout import find_holders, measure_dropout, plan_dropout
 from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import SimulatedConfig
-from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 
 Progress = Callable[[str, int, int], None]
 PHASES = ("simulate",)
-
-
-def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
-    """Runs what is left, and measures all of it; removes the file where the config has no `absence`."""
-    if config.absence is None:
-        durable.remove(run.evidence / ABSENCE)
-    else:
-        run.write(
-            run.evidence / ABSENCE,
-            measure(run.inside("absence"), config, config.absence, progress).model_dump_json(indent=1).encode(),
-        )
 
 
 def measure(folder: Path, config: SimulatedConfig, absence: DropoutSettings, progress: Progress) -> Absence:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedaudit.attacks.attack import Card
@@ -34,13 +35,14 @@ NOTHING: Mapping[str, Any] = {  # of an attack that measured nothing
 class EvidenceFolder:
     """Of one run. Raises UserError for a file that is damaged, or missing where its phase always writes one."""
 
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
+    def __init__(self, folder: Path) -> None:
+        self._run = RunDir(folder)
+        self.path = self._run.evidence
 
     @cached_property
     def attacks(self) -> list[dict[str, Any]]:
         """What the attacks left, in the order they ran."""
-        files = sorted(self._run.evidence.glob("[0-9]*.json"))
+        files = sorted(self.path.glob("[0-9]*.json"))
         for file in files:
             self._run.read(file, AttackFile)
         return [self._run.read_json(file) for file in files]
@@ -48,7 +50,7 @@ class EvidenceFolder:
     @cached_property
     def checks(self) -> Checked:
         """What all checks say. Raises UserError where one of them is not in the file."""
-        path = self._run.evidence / CHECKS
+        path = self.path / CHECKS
         found = self._run.read(path, dict[str, Checked])
         if other := sorted(found.keys() ^ set(catalog.names("checks"))):
             raise UserError(
@@ -68,21 +70,21 @@ class EvidenceFolder:
     @cached_property
     def ledger(self) -> VerifiedFile:
         """What the verifier said of the run's ledger."""
-        return self._run.read(self._run.evidence / LEDGER, VerifiedFile)
+        return self._run.read(self.path / LEDGER, VerifiedFile)
 
     @cached_property
     def budgets(self) -> list[SpentBudget]:
-        return self._run.read(self._run.evidence / BUDGETS, list[SpentBudget])
+        return self._run.read(self.path / BUDGETS, list[SpentBudget])
 
     @cached_property
     def bound_checks(self) -> list[BoundCheck]:
         """What the replay said of each bound; empty where nothing was played."""
-        return self._run.read(self._run.evidence / REPLAY, list[BoundCheck])
+        return self._run.read(self.path / REPLAY, list[BoundCheck])
 
     @cached_property
     def noise_audits(self) -> list[NoiseAuditRecord]:
         """The tests of the run's noise; empty where none were made."""
-        return self._run.read(self._run.evidence / NOISE_AUDITS, list[NoiseAuditRecord])
+        return self._run.read(self.path / NOISE_AUDITS, list[NoiseAuditRecord])
 
     @cached_property
     def matrix(self) -> Robustness | None:
@@ -95,7 +97,7 @@ class EvidenceFolder:
         return self._read_if_there(ABSENCE, Absence)
 
     def _read_if_there(self, name: str, form: type[T]) -> T | None:
-        path = self._run.evidence / name
+        path = self.path / name
         return self._run.read(path, form) if path.is_file() else None
 
 

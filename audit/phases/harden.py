@@ -97,12 +97,12 @@ def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
     Folders tried/NAME and verified/NAME lie in `run`; a search that was killed goes on where it was.
     Raises UserError where the audit cannot run.
     """
-    if not is_audited_run(run, config):
+    if not is_audited_run(run.path, resolve(config)):
         unneeded: dict[str, Any] = {"variants": [], "matrix": None}
         if isinstance(config, SimulatedConfig):
             unneeded["absence"] = None
         config = overridden(config, unneeded, where="harden")
-        execute_all(run, config, [p.name for p in phases(config)], progress)
+        execute_all(run, config, [p.name for p in phases(config.case)], progress)
     return Search(run, config, load_policy(config.locate_policy()).bar, progress).find()
 
 
@@ -114,7 +114,7 @@ class Search:
 
     def find(self) -> Hardening:
         """The best candidates, run again whole until one is sufficient."""
-        first = read_result(self._run)
+        first = read_result(self._run.path)
         base = summarise("as audited", self._config.protections, first, self._bar)
         tried = self.screen(first) if base.above else ()
         last = max((c.stage for c in tried), default=0)
@@ -149,7 +149,7 @@ class Search:
             failures = {f.name for f in self._run_cells(cells, f"stage {stage} of {len(stages)}")}
             for variant, cell in zip(left, cells, strict=True):
                 if variant.name not in failures:
-                    result = read_result(RunDir(cell.folder))
+                    result = read_result(cell.folder)
                     ended[variant.name] = summarise(
                         variant.name, variant.protections, result, self._bar, stage, names
                     )
@@ -188,7 +188,7 @@ class Search:
         screened = self._configure(variant.model_copy(update={"attacks": tuple(attacks)}))
         changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
-        wanted = tuple(p.name for p in phases(changed) if p.name in SCREENED)
+        wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
         folder = self._run.inside(f"tried/{variant.name}")
         return RunCell(name=variant.name, folder=folder, config=changed, phases=wanted)
 
@@ -198,11 +198,11 @@ class Search:
         if isinstance(changed, SimulatedConfig):
             changed = overridden(changed, {"seed": changed.seed + 1}, where="harden")
         folder = RunDir.create(self._run.inside(f"verified/{candidate.name}"))
-        wanted = tuple(p.name for p in phases(changed))
+        wanted = tuple(p.name for p in phases(changed.case))
         cell = RunCell(name=candidate.name, folder=folder.path, config=changed, phases=wanted)
         if failures := self._run_cells([cell], "run whole"):
             raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
-        return summarise(candidate.name, candidate.protections, read_result(folder), self._bar)
+        return summarise(candidate.name, candidate.protections, read_result(folder.path), self._bar)
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)

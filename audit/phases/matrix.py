@@ -2,8 +2,8 @@
 
 Of a recorded federation, which nobody can run again, the uploads of one round are replayed instead.
 
-Leaves evidence/matrix.json, and what audit/phases/dropout.py leaves. Cells continue after a kill, and finished
-ones are not run again; those that an attack or a rule does not apply to are named with the reason.
+Leaves evidence/matrix.json, and evidence/absence.json (audit/phases/dropout.py). Cells continue after a kill, and
+finished ones are not run again; those that an attack or a rule does not apply to are named with the reason.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from fedaudit.audit.case.open import open_recorded_case
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
 from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
-from fedaudit.audit.phases.evidence import MATRIX
+from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.phases.failures import reasons
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
-from fedaudit.audit.robustness.recorded_round import find_round
+from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
 from fedaudit.audit.settings.config import Config, SimulatedConfig, require_recorded
@@ -35,7 +34,10 @@ PHASES = ("simulate",)
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
-    """Runs what is left of the matrix, and measures all of it; removes the file where the config has none."""
+    """Runs what is left of the matrix and of absent clients, and measures all of it.
+
+    Removes the files of what the config does not ask for.
+    """
     progress("matrix", 0, 1)
     if config.matrix is None:
         durable.remove(run.evidence / MATRIX)
@@ -44,21 +46,28 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             made = measure(run.inside("matrix"), config, config.matrix, progress)
         else:
             case = open_recorded_case(run, require_recorded(config))
-            made = measure_replays(case, config.matrix, config.seed, progress)
+            find = partial(find_round, case, config.matrix.round)
+            made = replay_round(find, case.clients, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())
     if isinstance(config, SimulatedConfig):
-        dropout.run(run, config, progress)
+        if config.absence is None:
+            durable.remove(run.evidence / ABSENCE)
+        else:
+            curves = dropout.measure(run.inside("absence"), config, config.absence, progress)
+            run.write(run.evidence / ABSENCE, curves.model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
 
 
 @workers.one_thread()
-def measure_replays(case: RecordedCase, matrix: Matrix, seed: int, progress: Progress) -> Robustness:
+def replay_round(
+    find: Callable[[], RecordedRound], clients: int, matrix: Matrix, seed: int, progress: Progress
+) -> Robustness:
     """The matrix of a recorded federation, of which one round is replayed."""
     try:
-        here = find_round(case, matrix.round)
+        here = find()
     except UserError as error:
         left = NotRun(cells=["every attack on every rule"], reason=str(error.args[0]), failed=False)
-        return Robustness(clients=case.clients, chance=0.0, seeds=[seed], not_run=[left])
+        return Robustness(clients=clients, chance=0.0, seeds=[seed], not_run=[left])
     return replay(here, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 
 

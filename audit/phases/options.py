@@ -74,7 +74,7 @@ def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
     """
     case = open_case(run, config)
     policy = load_policy(config.locate_policy())
-    attacked = [Attacked(file, config.prior) for file in EvidenceFolder(run).attacks]
+    attacked = [Attacked(file, config.prior) for file in EvidenceFolder(run.path).attacks]
     leaks = _list_leaks(attacked, policy, case.card.uplink)
     norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
     ranked = list[Proposal]()

@@ -6,17 +6,18 @@ unchanged need not run again; a phase that would read another's outdated output 
 
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.record import SEAL, TOKEN
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.case.schemas import PhaseEntry as Entry
-from fedaudit.audit.settings.config import SIMULATED, Config, RecordedConfig
-from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 
@@ -52,13 +53,8 @@ IMPORT = Phase("import", ("seed", "case", "subject", "protections"), "import_")
 _OF_RECORDED = (IMPORT, *(p for p in PHASES if p.name != "simulate"))
 
 
-def phases(config: Config) -> tuple[Phase, ...]:
-    """Those of its case, in their order."""
-    return _OF_RECORDED if isinstance(config, RecordedConfig) else PHASES
-
-
-def of_case(case: str) -> tuple[Phase, ...]:
-    """The phases of a simulated case, or of a recorded one."""
+def phases(case: str) -> tuple[Phase, ...]:
+    """Those of a simulated case, or of a recorded one, in their order."""
     return _OF_RECORDED if case == "recorded" else PHASES
 
 
@@ -70,6 +66,7 @@ def _reads(name: str, resolved: Mapping[str, Any]) -> tuple[str, ...]:
     return chain.reads(name, "import" if resolved.get("case") == "recorded" else "simulate")
 
 
+@sharing()
 def execute(
     run: RunDir,
     config: Config,
@@ -84,91 +81,83 @@ def execute(
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
     with run.lock():
-        resolved = run.adopt(config, phases(config)[0].keys)
-        used = config if workers is None else config.model_copy(update={"workers": workers})
-        for name in names:
-            for needed in _reads(name, resolved):  # a phase whose settings are all empty has nothing to wait for
-                if not any(phase(needed).settings(resolved).values()):
-                    _execute(run, used, resolved, phase(needed), progress, True)
-            _execute(run, used, resolved, phase(name), progress, skip_finished, "score" in names)
+        resolved = run.adopt(config, phases(config.case)[0].keys)
+        if workers is not None:
+            config = config.model_copy(update={"workers": workers})
+        for what, skip in _list_steps(names, resolved, skip_finished):
+            record, settings = read_phases(run.path), what.settings(resolved)
+            _check_inputs(run.path, record, resolved, what.name)
+            links, terms = chain.read_chain(run.path), chain.digest_terms(config, what.name)
+            is_done = skip and _is_current(record, resolved, what) and chain.current(links, what.name, terms)
+            # A verdict that is not made now is derived and compared: what is reported follows from the evidence
+            if (what.name == "report" and "score" not in names) or (what.name == "score" and is_done):
+                chain.verify(run.path, links, ("score",))
+                importlib.import_module("fedaudit.audit.phases.score").Scoring(run, config).confirm()
+            # Nothing to do: a config without a matrix has no line of one
+            report = progress if any(settings.values()) else _silent
+            if is_done:
+                report(what.name, 1, 1)
+                continue
+            chain.begin(run.path, config, what.name, settings)
+            started = time.perf_counter()
+            _begin(run.path, record, what.name, settings)
+            importlib.import_module(f"fedaudit.audit.phases.{what.module or what.name}").run(run, config, report)
+            chain.end(run.path, what.name)
+            record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
+            run.write_json(run.phases, record)
 
 
-def _execute(
-    run: RunDir,
-    config: Config,
-    resolved: dict[str, Any],
-    what: Phase,
-    progress: Progress,
-    skip_finished: bool,
-    scored: bool = True,
-) -> None:
-    """One phase; `scored`: its verdict was made or confirmed by this very command, or it has none."""
-    record = read_phases(run)
-    _check_inputs(run, record, resolved, what)
-    settings = what.settings(resolved)
-    entry = record.get(what.name)
-    if what.name == "report" and not scored:
-        confirm_verdict(run, config)
-    if not any(settings.values()):  # nothing to do: a config without a matrix has no line of one
-        progress = _silent
-    if (
-        skip_finished
-        and _is_current(record, resolved, what)
-        and chain.current(chain.read_chain(run.path), what.name, chain.digest_terms(config, what.name))
-    ):
-        if what.name == "score":
-            confirm_verdict(run, config)
-        progress(what.name, 1, 1)
-        return
-    chain.begin(run.path, config, what.name, settings)
-    for stale in (SEAL, TOKEN):  # they were about what is now replaced
-        durable.remove(run.path / stale)
-    for stale in chain.downstream(what.name):
-        record.pop(stale, None)
-    started = time.perf_counter()
+def _list_steps(
+    names: Iterable[str], resolved: Mapping[str, Any], skip_finished: bool
+) -> Iterator[tuple[Phase, bool]]:
+    """Phases in order, each with whether it is skipped where it is finished."""
+    for name in names:
+        for needed in map(phase, _reads(name, resolved)):
+            if not any(needed.settings(resolved).values()):  # there is nothing to wait for
+                yield needed, True
+        yield phase(name), skip_finished
+
+
+def _begin(folder: Path, record: dict[str, Any], name: str, settings: Mapping[str, Any]) -> None:
+    """Keep that a phase began, and drop what was about what it replaces."""
+    run = RunDir(folder)
+    for stale in (SEAL, TOKEN):
+        durable.remove(folder / stale)
+    for later in chain.downstream(name):
+        record.pop(later, None)
     # A simulation that was killed and continued counts from its first start
-    first = entry["started"] if entry and what.name == "simulate" else _now()
-    record[what.name] = {"started": first, "seconds": None, "settings": settings}
+    first = record[name]["started"] if name in record and name == "simulate" else _now()
+    record[name] = {"started": first, "seconds": None, "settings": settings}
     run.write_json(run.phases, record)
-    if what.name in ("simulate", "import"):
+    if name in ("simulate", "import"):
         from fedaudit.audit.case.environment import environment
 
         run.write_json(run.environment, environment())
-    importlib.import_module(f"fedaudit.audit.phases.{what.module or what.name}").run(run, config, progress)
-    chain.end(run.path, what.name)
-    record[what.name]["seconds"] = round(time.perf_counter() - started, 3)
-    run.write_json(run.phases, record)
-
-
-def confirm_verdict(run: RunDir, config: Config) -> None:
-    """A verdict that is not made now is derived and compared: what is reported follows from the evidence."""
-    chain.verify(run.path, chain.read_chain(run.path), ("score",))
-    importlib.import_module("fedaudit.audit.phases.score").confirm(run, config)
 
 
 def _silent(phase: str, done: int, total: int) -> None:
     pass
 
 
-def _check_inputs(run: RunDir, record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> None:
+def _check_inputs(folder: Path, record: Mapping[str, Any], resolved: Mapping[str, Any], what: str) -> None:
     """Refuse to read what is missing, unfinished or was made with other settings."""
-    for name in _reads(what.name, resolved):
-        entry, needed = record.get(name), phase(name)
+    for name in _reads(what, resolved):
+        entry = record.get(name)
         if entry is None or entry["seconds"] is None:
             raise UserError(
-                f"{what.name} needs a finished {name} phase in {run.path}",
+                f"{what} needs a finished {name} phase in {folder}",
                 hint=f"run `fedaudit {name}` first, or `fedaudit run`",
             )
-        now = needed.settings(resolved)
+        now = phase(name).settings(resolved)
         if found := difference(entry["settings"], now):
             raise UserError(
-                f"{run.path}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
+                f"{folder}: {name} ran with {found.key}: {found.left!r}, the config says {found.right!r}",
                 hint=f"run `fedaudit {name}` again first",
             )
-        chain.same_settings(run.path, chain.read_chain(run.path), name, now)
+        chain.same_settings(folder, chain.read_chain(folder), name, now)
 
 
-def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -> bool:
+def _is_current(record: Mapping[str, Any], resolved: Mapping[str, Any], what: Phase) -> bool:
     """Whether a phase went to its end with these settings."""
     entry = record.get(what.name)
     if entry is None or entry["seconds"] is None:
@@ -176,25 +165,23 @@ def _is_current(record: dict[str, Any], resolved: dict[str, Any], what: Phase) -
     return bool(entry["settings"] == what.settings(resolved))
 
 
-def is_complete(run: RunDir, config: Config, names: Sequence[str]) -> bool:
-    """Whether nothing is left to do of these phases."""
-    resolved, record, links = resolve(config), read_phases(run), chain.read_chain(run.path)
-    return all(
-        _is_current(record, resolved, phase(n)) and chain.current(links, n, chain.digest_terms(config, n))
-        for n in names
-    )
+def is_complete(folder: Path, resolved: Mapping[str, Any], terms: Mapping[str, dict[str, str]]) -> bool:
+    """Whether nothing is left to do of these phases; `terms`: name -> what it reads beside the folder."""
+    record, links = read_phases(folder), chain.read_chain(folder)
+    return all(_is_current(record, resolved, phase(n)) and chain.current(links, n, t) for n, t in terms.items())
 
 
-def is_audited_run(run: RunDir, config: Config) -> bool:
+def is_audited_run(folder: Path, resolved: Mapping[str, Any]) -> bool:
     """Whether the folder holds an audit of what these settings simulate, attack and account for."""
-    resolved, record = resolve(config), read_phases(run)
-    if any((record.get(p.name) or {}).get("seconds") is None for p in phases(config) if p.name != "report"):
+    record, wanted = read_phases(folder), phases(resolved.get("case", ""))
+    if any((record.get(p.name) or {}).get("seconds") is None for p in wanted if p.name != "report"):
         return False
     return all(record[name]["settings"] == phase(name).settings(resolved) for name in _reads("score", resolved))
 
 
-def read_phases(run: RunDir) -> dict[str, Any]:
+def read_phases(folder: Path) -> dict[str, Any]:
     """phases.json: phase -> {started (ISO 8601, UTC), seconds (None: unfinished), settings}."""
+    run = RunDir(folder)
     if not run.phases.exists():
         return {}
     record = run.read(run.phases, dict[str, Entry])

@@ -1,14 +1,15 @@
 """The table of questions of one audit: listed from what crossed the wire, answered from what the audit has."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedaudit.attacks.people import SMALL, People
-from fedaudit.audit.case.case import Case, Examples, counts
+from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.plan import list_all_rules
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -16,7 +17,7 @@ from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
-from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
+from fedaudit.audit.verdict.rule_questions import list_rule_questions
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
@@ -29,7 +30,34 @@ from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Finding
 
 
-def plan_questions(config: Config, choice: AttackChoice, demands: Demands) -> list[Question]:
+@dataclass(frozen=True)
+class DeclaredAttackers:
+    """Whom a config declares against the model, and the server's rules that they are up against."""
+
+    aims: Mapping[str, Aim] = field(default_factory=dict)  # by the label that cells of the matrix have
+    rules: Sequence[str] = ()
+    is_absence_measured: bool = False
+
+    def list_questions(self, demands: Demands) -> list[Question]:
+        """Questions about the model, unanswered."""
+        aims = [aim for aim in self.aims.values() if not aim.is_against_people]
+        return list_rule_questions(self.rules if aims else [], aims, demands, absence=self.is_absence_measured)
+
+
+def read_attackers(config: Config) -> DeclaredAttackers:
+    """Those of a simulation; a recorded federation has none."""
+    if not isinstance(config, SimulatedConfig):
+        return DeclaredAttackers()
+    names = {s.label: s.name for s in (config.matrix.adversaries if config.matrix else ())}
+    rules = list(list_all_rules(config.matrix, config.federation.clients)) if config.matrix else []
+    if config.adversary is not None:
+        names.setdefault(config.adversary.name, config.adversary.name)
+        rules = rules or [config.aggregator.name]
+    aims = {label: catalog.load("adversaries", name).card.aim for label, name in names.items()}
+    return DeclaredAttackers(aims, rules, config.absence is not None)
+
+
+def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, demands: Demands) -> list[Question]:
     """Before a run: every question, and which attacks will ask it."""
     scene, title = choice.scene, choice.traffic.title
     attempts = [
@@ -39,7 +67,7 @@ def plan_questions(config: Config, choice: AttackChoice, demands: Demands) -> li
     ]
     answers = Answers(attempts=attempts, others=choice.others, seconds=choice.others_seconds, left=choice.left)
     asked = answer_questions(list_questions(scene, demands), scene, answers)
-    return asked + _list_of_rules(config, demands)
+    return asked + attackers.list_questions(demands)
 
 
 def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
@@ -50,20 +78,14 @@ def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
     }
 
 
-def ask_questions(
-    evidence: EvidenceFolder,
-    artifacts: Path,
-    config: Config,
-    case: Case,
+def gather_answers(
+    files: Sequence[Mapping[str, Any]],
     choice: AttackChoice,
-    demands: Demands,
-    *,
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
-) -> list[Question]:
-    """After a run: every question as it stands."""
-    files = evidence.attacks
-    scene = observe_scene(artifacts, config.system, case.heard, case.data, case.clients, case.examples)
+    checked: frozenset[Kind],
+) -> Answers:
+    """After a run: what its attacks' files, findings, bounds and checked counts answer questions with."""
     labels = {label.replace(":", "."): label for label in choice.cards}
     attempts = gather_attempts(
         files,
@@ -72,19 +94,14 @@ def ask_questions(
         {f["name"].replace(":", "."): _read_people(f) for f in files},
         {i: choice.seconds[label] for i, label in labels.items()},
     )
-    answers = Answers(
+    return Answers(
         attempts=attempts,
         others=choice.others,
         seconds=choice.others_seconds,
         left=choice.left,
         findings=findings,
         limits=limits,
-        checked=_list_checks(case.simulated, case.protections, case.card),
-    )
-    asked = answer_questions(list_questions(scene, demands), scene, answers)
-    of_rules = _list_of_rules(config, demands)
-    return asked + answer_rule_questions(
-        of_rules, evidence.matrix, evidence.absence, findings, _find_aims(config)
+        checked=checked,
     )
 
 
@@ -134,30 +151,10 @@ def _read_people(file: Mapping[str, object]) -> list[People]:
     return AttackFile.model_validate(file).people if file.get("people") else []
 
 
-def _list_checks(simulated: bool, protections: Sequence[Protection], card: Card) -> frozenset[Kind]:
+def list_checks(simulated: bool, protections: Sequence[Protection], card: Card) -> frozenset[Kind]:
     """Counts that audit/checks/sample_counts.py holds against what clients hold."""
     if not simulated:
         return frozenset()
     changed = {k for p in protections for k in getattr(p.config, "kinds", p.kinds)}
     made = {Kind.NUM_EXAMPLES} if card.counts_made else set[Kind]()
     return frozenset(k for k in Kind if k.counted) - changed - made
-
-
-def _list_of_rules(config: Config, demands: Demands) -> list[Question]:
-    if not isinstance(config, SimulatedConfig):
-        return []
-    aims = [a for a in _find_aims(config).values() if not a.is_against_people]
-    rules = list(list_all_rules(config.matrix, config.federation.clients)) if config.matrix else []
-    if config.adversary is not None and not rules:
-        rules = [config.aggregator.name]
-    return list_rule_questions(rules if aims else [], aims, demands, absence=config.absence is not None)
-
-
-def _find_aims(config: Config) -> dict[str, Aim]:
-    """Aims of the attackers that a config declares, by label."""
-    if not isinstance(config, SimulatedConfig):
-        return {}
-    declared = {s.label: s.name for s in (config.matrix.adversaries if config.matrix else ())}
-    if config.adversary is not None:
-        declared.setdefault(config.adversary.name, config.adversary.name)
-    return {label: catalog.load("adversaries", name).card.aim for label, name in declared.items()}

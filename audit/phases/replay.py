@@ -14,11 +14,12 @@ from typing import Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.compare_folders import HINT, TRAINED, Comparison, compare_folders
 from fedaudit.audit.phases.plan import phases
-from fedaudit.audit.phases.score import derive
+from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import execute_all, folder_of, list_variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy
@@ -81,11 +82,13 @@ def make_again(run: RunDir, config: Config, place: Path, progress: Progress) -> 
 def conclude_replay(run: RunDir, again: RunDir, config: Config, policy: GradingPolicy) -> Replayed:
     """How the owner's folder compares with the one that was made here, and the verdict of the latter."""
     comparison = compare_folders(run, again)
-    return Replayed(result=derive(again, config, policy), lines=tuple(_describe(comparison, run, again, config)))
+    with sharing():
+        result = Scoring(again, config, policy).derive()
+    return Replayed(result=result, lines=tuple(_describe(comparison, run, again, config)))
 
 
 def _execute(again: RunDir, config: Config, progress: Progress) -> None:
-    names = [p.name for p in phases(config) if p.name != "report"]
+    names = [p.name for p in phases(config.case) if p.name != "report"]
     try:
         execute_all(again, config, names, progress)
     except UserError:

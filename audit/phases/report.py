@@ -1,6 +1,7 @@
 """Phase 5: audit.json to PDF and HTML. Reads that one file and computes nothing."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
@@ -11,6 +12,7 @@ from fedaudit.audit.settings.spec import Text
 from fedaudit.reports.document import compose
 from fedaudit.reports.record import SealRecord
 from fedaudit.reports.renderer import Renderer
+from fedaudit.reports.result import AuditResult
 
 Progress = Callable[[str, int, int], None]
 
@@ -18,28 +20,31 @@ Progress = Callable[[str, int, int], None]
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes report.<suffix> for each format the config names; audit.json is there already."""
     progress("report", 0, 1)
-    write_reports(run, config)
+    write_reports(run.path, config.sections, config.report)
     progress("report", 1, 1)
 
 
-def write_reports(run: RunDir, config: Config, seal: SealRecord | None = None) -> list[str]:
-    """Write the reports that the config names; returns the names of their files."""
-    made = render_reports(run, config.sections, config.report, seal)
+def write_reports(
+    folder: Path, sections: tuple[Text, ...], report: ReportSettings, seal: SealRecord | None = None
+) -> list[str]:
+    """Write the reports of a run's audit.json that a config names; returns the names of their files."""
+    run, made = RunDir(folder), render_reports(read_result(folder), sections, report, seal)
     for name, content in made.items():
-        run.write(run.path / name, content)
+        run.write(folder / name, content)
     return list(made)
 
 
 def render_reports(
-    run: RunDir, sections: tuple[Text, ...], report: ReportSettings, seal: SealRecord | None = None
+    result: AuditResult, sections: tuple[Text, ...], report: ReportSettings, seal: SealRecord | None = None
 ) -> dict[str, bytes]:
-    """Name and bytes of every report that the config names, with who signed the audit where somebody did.
+    """Name and bytes of every report that a config names, with who signed the audit where somebody did.
 
-    The same audit.json and the same libraries give the same bytes.
+    The same result and the same libraries give the same bytes.
     """
-    result = read_result(run).model_copy(update={"seal": seal})
     wanted = [*catalog.names("sections"), *sections]
-    document = compose(result, [catalog.load("sections", name) for name in wanted])
+    document = compose(
+        result.model_copy(update={"seal": seal}), [catalog.load("sections", name) for name in wanted]
+    )
     return {name: renderer().render(document) for name, renderer in _renderers(report).items()}
 
 

@@ -1,22 +1,24 @@
 """audit.json in its form; whether it follows from the evidence is asked in audit/phases/score.py."""
 
-from fedaudit.audit.case.run_folder import RunDir
+from pathlib import Path
+
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.result import AuditResult
 
 
-def read_result(run: RunDir) -> AuditResult:
-    """audit.json, validated."""
-    if not run.audit.exists():
-        raise UserError(f"no audit.json in {run.path}", hint="run `fedaudit phase score` first")
+def read_result(folder: Path) -> AuditResult:
+    """audit.json of a run, validated."""
+    audit = folder / "audit.json"
+    if not audit.exists():
+        raise UserError(f"no audit.json in {folder}", hint="run `fedaudit phase score` first")
     try:
-        data = run.audit.read_bytes()
+        data = audit.read_bytes()
         parse_json(data)  # a key that stands twice
         return AuditResult.model_validate_json(data)
     except ValueError as error:
         lines = str(error).splitlines()
         raise UserError(
-            f"{run.audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
+            f"{audit} is not an audit result: {' '.join(lines[1:3] or lines).strip()}",
             hint="run `fedaudit phase score` again",
         ) from error

@@ -6,8 +6,11 @@ anew, and rendered again where that is wanted: drawing takes longer than all els
 from evidence/, unless they run again (audit/phases/replay.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from fedaudit.audit.accounting.verify import verify
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.attestation.record import CELLS, digest_record, is_of_run
@@ -15,27 +18,30 @@ from fedaudit.audit.attestation.seal import find_changed, read_record, read_stat
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
+from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import import_, whole_evidence
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.plan import phases, read_phases
+from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
+from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.reviewed import Review
-from fedaudit.audit.phases.score import confirm, derive
-from fedaudit.audit.phases.variants import config_of, folder_of, list_variants, results
+from fedaudit.audit.phases.score import Scoring
+from fedaudit.audit.phases.variants import config_of, folder_of, results
 from fedaudit.audit.settings.config import Config, SimulatedConfig
-from fedaudit.audit.settings.report import ReportSettings
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.audit.settings.spec import Text
+from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.result import AuditResult
+from fedaudit.reports.result import Finding
 
 DO_NOT = "do not decide from this folder; ask for the one that the run left"
 
 
+@sharing()
 def review(
     run: RunDir, config: Config, policy: GradingPolicy | None = None, digest: str = "", *, render: bool = False
 ) -> Review:
@@ -44,14 +50,16 @@ def review(
     `policy` is the reviewer's, by default the folder's own. `digest`, of the content or of the record, is what
     the reviewer holds apart from the folder. With `render` the reports are rendered once more.
     """
-    for problem in _find_problems(run, config):
+    cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
+    for problem in _find_problems(run, config, cells):
         raise UserError(problem, hint=DO_NOT)
+    audits = results(run, config)
     variants = {
         variant.name: review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
-        for variant, audited in results(run, config)
+        for variant, audited in audits
         if audited is not None
     }
-    confirmed = confirm(run, config)
+    confirmed = Scoring(run, config).confirm()
     content, record = chain.read_chain(run.path).content(), digest_record(run.path)
     if digest and digest.lower().removeprefix("sha256:") not in (content, record):
         raise UserError(
@@ -62,75 +70,56 @@ def review(
     own = load_policy(config.locate_policy())
     policy = policy or own
     same = chain.policy_digest(own) == chain.policy_digest(policy)
-    scored_by = "" if same else f"{own.name}, version {own.version}, SHA-256 {chain.policy_digest(own)}"
+    reports = _list_reports(run.path, name_reports(config.report))
+    if render and reports:
+        seal = read_record(run.path)
+        _compare_reports(run.path, render_reports(read_result(run.path), config.sections, config.report, seal))
+    inner = (*(f"variants/{variant.name}/" for variant, _ in audits), *(f"{name}/" for name in cells))
     return Review(
-        result=derive(run, config, policy) if scored_by else confirmed,
+        result=confirmed if same else Scoring(run, config, policy).derive(),
         content=content,
         record=record,
-        scored_by=scored_by,
-        reports=_confirm_reports(run, config.sections, config.report, render=render),
+        scored_by="" if same else f"{own.name}, version {own.version}, SHA-256 {chain.policy_digest(own)}",
+        reports=reports,
         is_rendered=render,
-        strangers=tuple(_find_strangers(run, config)),
+        strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner)),
         variants=variants,
     )
 
 
-def _confirm_reports(
-    run: RunDir, sections: tuple[Text, ...], report: ReportSettings, *, render: bool
-) -> tuple[str, ...]:
-    """Names of the folder's reports, whose bytes the chain names (_find_problems).
-
-    Raises UserError for one that the config does not ask for, and with `render` for one that audit.json does not
-    render to here.
-    """
-    present = sorted(p.name for p in run.path.glob("report.*"))
-    if stray := sorted(set(present) - set(name_reports(report))):
-        raise UserError(f"{run.path / stray[0]} is there, and the config names no such report", hint=DO_NOT)
-    made = render_reports(run, sections, report, read_record(run.path)) if render and present else {}
-    for name, content in made.items():
-        if name in present and content != (run.path / name).read_bytes():
-            raise UserError(
-                f"{run.path / name} is not what its audit.json renders to here",
-                hint="do not read it: `fedaudit phase report` writes your own. Other versions of typst or "
-                "matplotlib draw otherwise; --ignore-reports decides without them",
-            )
+def _list_reports(folder: Path, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The folder's reports, whose bytes the chain names; raises UserError for one that is not `wanted`."""
+    present = sorted(p.name for p in folder.glob("report.*"))
+    if stray := sorted(set(present) - set(wanted)):
+        raise UserError(f"{folder / stray[0]} is there, and the config names no such report", hint=DO_NOT)
     return tuple(present)
 
 
-def _find_strangers(run: RunDir, config: Config) -> list[str]:
-    """Files of the folder, at any depth, that no phase of this config leaves, nor of its variants and cells."""
-    ran = [p.name for p in phases(config)]
-    cells = [f"variants/{v.name}/" for v in list_variants(run, config)]
-    cells += [f"{name}/" for name in ("matrix", "absence") if getattr(config, name, None) is not None]
-    names = sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file())
+def _compare_reports(folder: Path, made: Mapping[str, bytes]) -> None:
+    """Raises UserError for a report that audit.json does not render to here."""
+    for path in (folder / name for name in made):
+        if path.is_file() and made[path.name] != path.read_bytes():
+            raise UserError(
+                f"{path} is not what its audit.json renders to here",
+                hint="do not read it: `fedaudit phase report` writes your own. Other versions of typst or "
+                "matplotlib draw otherwise; --ignore-reports decides without them",
+            )
+
+
+def _find_strangers(folder: Path, ran: Sequence[str], inner: tuple[str, ...]) -> list[str]:
+    """Files, at any depth, that none of these phases leaves, or in runs in other folders than `inner`."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     return [
-        n
-        for n in names
-        if not is_of_run(n, ran) or (n.partition("/")[0] in CELLS and not n.startswith(tuple(cells)))
+        n for n in names if not is_of_run(n, ran) or (n.partition("/")[0] in CELLS and not n.startswith(inner))
     ]
 
 
-def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
-    record, resolved, recorded = read_phases(run), resolve(config), chain.read_chain(run.path)
-    for phase in phases(config):
-        entry = record.get(phase.name)
-        if (entry is None or entry["seconds"] is None) and phase.name != "report":
-            yield f"{run.path} is not a finished run: its {phase.name} phase did not end"
-        if entry is None:
-            continue
-        now = phase.settings(resolved)
-        if found := difference(entry["settings"], now):
-            ran = f"{run.path}: {phase.name} ran with {found.key}: {found.left!r}"
-            yield f"{ran}, config.yaml says {found.right!r}"
-        chain.same_settings(run.path, recorded, phase.name, now)
-    has_reports = "report" in recorded.links or any(run.path.glob("report.*"))
-    yield from chain.broken(
-        run.path, recorded, [p.name for p in phases(config) if p.name != "report" or has_reports]
-    )
+def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterator[str]:
+    recorded = chain.read_chain(run.path)
+    yield from _check_phases(run.path, phases(config.case), resolve(config), recorded)
     if "score" in recorded.links and not chain.current(recorded, "score", chain.digest_terms(config, "score")):
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
-    case = open_case(run, config)
-    history = run.history()
+    case, history = open_case(run, config), run.history()
     if isinstance(case, RecordedCase):
         yield from import_.find_problems(run, case)
     lines = list(manifest(run.artifacts))
@@ -139,39 +128,64 @@ def _find_problems(run: RunDir, config: Config) -> Iterator[str]:
     if isinstance(config, SimulatedConfig):
         yield from check_simulation(run.path, case.card, config.evaluate_every, config.record, lines, history)
     yield from check_files(run.path, lines)
-    yield from _find_problems_of_cells(run)
-    yield from whole_evidence.find_problems(run, config, choose(config, case), lines)
-    for name, made in compute_accounts(run, config, case, ledger.read(run.ledger)).items():
+    yield from _check_cells(run.path)
+    evidence, of_cells = EvidenceFolder(run.path), [f"{name}.json" for name in cells]
+    yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, lines)
+    releases = ledger.read(run.ledger)
+    yield from whole_evidence.check_noise(evidence, releases, config.delta, is_asked=config.noise_audit.play)
+    verified = verify(case, releases, lines, history)
+    for name, made in compute_accounts(releases, config.accountants, config.delta, verified).items():
         if found := difference(run.read_json(run.evidence / name), made):
             yield f"{run.evidence / name} does not follow from the ledger: {found.key} should be {found.right!r}"
     if (statement := read_statement(run.path)) is not None:  # of another folder, whoever signed it
         yield from find_changed(run.path, statement)
 
 
-def _find_problems_of_cells(run: RunDir) -> Iterator[str]:
+def _check_phases(
+    folder: Path, wanted: Sequence[Phase], resolved: Mapping[str, Any], recorded: chain.Chain
+) -> Iterator[str]:
+    """Phases that did not end or ran with other settings, and files that are not what they left."""
+    record = read_phases(folder)
+    for phase in wanted:
+        entry = record.get(phase.name)
+        if (entry is None or entry["seconds"] is None) and phase.name != "report":
+            yield f"{folder} is not a finished run: its {phase.name} phase did not end"
+        if entry is None:
+            continue
+        now = phase.settings(resolved)
+        if found := difference(entry["settings"], now):
+            ran = f"{folder}: {phase.name} ran with {found.key}: {found.left!r}"
+            yield f"{ran}, config.yaml says {found.right!r}"
+        chain.same_settings(folder, recorded, phase.name, now)
+    has_reports = "report" in recorded.links or any(folder.glob("report.*"))
+    yield from chain.broken(folder, recorded, [p.name for p in wanted if p.name != "report" or has_reports])
+
+
+def _check_cells(folder: Path) -> Iterator[str]:
     """Digests of the matrix's runs, and of those with clients that do not answer, that are not of their files."""
     for name in ("matrix", "absence"):
-        for phases_file in sorted((run.path / name).rglob("phases.json")):
+        for phases_file in sorted((folder / name).rglob("phases.json")):
             cell = RunDir(phases_file.parent)
-            ended = [phase for phase, entry in read_phases(cell).items() if entry["seconds"] is not None]
+            ended = [phase for phase, entry in read_phases(cell.path).items() if entry["seconds"] is not None]
             yield from chain.broken(cell.path, chain.read_chain(cell.path), ended)
             if (cell.artifacts / MANIFEST).is_file():
                 yield from check_files(cell.path, list(manifest(cell.artifacts)))
 
 
 def find_unmet(
-    run: RunDir, config: Config, result: AuditResult, required: Iterable[tuple[str, dict[str, object]]]
+    specs: Sequence[AttackSpec], findings: Iterable[Finding], required: Iterable[tuple[str, dict[str, object]]]
 ) -> Iterator[str]:
-    """Attacks that a reviewer requires and that did not run, or not with these settings, as sentences."""
-    chosen = choose(config, open_case(run, config)).specs
-    plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
-    ran = {f.id: f for f in result.findings if f.source == "attack"}
+    """Attacks that a reviewer requires and that did not run, or not with these settings, as sentences.
+
+    `specs` are those of the audit, with every setting.
+    """
+    ran = {f.id: f for f in findings if f.source == "attack"}
     for name, settings in required:
-        specs = [(s, p) for s, p in zip(chosen, plans, strict=True) if s.name == name]
-        if not specs:
+        planned = [s for s in specs if s.name == name]
+        if not planned:
             yield f"{name} is required and was not planned"
             continue
-        fit = [s for s, p in specs if all(p.get(k) == v for k, v in settings.items())]
+        fit = [s for s in planned if all(s.model_dump().get(k) == v for k, v in settings.items())]
         if not fit:
             wanted = ", ".join(f"{k}: {v}" for k, v in settings.items())
             yield f"{name} is required with {wanted} and was planned with other settings"

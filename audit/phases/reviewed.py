@@ -9,6 +9,7 @@ whole.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 
 from fedaudit.audit.attestation.record import digest_record
 from fedaudit.audit.case.digests import of_value
@@ -35,31 +36,32 @@ class Review:
     variants: Mapping[str, "Review"] = field(default_factory=dict)  # by name, where they were reviewed with it
 
 
-def keep_review(run: RunDir, made: Review) -> None:
+def keep_review(folder: Path, made: Review) -> None:
     """Note that a record, and that of each variant, was reviewed here under the run's own policy.
 
     For folders of which their bytes and our code decide all (`reads_elsewhere`).
     """
+    run = RunDir(folder)
     config = run.load_config()
     kept = {name: value for name, value in vars(made).items() if name not in ("result", "variants")}
     keep(config.model_dump(), resolve(config))  # light commands ask for it
     index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
     for name, part in made.variants.items():
-        keep_review(RunDir(run.inside(f"variants/{name}")), part)
+        keep_review(run.inside(f"variants/{name}"), part)
 
 
-def recall_review(run: RunDir, policy: str = "") -> Review | None:
+def recall_review(folder: Path, policy: str = "") -> Review | None:
     """The review of a folder with these very bytes, made here by this code; None where there was none.
 
     `policy` is the digest of the reviewer's, by default that of the folder's own.
     """
-    kept = index.recall("reviewed", _key(digest_record(run.path)))
+    kept = index.recall("reviewed", _key(digest_record(folder)))
     if not isinstance(kept, dict):
         return None
     own = kept.pop("policy")
     if policy and policy != own:
         return None
-    return Review(result=read_result(run), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})
+    return Review(result=read_result(folder), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})
 
 
 def _key(record: str) -> str:

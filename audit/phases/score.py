@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,18 @@ from fedaudit.audit.accounting.lint import RunRecord
 from fedaudit.audit.accounting.spending import over_rounds
 from fedaudit.audit.accounting.status import withhold_numbers
 from fedaudit.audit.attestation import chain
-from fedaudit.audit.case.case import Case, counts
+from fedaudit.audit.case.case import counts
 from fedaudit.audit.case.digests import of_value, packages, timeless
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, difference, sha256
 from fedaudit.audit.case.schemas import Environment
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.claims.report import score_files
 from fedaudit.audit.phases.bounds import bind_status, describe_population, read_bounds, read_verified
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import read_phases
-from fedaudit.audit.phases.questions import ask_questions
+from fedaudit.audit.phases.questions import gather_answers, list_checks, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import folder_of, results
 from fedaudit.audit.robustness.claimed_counts import Contradicted
@@ -33,8 +31,6 @@ from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot
 from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
-from fedaudit.audit.settings.report import ReportSettings, Show
-from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
@@ -59,6 +55,8 @@ from fedaudit.audit.verdict.leaks import join_leaks
 from fedaudit.audit.verdict.limits import list_limits
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
+from fedaudit.audit.verdict.questions import answer_questions, list_questions
+from fedaudit.audit.verdict.rule_questions import answer_rule_questions
 from fedaudit.audit.verdict.scope import scope
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.audit.verdict.trade_changes import describe_changes
@@ -70,15 +68,21 @@ from fedaudit.audit.verdict.trade_offs import (
     summarise_recommendation,
 )
 from fedaudit.fl import ledger
-from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import MANIFEST, manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.imported import ImportRecord
-from fedaudit.reports.result import AuditResult, Figure, History, Outcome, ReproductionRecord, worst_first
+from fedaudit.reports.questions import Question
+from fedaudit.reports.result import (
+    AuditResult,
+    Figure,
+    Finding,
+    History,
+    Outcome,
+    ReproductionRecord,
+    worst_first,
+)
 from fedaudit.reports.result import PolicyRecord as PolicyRecord
 from fedaudit.reports.system import System
 
@@ -93,174 +97,231 @@ UNREPEATED = (
 def run(run: RunDir, config: Config, progress: Progress) -> None:
     """Writes audit.json."""
     progress("score", 0, 1)
-    result = derive(run, config, load_policy(config.locate_policy()))
+    result = Scoring(run, config).derive()
     run.write(run.audit, result.model_dump_json(indent=1).encode() + b"\n")
     progress("score", 1, 1)
 
 
-def confirm(run: RunDir, config: Config) -> AuditResult:
-    """What follows from the folder's evidence under the folder's policy, where audit.json says so too.
+class Scoring:
+    """The audit of what the other phases left, under a policy; reads neither audit.json nor its policy."""
 
-    Raises UserError that names the first field that differs; only the time of scoring and how long phases took
-    may, which nothing else in the folder says.
-    """
-    derived = derive(run, config, load_policy(config.locate_policy()))
-    theirs, ours = (timeless(r.model_dump(mode="json"), UNREPEATED) for r in (read_result(run), derived))
-    if of_value(theirs) == of_value(ours):
-        return derived
-    found = difference(theirs, ours)
-    scored = chain.read_chain(run.path).links["score"].packages
-    other = "" if scored == packages() else "; it was scored by other code than yours"
-    raise UserError(
-        f"{run.audit} does not follow from the evidence and the policy: "
-        f"{found.key if found else 'its form'} differs{other}",
-        hint="do not decide from it; ask for the folder that the run left, or run `fedaudit phase score` again",
-    )
-
-
-@sharing()
-def derive(run: RunDir, config: Config, policy: GradingPolicy) -> AuditResult:
-    """The audit of what the other phases left, under this policy; reads neither audit.json nor its policy.
-
-    It shows what the config admits, and by default no person of data that are not public.
-    """
-    case = open_case(run, config)
-    names = _find_names(config.subject, _read_import(run)) if isinstance(config, RecordedConfig) else {}
-    return withhold(derive_whole(run, config, policy, case), choose_show(case, config.report), names)
-
-
-def choose_show(case: Case, report: ReportSettings) -> Show:
-    """What the config admits; without a choice of its own everything of public or invented data, else nothing."""
-    if report.show != "auto":
-        return report.show
-    return "full" if isinstance(case, SimulatedCase) and case.dataset.holds != "private" else "redacted"
-
-
-def _find_names(subject: RecordedSubject, imported: ImportRecord) -> dict[str, str]:
-    """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
-    names = {node: party.replace("/", " ") for party, node in imported.nodes.items()}
-    return names | {own: names[node] for node, own in subject.identities.items() if node in names}
-
-
-def derive_whole(run: RunDir, config: Config, policy: GradingPolicy, case: Case) -> AuditResult:
-    """The audit with every picture and name."""
-    evidence, history = EvidenceFolder(run), run.history()
-    attacked = [Attacked(file, config.prior) for file in evidence.attacks]
-    verified = read_verified(evidence.ledger, case.examples, case.data)
-    population = describe_population(case.clients, case.examples, case.data, case.availability)
-    limits = read_bounds(evidence, verified, population)
-    audits = withhold_numbers(evidence.noise_audits, limits)
-    releases = ledger.read(run.ledger)
-    record = _run_record(case, config.delta, releases, limits, history)
-    subjects = [
-        *attacked,
-        *map(CheckSubject, evidence.checks.results),
-        *bounds(limits),
-        *contradictions(limits),
-        *misstatements(verified.issues),
-        *flaws(record),
-        *map(NoiseSubject, audits),
-    ]
-    if matrix := evidence.matrix:
-        grade(matrix, policy)
-        partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
-        subjects += make_matrix_subjects(matrix)
-        subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
-    if evidence.claimed_counts:
-        subjects.append(Contradicted(evidence.claimed_counts))
-    if absence := evidence.absence:
-        subjects += make_dropout_subjects(absence)
-    imported = _read_import(run) if isinstance(config, RecordedConfig) else None
-    subjects += doubts(imported) if imported else []
-    findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
-    findings[: len(attacked)] = [
-        extrapolate_finding(f, a, policy) for a, f in zip(attacked, findings, strict=False)
-    ]
-    of_attacks = list(zip(attacked, findings, strict=False))  # they come first
-    chosen = choose(config, case)
-    names = {spec.label: spec.name for spec in chosen.specs}
-    for finding in findings[len(attacked) :]:
-        finding.taxonomy = place_finding(finding)
-    for subject, finding in of_attacks:
-        file = subject.file
-        finding.taxonomy = taxa(sort_of(names.get(file["name"], file["name"]), Aim(file["card"]["aim"])))
-    images = [g for subject, finding in of_attacks for g in subject.galleries(finding)]
-    figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
-    figures += over_rounds(releases, limits, bind_status(evidence, verified, population, config.delta))
-    figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)] if matrix else []
-    figures += plot_dropout(absence) if absence else []
-    questions = ask_questions(
-        evidence, run.artifacts, config, case, chosen, policy.demands, findings=findings, limits=limits
-    )
-    join_leaks(of_attacks)
-    people = count_exposed_people(of_attacks)
-    findings = worst_first(findings)
-    seen = exposures(manifest(run.artifacts))
-    result = AuditResult(
-        title=_name_report(config),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        system=_describe_system(config.system),
-        headline=headline(findings, questions, attacked),
-        scope=scope(case, case.training, case.parameters, findings, seen),
-        exposures=seen,
-        questions=questions,
-        findings=findings,
-        figures=[*figures, *timelines(history), *_clock(run.artifacts, case.time_model, history)],
-        galleries=images,
-        texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
-        people=people,
-        bounds=limits,
-        claims=score_files(config.locate_claims()).claims,
-        noise_audits=audits,
-        imported=imported,
-        unverified=list_unverified_claims(attacked),
-        robustness=matrix,
-        absence=absence,
-        history=[_history(r) for r in history],
-        summary_metrics=summary(history),
-        limits=[
-            *list_limits(questions, simulated=case.simulated),
-            *evidence.checks.declared,
-            *limits_of_noise(record),
-        ],
-        policy=_record_policy(policy, chain.read_chain(run.path)),
-        reproduction=_reproduction(run, config.seed),
-    )
-    tests = len(case.data.test)
-    options = [
-        Option(
-            name=v.name,
-            protections=tuple(p.name for p in v.protections),
-            result=audited,
-            correct=_read_answers(folder_of(run, v).history(), tests) if audited else None,
+    def __init__(self, run: RunDir, config: Config, policy: GradingPolicy | None = None) -> None:
+        """`policy` is by default the run's own."""
+        case = open_case(run, config)
+        self._run, self._config, self._case, self._choice = run, config, case, choose(config, case)
+        self._policy = policy or load_policy(config.locate_policy())
+        self._chain, self._evidence = chain.read_chain(run.path), EvidenceFolder(run.path)
+        self._history, self._releases = run.history(), ledger.read(run.ledger)
+        self._imported = run.read(run.imported, ImportRecord) if isinstance(config, RecordedConfig) else None
+        self._attacked = [Attacked(file, config.prior) for file in self._evidence.attacks]
+        self._verified = read_verified(self._evidence.ledger, case.examples, case.data)
+        self._population = describe_population(case.clients, case.examples, case.data, case.availability)
+        self._bounds = read_bounds(self._evidence, self._verified, self._population)
+        self._noise_audits = withhold_numbers(self._evidence.noise_audits, self._bounds)
+        self._record = RunRecord(
+            releases=self._releases,
+            bounds=self._bounds,
+            delta=config.delta,
+            units={
+                "client": case.clients,
+                "record": int(counts(case.clients, case.examples, case.data).sum(1).max(initial=0)),
+            },
+            drawn=case.sampling(None),
+            delivered=[int(r.get("delivered", 0)) for r in self._history],
+            phases=[str(r.get("phase", "")) for r in self._history],
+            rounds=getattr(case.training, "rounds", 0) if case.simulated else 0,
+            witnessed=case.simulated,
         )
-        for v, audited in results(run, config)
-    ]
-    base = Option(name=AS_AUDITED, result=result, correct=_read_answers(history, tests))
-    if options:
-        _weigh_options(result, base, options, policy)
-    elif config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in findings):
-        result.recommendation = "No option was tried: no protection answers what was demonstrated."
-    result.decision = decide(result, policy)
-    return result
+
+    def confirm(self) -> AuditResult:
+        """What follows from the folder's evidence under the policy, where audit.json says so too.
+
+        Raises UserError that names the first field that differs; only the time of scoring and how long phases
+        took may, which nothing else in the folder says.
+        """
+        derived = self.derive()
+        both = read_result(self._run.path), derived
+        theirs, ours = (timeless(r.model_dump(mode="json"), UNREPEATED) for r in both)
+        if of_value(theirs) == of_value(ours):
+            return derived
+        found = difference(theirs, ours)
+        is_ours = self._chain.links["score"].packages == packages()
+        raise UserError(
+            f"{self._run.audit} does not follow from the evidence and the policy: "
+            f"{found.key if found else 'its form'} differs"
+            f"{'' if is_ours else '; it was scored by other code than yours'}",
+            hint="do not decide from it; ask for the folder that the run left, or run `fedaudit phase score` "
+            "again",
+        )
+
+    def derive(self) -> AuditResult:
+        """The audit with what the config admits, by default with no person of data that are not public."""
+        case, show, names = self._case, self._config.report.show, dict[str, str]()
+        if show == "auto":
+            is_open = isinstance(case, SimulatedCase) and case.dataset.holds != "private"
+            show = "full" if is_open else "redacted"
+        if self._imported and isinstance(self._config, RecordedConfig):
+            names = _find_names(self._config.subject.identities, self._imported.nodes)
+        return withhold(self.derive_whole(), show, names)
+
+    def derive_whole(self) -> AuditResult:
+        """The audit with every picture and name."""
+        case, evidence, config, history = self._case, self._evidence, self._config, self._history
+        findings = self._judge()
+        of_attacks = list(zip(self._attacked, findings, strict=False))  # they come first
+        figures, questions = self._draw(of_attacks), self._ask(findings)
+        join_leaks(of_attacks)
+        findings = worst_first(findings)
+        seen = exposures(manifest(self._run.artifacts))
+        result = AuditResult(
+            title=_name_report(config.title, config.subject.title if isinstance(config, RecordedConfig) else ""),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            system=_describe_system(config.system),
+            headline=headline(findings, questions, self._attacked),
+            scope=scope(case, case.training, case.parameters, findings, seen),
+            exposures=seen,
+            questions=questions,
+            findings=findings,
+            figures=figures,
+            galleries=[g for subject, finding in of_attacks for g in subject.galleries(finding)],
+            texts=[t for subject, finding in of_attacks for t in subject.texts(finding)],
+            people=count_exposed_people(of_attacks),
+            bounds=self._bounds,
+            claims=score_files(config.locate_claims()).claims,
+            noise_audits=self._noise_audits,
+            imported=self._imported,
+            unverified=list_unverified_claims(self._attacked),
+            robustness=evidence.matrix,
+            absence=evidence.absence,
+            history=[_history(r) for r in history],
+            summary_metrics=summary(history),
+            limits=[
+                *list_limits(questions, simulated=case.simulated),
+                *evidence.checks.declared,
+                *limits_of_noise(self._record),
+            ],
+            policy=_record_policy(self._policy, self._chain),
+            reproduction=self._describe_run(),
+        )
+        self._weigh_options(result)
+        return result
+
+    def _judge(self) -> list[Finding]:
+        """One finding a subject; those of attacks come first."""
+        config, evidence, policy = self._config, self._evidence, self._policy
+        attacked, imported = self._attacked, self._imported
+        subjects = [
+            *attacked,
+            *map(CheckSubject, evidence.checks.results),
+            *bounds(self._bounds),
+            *contradictions(self._bounds),
+            *misstatements(self._verified.issues),
+            *flaws(self._record),
+            *map(NoiseSubject, self._noise_audits),
+        ]
+        if matrix := evidence.matrix:
+            grade(matrix, policy)
+            partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
+            subjects += make_matrix_subjects(matrix)
+            subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
+        if evidence.claimed_counts:
+            subjects.append(Contradicted(evidence.claimed_counts))
+        subjects += make_dropout_subjects(evidence.absence) if evidence.absence else []
+        subjects += doubts(imported) if imported else []
+        findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
+        names = {spec.label: spec.name for spec in self._choice.specs}
+        for i, attack in enumerate(attacked):
+            label, aim = attack.file["name"], Aim(attack.file["card"]["aim"])
+            findings[i] = extrapolate_finding(findings[i], attack, policy)
+            findings[i].taxonomy = taxa(sort_of(names.get(label, label), aim))
+        for finding in findings[len(attacked) :]:
+            finding.taxonomy = place_finding(finding)
+        return findings
+
+    def _draw(self, of_attacks: Sequence[tuple[Attacked, Finding]]) -> list[Figure]:
+        evidence, history, clock = self._evidence, self._history, self._case.time_model
+        bound_releases = bind_status(evidence, self._verified, self._population, self._config.delta)
+        figures = [c for subject, finding in of_attacks for c in subject.figures(finding)]
+        figures += over_rounds(self._releases, self._bounds, bound_releases)
+        if matrix := evidence.matrix:
+            figures += [*plot_breakdown(matrix), *plot_moved_prototypes(matrix)]
+        figures += plot_dropout(evidence.absence) if evidence.absence else []
+        figures += [*timelines(history), *by_time(history)]
+        if clock is not None:
+            kind = Kind.TASK_TIME
+            times = read(self._run.artifacts, kinds=(kind,), wanted=lambda line: kind in line["kinds"])
+            figures += [*by_device(history, clock), *last_round(times, history, clock)]
+        return figures
+
+    def _ask(self, findings: Sequence[Finding]) -> list[Question]:
+        """Every question as it stands."""
+        case, evidence, demands = self._case, self._evidence, self._policy.demands
+        attackers, system = read_attackers(self._config), self._config.system
+        scene = observe_scene(self._run.artifacts, system, case.heard, case.data, case.clients, case.examples)
+        checked = list_checks(case.simulated, case.protections, case.card)
+        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked)
+        return [
+            *answer_questions(list_questions(scene, demands), scene, answers),
+            *answer_rule_questions(
+                attackers.list_questions(demands), evidence.matrix, evidence.absence, findings, attackers.aims
+            ),
+        ]
+
+    def _weigh_options(self, result: AuditResult) -> None:
+        """Add what the variants left and cost, and the decision."""
+        tests = len(self._case.data.test)
+        options = [
+            Option(
+                name=v.name,
+                protections=tuple(p.name for p in v.protections),
+                result=audited,
+                correct=_read_answers(folder_of(self._run, v).history(), tests) if audited else None,
+            )
+            for v, audited in results(self._run, self._config)
+        ]
+        if options:
+            result.decision = decide(result, self._policy)  # options are compared with the audited run's word
+            base = Option(name=AS_AUDITED, result=result, correct=_read_answers(self._history, tests))
+            result.alternatives = compare_options(base, options)
+            result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
+            result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
+            for finding in result.findings:
+                if better := describe_changes(finding, result.alternatives):
+                    finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+        elif self._config.variants is None and any(f.outcome is Outcome.DEMONSTRATED for f in result.findings):
+            result.recommendation = "No option was tried: no protection answers what was demonstrated."
+        result.decision = decide(result, self._policy)
+
+    def _describe_run(self) -> ReproductionRecord:
+        run, recorded = self._run, self._chain
+        environment, phases = run.read(run.environment, Environment), read_phases(run.path)
+        first = chain.first_of(recorded)
+        made = recorded.links[first].aside
+        kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
+        return ReproductionRecord(
+            command="fedaudit run config.yaml",
+            config=run.config.read_text(encoding="utf-8"),
+            seed=self._config.seed,
+            versions=environment.versions,
+            hardware=environment.hardware,
+            hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
+            inputs=chain.inputs(recorded, run.trained_on() or {}),
+            threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
+            commit=made.commit,
+            started=phases[first]["started"],
+            seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
+        )
 
 
-def _weigh_options(result: AuditResult, base: Option, options: Sequence[Option], policy: GradingPolicy) -> None:
-    """Add what the variants left and cost; `base` is the audited run."""
-    result.decision = decide(result, policy)  # options are compared with the audited run's word
-    result.alternatives = compare_options(base, options)
-    result.recommendation = summarise_recommendation(result.alternatives, count_shown(result))
-    result.figures += compare_times({o.name: o.result for o in (base, *options) if o.result is not None})
-    for finding in result.findings:
-        if better := describe_changes(finding, result.alternatives):
-            finding.remedy = f"{finding.remedy.rstrip('.')}. {better}".removeprefix(". ")
+def _find_names(identities: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
+    """Names that nodes and their data have in a recorded federation, with the client's number in their place."""
+    names = {node: party.replace("/", " ") for party, node in nodes.items()}
+    return names | {own: names[node] for node, own in identities.items() if node in names}
 
 
-def _name_report(config: Config) -> str:
-    """Its title; of a recorded federation without one, what its operator calls the federation."""
-    if isinstance(config, RecordedConfig) and config.title == Config.model_fields["title"].default:
-        return config.subject.title
-    return config.title
+def _name_report(title: str, subject: str) -> str:
+    """The title of a report; without one, what the operator of a recorded federation calls it."""
+    return subject if subject and title == Config.model_fields["title"].default else title
 
 
 def _read_answers(history: list[dict[str, Any]], tests: int) -> NDArray[np.bool_] | None:
@@ -269,38 +330,6 @@ def _read_answers(history: list[dict[str, Any]], tests: int) -> NDArray[np.bool_
     if 4 * len(kept) < tests or not tests:
         return None
     return np.unpackbits(np.frombuffer(bytes.fromhex(kept), np.uint8))[:tests].astype(bool)
-
-
-def _clock(artifacts: Path, time_model: TimeModel | None, history: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Figures of the simulated clock; none where there is none."""
-    if time_model is None:
-        return by_time(history)
-    seen = read(artifacts, kinds=(Kind.TASK_TIME,), wanted=lambda line: Kind.TASK_TIME in line["kinds"])
-    return [*by_time(history), *by_device(history, time_model), *last_round(seen, history, time_model)]
-
-
-def _run_record(
-    case: Case,
-    delta: float,
-    releases: Sequence[Release],
-    bounds: Sequence[PrivacyBound],
-    history: Sequence[Mapping[str, Any]],
-) -> RunRecord:
-    """What the lints read of one run."""
-    return RunRecord(
-        releases=releases,
-        bounds=bounds,
-        delta=delta,
-        units={
-            "client": case.clients,
-            "record": int(counts(case.clients, case.examples, case.data).sum(1).max(initial=0)),
-        },
-        drawn=case.sampling(None),
-        delivered=[int(r.get("delivered", 0)) for r in history],
-        phases=[str(r.get("phase", "")) for r in history],
-        rounds=getattr(case.training, "rounds", 0) if case.simulated else 0,
-        witnessed=case.simulated,
-    )
 
 
 def _history(record: dict[str, Any]) -> History:
@@ -319,28 +348,3 @@ def _record_policy(policy: GradingPolicy, recorded: chain.Chain) -> PolicyRecord
 def _describe_system(system: SystemSettings) -> System:
     """What the owner states of the system; `clients: null` is not stated either."""
     return System(**{key: value or "" for key, value in system.model_dump().items()})
-
-
-def _read_import(run: RunDir) -> ImportRecord:
-    return run.read(run.imported, ImportRecord)
-
-
-def _reproduction(run: RunDir, seed: int) -> ReproductionRecord:
-    environment, phases = run.read(run.environment, Environment), read_phases(run)
-    recorded = chain.read_chain(run.path)
-    first = chain.first_of(recorded)
-    made = recorded.links[first].aside
-    kept = [run.artifacts / MANIFEST, run.ledger, run.metrics, run.config]
-    return ReproductionRecord(
-        command="fedaudit run config.yaml",
-        config=run.config.read_text(encoding="utf-8"),
-        seed=seed,
-        versions=environment.versions,
-        hardware=environment.hardware,
-        hashes={str(p.relative_to(run.path)): sha256(p) for p in kept},
-        inputs=chain.inputs(recorded, run.trained_on() or {}),
-        threads=f"{made.threads} while it trained; attacks and the server's sums compute on one",
-        commit=made.commit,
-        started=phases[first]["started"],
-        seconds={name: p["seconds"] for name, p in phases.items() if p["seconds"] is not None},
-    )

@@ -22,6 +22,7 @@ from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
+from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import published_noise
@@ -65,7 +66,7 @@ def execute_all(run: RunDir, config: Config, names: list[str], progress: Progres
     """
     execute(run, config, [n for n in names if n not in JUDGED], progress, skip_finished=True)
     variants = list_variants(run, config) if "score" in names else ()
-    wanted = tuple(p.name for p in phases(config))
+    wanted = tuple(p.name for p in phases(config.case))
     cells = [_make_cell(run, v, config_of(run, config, v), wanted) for v in variants]
     failures = copy_messages(run, cells, config)
     able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
@@ -92,7 +93,7 @@ def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list
     for cell in cells if isinstance(config, RecordedConfig) else ():
         try:
             folder = RunDir.create(cell.folder)
-            folder.adopt(cell.config, phases(cell.config)[0].keys)
+            folder.adopt(cell.config, phases(cell.config.case)[0].keys)
             copy_with_protections(run, folder, cell.config)
         except UserError as error:
             failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
@@ -105,9 +106,9 @@ def results(run: RunDir, config: Config) -> list[tuple[Variant, AuditResult | No
 
 
 def _result(folder: RunDir, config: Config) -> AuditResult | None:
-    if not folder.config.is_file() or not is_audited_run(folder, config):
+    if not folder.config.is_file() or not is_audited_run(folder.path, resolve(config)):
         return None
-    return read_result(folder)
+    return read_result(folder.path)
 
 
 def _is_newer(variant: RunDir, audit: Path) -> bool:

@@ -55,6 +55,9 @@ BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that
 class Config(Group):
     """A whole audit: of a SimulatedConfig or of a RecordedConfig, as `case` says; here is what both have."""
 
+    case: Literal["simulated", "recorded"] = Field(
+        default="simulated", description="simulated: fedaudit runs the federation; recorded: somebody recorded it"
+    )
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     system: SystemSettings = Field(
         default=SystemSettings(), description="what the owner says of the audited system"
@@ -224,7 +227,7 @@ class Config(Group):
         """What is audited stands before how, for people who read it."""
         values: dict[str, Any] = plain(self)
         own = [key for key in type(self).model_fields if key not in Config.model_fields]
-        return {key: values[key] for key in (*BEGINNING, *own, *values) if key in values}
+        return {key: values[key] for key in (*BEGINNING, "case", *own, *values) if key in values}
 
     @field_validator("workers", mode="before")
     @classmethod

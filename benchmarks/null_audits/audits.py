@@ -143,7 +143,7 @@ def audited(name: str, number: int, folder: Path) -> list[Found]:
     execute(run, config, ("simulate", "attack"), lambda *_: None, skip_finished=True)
     policy = load_policy("default")
     found = []
-    for file in EvidenceFolder(run).attacks:
+    for file in EvidenceFolder(run.path).attacks:
         finding = judge_subject(Attacked(file), policy)
         found.append(
             Found(name, config.seed, file["name"], finding.outcome.value, finding.severity.value, finding.reason)

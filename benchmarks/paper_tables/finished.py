@@ -109,7 +109,7 @@ def keep(table: Table, folder: Path, column: str, row: str, *, rounds: int, seed
     run = RunDir(folder)
     link = read_chain(folder).links["simulate"]
     history = [{k: _short(record[k]) for k in KEYS if k in record} for record in run.history()]
-    settings = _portable(read_phases(run)["simulate"]["settings"])
+    settings = _portable(read_phases(run.path)["simulate"]["settings"])
     written = _written(table, column, row, rounds, seed)
     found = Kept(
         column=column,

@@ -95,7 +95,7 @@ def collect(table: Table, folder: Path) -> Collected:
             for path in sorted((folder / column / row).glob("seed-*-r*")):
                 named = re.fullmatch(r"seed-(\d+)-r(\d+)", path.name)
                 run = RunDir(path)
-                entry = read_phases(run).get("simulate")
+                entry = read_phases(run.path).get("simulate")
                 if named is None or entry is None or entry["seconds"] is None:
                     continue
                 seed, rounds = int(named[1]), int(named[2])

@@ -36,7 +36,7 @@ def audit(folder: Path, **changes: Any) -> AuditResult:
     run = RunDir.create(folder / "run")
     names = [p.name for p in PHASES if p.name != "report"]
     execute(run, config, names, lambda *_: None, skip_finished=True)
-    return read_result(run)
+    return read_result(run.path)
 
 
 def test_a_federation_whose_noise_hides_everybody_is_ready(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def sealed_again(folder: Path) -> None:
     run = RunDir(folder)
     for name in ("simulate", "attack", "account", "score", "report"):
         links.end(run.path, name)
-    chain, record = links.read_chain(run.path), read_phases(run)
+    chain, record = links.read_chain(run.path), read_phases(run.path)
     for name, link in chain.links.items():
         link.settings = of_value(record[name]["settings"])
         link.read |= {other: chain.links[other].digest() for other in links.READS[name] if other in chain.links}

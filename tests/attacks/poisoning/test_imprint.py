@@ -65,7 +65,7 @@ def test_nobody_is_compromised_but_the_server() -> None:
 def test_images_come_out_of_updates_of_one_step_over_many() -> None:
     run, config = ran()
     attack.run(run, config, lambda *_: None)
-    [file] = EvidenceFolder(run).attacks
+    [file] = EvidenceFolder(run.path).attacks
     assert file["status"] == "ran" and file["card"]["threat"]["conduct"] == "malicious"
     found = {(e["control"], e["condition"].get("n")): e for e in file["evidence"] if e["measure"] == "rank1"}
     assert found["positive", 1]["value"] == 1
@@ -76,7 +76,7 @@ def test_images_come_out_of_updates_of_one_step_over_many() -> None:
 def test_an_honest_server_leaves_nothing_to_recover() -> None:
     run, config = ran("")
     attack.run(run, config, lambda *_: None)
-    [file] = EvidenceFolder(run).attacks
+    [file] = EvidenceFolder(run.path).attacks
     assert file["status"] == "not_applicable" and "nothing was imprinted" in file["reason"]
     assert all(not flags(a.payload) for a in broadcasts(run))
 

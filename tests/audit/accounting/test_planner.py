@@ -251,6 +251,11 @@ def test_beside_what_is_in_clear_the_noised_releases_are_shown_alone(tmp_path: P
     assert alone[4:] == spending(folder(tmp_path, ledger()), None).rows[0][4:] and text.drawn is not None
 
 
+def test_a_folder_without_a_manifest_leaves_everything_declared(tmp_path: Path) -> None:
+    lines = spending(folder(tmp_path, ledger()), None).lines
+    assert len(lines) == 4 and all("declared by the ledger" in line for line in lines[1:])
+
+
 def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> None:
     text = spending(folder(tmp_path, []), None)
     assert "ledger is empty" in text.lines[0]

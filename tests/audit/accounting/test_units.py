@@ -13,16 +13,16 @@ import pytest
 from benchmarks.privacy.mechanisms import lower_value
 from fedaudit.audit.accounting.budget import SpentBudget, budgets
 from fedaudit.audit.accounting.units import as_group
-from fedaudit.audit.accounting.verify import DECLARED, ONE_HOLDER, Verified
+from fedaudit.audit.accounting.verify import DECLARED, ONE_HOLDER, Verified, verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.data.partition import Index, OwnedLabels
 from fedaudit.fl.ledger import EACH, Release, read
+from fedaudit.fl.recording.recorder import manifest
 from tests.audit.accounting.test_exact import release
 from tests.audit.tiny import HERE, Thirds
 
@@ -86,7 +86,9 @@ def run_with(partition: str) -> list[dict[str, Any]]:
     }
     config, run = validate(Config, settings, "config"), RunDir(Path(mkdtemp()))
     simulate.run(run, config, lambda *_: None)
-    return compute_accounts(run, config, open_case(run, config), read(run.ledger))["budgets.json"]
+    releases = read(run.ledger)
+    verified = verify(open_case(run, config), releases, manifest(run.artifacts), run.history())
+    return [b.model_dump(mode="json") for b in budgets(releases, config.accountants, config.delta, verified)]
 
 
 class Everything(Thirds):

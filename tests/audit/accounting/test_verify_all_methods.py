@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from fedaudit.audit.accounting.verify import verify
 from fedaudit.audit.attestation.completeness import check_files, check_rounds, check_simulation
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.account import verify_run
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import validate
@@ -61,7 +61,7 @@ def list_problems(run: RunDir, config: SimulatedConfig) -> list[str]:
 @pytest.mark.parametrize("method", METHODS)
 def test_the_ledger_of_an_honest_run_has_no_issue(method: str, tmp_path: Path) -> None:
     run, config = honest(method, tmp_path)
-    found = verify_run(run, open_case(run, config), read(run.ledger))
+    found = verify(open_case(run, config), read(run.ledger), manifest(run.artifacts), run.history())
     assert found.issues == (), json.dumps([str(i) for i in found.issues][:3], indent=1)
 
 

@@ -54,7 +54,7 @@ def other_run(text: str) -> Path:
     (place / "c.yaml").write_text(text)
     with chdir(place):
         config = load(place / "c.yaml")
-        execute_all(RunDir.create(place / "run"), config, [p.name for p in phases(config)], lambda *_: None)
+        execute_all(RunDir.create(place / "run"), config, [p.name for p in phases(config.case)], lambda *_: None)
     return place / "run"
 
 
@@ -194,7 +194,8 @@ def seal_of_another(folder: Path) -> None:
     own_seal(kept)
     shutil.copyfile(kept / "seal.json", folder / "seal.json")
     shutil.rmtree(kept)
-    write_reports(RunDir.open(folder), load(folder / "config.yaml"))  # they print who sealed it
+    config = load(folder / "config.yaml")
+    write_reports(folder, config.sections, config.report)  # they print who sealed it
     refit(folder, "report")
 
 

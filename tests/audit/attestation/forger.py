@@ -108,7 +108,7 @@ def refit(folder: Path, *phases: str) -> None:
     run = RunDir.open(folder)
     for name in phases:
         links.end(run.path, name)
-    chain, record = links.read_chain(run.path), read_phases(run)
+    chain, record = links.read_chain(run.path), read_phases(run.path)
     for name in (n for n in links.WRITES if n in chain.links):
         link = chain.links[name]
         link.settings = of_value(record[name]["settings"])
@@ -134,7 +134,8 @@ def audit(change: Callable[[Any], Any]) -> Callable[[Path], None]:
         refit(folder, "score")
         from fedaudit.audit.phases.report import write_reports
 
-        write_reports(RunDir.open(folder), load(folder / "config.yaml"))
+        config = load(folder / "config.yaml")
+        write_reports(folder, config.sections, config.report)
         refit(folder, "report")
 
     return forge

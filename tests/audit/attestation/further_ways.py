@@ -477,7 +477,7 @@ def make_cells(folder: Path) -> Path:
     (folder / "c.yaml").write_text(CELLS)
     config = load_config(folder / "c.yaml")
     run = RunDir.create(folder / "run")
-    execute_all(run, config, [p.name for p in phases(config)], lambda *_: None)
+    execute_all(run, config, [p.name for p in phases(config.case)], lambda *_: None)
     return run.path
 
 

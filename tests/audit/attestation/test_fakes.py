@@ -61,7 +61,7 @@ def sealed_again(folder: Path, *phases: str) -> None:
     run = RunDir.open(folder)
     for name in phases:
         links.end(run.path, name)
-    chain, record = links.read_chain(run.path), read_phases(run)
+    chain, record = links.read_chain(run.path), read_phases(run.path)
     for name, link in chain.links.items():
         link.settings = of_value(record[name]["settings"])
         link.read |= {other: chain.links[other].digest() for other in links.READS[name]}

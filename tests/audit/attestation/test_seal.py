@@ -291,7 +291,7 @@ def test_the_reviewers_attestation_is_a_verification_summary_in_dsse(
 
 
 def test_a_ready_run_is_attested_as_passed(sealed: Path, keys: Path) -> None:
-    result = read_result(RunDir.open(sealed))
+    result = read_result(sealed)
     assert result.decision is not None
     result.decision.word = Word.READY
     key = dsse.private_key(keys / "mine.pem")

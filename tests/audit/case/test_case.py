@@ -16,7 +16,7 @@ from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.account import replay_bounds
+from fedaudit.audit.phases.account import PlayedNoise
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -125,7 +125,7 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
     line = PrivateTraining(clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.1, steps=2).line(
         0, "client/0", "local_model", EVERYONE
     )
-    assert {c.status for c in replay_bounds(claims, [line])} == {"declared"}
+    assert {c.status for c in PlayedNoise(claims, [line], is_ours=True).check_bounds()} == {"declared"}
 
 
 def test_who_was_heard_is_told_by_the_manifest_or_not_at_all(tmp_path: Path) -> None:

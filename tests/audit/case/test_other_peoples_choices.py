@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     data = write_data(folder / "mine.npz")
     (folder / "c.yaml").write_text(CONFIG.format(path=data))
     run, config = RunDir.create(folder / "run"), load(folder / "c.yaml")
-    execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+    execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
     return run.path, data
 
 

@@ -47,7 +47,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
         write(f / "metrics.jsonl", b'{"round": 0, "round": 1}'),
         RunDir(f).history(),
     ),
-    "the verdict": lambda f: (write(f / "audit.json"), read_result(RunDir(f))),
+    "the verdict": lambda f: (write(f / "audit.json"), read_result(f)),
     "the ledger": lambda f: ledger.read(write(f / "ledger.jsonl")),
     "the manifest": lambda f: list(manifest(write(f / "manifest.jsonl").parent)),
     "a tree": lambda f: tree.load(with_metadata(f / "x.safetensors")),

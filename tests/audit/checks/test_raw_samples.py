@@ -93,6 +93,6 @@ def test_where_nothing_can_be_compared_the_kind_speaks_for_itself() -> None:
 def test_an_attack_reads_them_too_so_that_noise_does_not_hide_them() -> None:
     run, config = audited("data_sharing", "mashed_membership")
     attack.run(run, config, lambda *_: None)
-    [file] = EvidenceFolder(run).attacks
+    [file] = EvidenceFolder(run.path).attacks
     found = {e["measure"]: e for e in file["evidence"] if e["control"] == "none"}
     assert found["auc"]["condition"]["n"] == 1 and found["auc"]["interval"][0] > 0.5

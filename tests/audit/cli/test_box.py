@@ -128,7 +128,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audited")
     (folder / "c.yaml").write_text(CONFIG)
     run, config = RunDir.create(folder / "run"), load(folder / "c.yaml")
-    execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+    execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
     return run.path
 
 

@@ -128,18 +128,18 @@ def test_a_record_that_changed_by_a_byte_is_not_recalled(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     copy = shutil.copytree(folder / "run", tmp_path / "copy")
     run = RunDir(copy)
-    made = recall_review(run)
-    assert made is not None and made.result == read_result(run)
+    made = recall_review(run.path)
+    assert made is not None and made.result == read_result(run.path)
     with (copy / name).open("a") as file:
         file.write("\n")
-    assert recall_review(run) is None
+    assert recall_review(run.path) is None
 
 
 def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     run = RunDir(folder / "run")
-    assert recall_review(run, read_result(run).policy.sha256) is not None
-    assert recall_review(run, "0" * 64) is None
+    assert recall_review(run.path, read_result(run.path).policy.sha256) is not None
+    assert recall_review(run.path, "0" * 64) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_review_derives_once_reads_the_data_once_and_draws_only_to_verify(
         monkeypatch.setattr(owner, name, counted)
 
     count(Digits, "load")
-    count(score, "derive_whole")
+    count(score.Scoring, "derive_whole")
     count(charts, "svg")
     monkeypatch.chdir(folder)
     done = CliRunner().invoke(app, list(words))

@@ -30,7 +30,7 @@ def describe(one: Inbox, folder: Path) -> tuple[str, str]:
     if not one.has_labels:
         return said, ""
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
-    labels = next(f for f in read_result(run).findings if f.id == "label_counts_from_update")
+    labels = next(f for f in read_result(run.path).findings if f.id == "label_counts_from_update")
     return (
         said,
         "labels found" if labels.outcome is Outcome.DEMONSTRATED else f"LABELS NOT FOUND: {labels.reason}",

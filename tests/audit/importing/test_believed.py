@@ -137,7 +137,7 @@ def test_members_that_nobody_trained_on_are_contradicted_and_finding_little_then
     settings = stated.model_dump(mode="json", exclude_defaults=True) | {"attacks": ["loss_threshold"]}
     stated = validate(Config, settings, "test")
     execute(run, stated, ["attack", "account", "score"], lambda *_: None, skip_finished=False)
-    (one,) = [f for f in read_result(run).findings if f.id == "loss_threshold"]
+    (one,) = [f for f in read_result(run.path).findings if f.id == "loss_threshold"]
     assert one.outcome is Outcome.INCONCLUSIVE and "contradicted, so finding little" in one.reason
 
 

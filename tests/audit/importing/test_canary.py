@@ -27,7 +27,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportRecord, Aud
     more = {"attacks": ["example_numbers", "label_counts_from_update"]}
     config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | more, "test")
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
-    return found, read_result(run), (run.path / "report.html").read_text()
+    return found, read_result(run.path), (run.path / "report.html").read_text()
 
 
 def test_a_canary_is_known_by_its_number_of_examples_and_trained_as_theirs_do(

@@ -28,7 +28,7 @@ LABELS = "label_counts_from_update"
 def audited(folder: Path, **changes: Any) -> AuditResult:
     run, config, _ = brought(folder, **changes)
     execute(run, config, PHASES, lambda *_: None, skip_finished=False)
-    return read_result(run)
+    return read_result(run.path)
 
 
 def finding(result: AuditResult, id: str) -> Any:
@@ -43,7 +43,7 @@ def test_label_sets_of_a_recorded_federation_are_read_and_the_report_says_it_was
     assert said.pop("training") == "open" and said.pop("declared") == "declared"
     assert said == dict.fromkeys(["who", "meaning", "fit", "aggregate"], "holds")
     execute(run, config, PHASES, lambda *_: None, skip_finished=False)
-    result = read_result(run)
+    result = read_result(run.path)
     labels = finding(result, LABELS)
     exact = max(e.value for e in labels.evidence if e.measure == "label_set_exact_match" and e.control == "none")
     assert labels.outcome is Outcome.DEMONSTRATED and exact >= 7 / 8

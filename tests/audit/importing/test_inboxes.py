@@ -140,7 +140,7 @@ def test_one_command_writes_the_subject_says_what_nobody_stated_and_audits(
     (tmp_path / "audit.yaml").write_text("{attacks: [label_counts_from_update], report: [json], workers: 0}")
     given += ["--config", str(tmp_path / "audit.yaml"), "--trust-plugins"]
     told = CliRunner().invoke(app, [*given, "--model", one.model])
-    result = read_result(RunDir.open(run))
+    result = read_result(run)
     assert result.decision is not None and told.exit_code == result.decision.word.exit_code, told.output
     assert "not stated: method: " in told.output and "not stated: model" not in told.output
     written = (tmp_path / "run" / "subject.yaml").read_text()
@@ -164,7 +164,7 @@ def test_it_is_audited_and_classes_of_clients_are_read(name: str, tmp_path: Path
     run, config, _ = take(tmp_path, one, state(tmp_path, one))
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
     if one.has_labels:
-        labels = next(f for f in read_result(run).findings if f.id == "label_counts_from_update")
+        labels = next(f for f in read_result(run.path).findings if f.id == "label_counts_from_update")
         assert labels.outcome is Outcome.DEMONSTRATED, labels.reason
 
 

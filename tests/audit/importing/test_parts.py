@@ -54,7 +54,7 @@ def take(
 
 def attack(run: RunDir, config: Config) -> dict[str, Any]:
     execute(run, config, ["attack", "account", "score", "report"], lambda *_: None, skip_finished=False)
-    return {f.id: f for f in read_result(run).findings}
+    return {f.id: f for f in read_result(run.path).findings}
 
 
 ADAPTERS = "adapters, their base only named"
@@ -107,7 +107,7 @@ def test_examples_that_stand_in_an_open_kind_are_found(tmp_path: Path) -> None:
     run, config, _ = take(tmp_path, "examples under a name of their own", ["hidden_images"])
     found = attack(run, config)["hidden_images"]
     assert found.outcome is Outcome.DEMONSTRATED
-    questions = {q.kind for q in read_result(run).questions}
+    questions = {q.kind for q in read_result(run.path).questions}
     assert "example:buffer" in questions
 
 
@@ -129,7 +129,9 @@ def test_means_of_classes_are_prototypes_once_their_shape_and_role_are_stated(tm
     for id in attacks:
         assert theirs[id].outcome is ours[id].outcome and theirs[id].evidence == ours[id].evidence
     assert theirs["count_recovery"].outcome is Outcome.DEMONSTRATED
-    assert {q.kind for q in read_result(run).questions} == {q.kind for q in read_result(other).questions}
+    assert {q.kind for q in read_result(run.path).questions} == {
+        q.kind for q in read_result(other.path).questions
+    }
 
 
 def test_what_nobody_states_stays_a_kind_of_its_own_and_init_proposes_it(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def audited(
     given = {"attacks": attacks or READERS, "replay": replay or {}}
     config = validate(Config, config.model_dump(mode="json", exclude_defaults=True) | given, "test")
     execute(run, config, PHASES, lambda *_: None, skip_finished=False)
-    return read_result(run)
+    return read_result(run.path)
 
 
 def of(folder: Path, *names: str) -> Path:

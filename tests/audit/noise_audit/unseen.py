@@ -13,11 +13,14 @@ import yaml
 
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.status import combine_status
+from fedaudit.audit.accounting.verify import verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import account, simulate
+from fedaudit.audit.phases import simulate
+from fedaudit.audit.phases.account import PlayedNoise
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import read
+from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports.bound import PrivacyBound, Status
 from tests.audit.noise_audit.systems import BASE
 
@@ -50,9 +53,9 @@ def audit_system(system: System) -> list[PrivacyBound]:
         run = RunDir.create(Path(folder) / "run")
         simulate.run(run, config, lambda *_: None)
         case, releases = open_case(run, config), read(run.ledger)
-        verified = account.verify_run(run, case, releases)
+        verified = verify(case, releases, manifest(run.artifacts), run.history())
         accounted = budgets(releases, config.accountants, config.delta, verified)
-        checks = account.replay_bounds(case, releases)
+        checks = PlayedNoise(case, releases, is_ours=True).check_bounds()
     found = combine_status(accounted, verified, checks, ())
     return [b for b in found if b.observer == system.towards and b.unit == system.unit]
 

@@ -66,8 +66,8 @@ def test_exact_counts_are_mended_and_the_proof_is_a_run_of_its_own(hardened: Har
     assert hardened.sufficient is not None and not hardened.sufficient.above
     verifying = RunDir.open(folder / "verified" / hardened.sufficient.name)
     assert verifying.load_config().seed == hardened.seed == SETTINGS.get("seed", 7) + 1
-    assert not list_above(read_result(verifying), hardened.bar)
-    assert list_above(read_result(RunDir.open(folder)), hardened.bar)
+    assert not list_above(read_result(verifying.path), hardened.bar)
+    assert list_above(read_result(folder), hardened.bar)
     assert "run again with seed 8 and all attacks" in hardened.sentence
 
 
@@ -130,7 +130,9 @@ def test_an_import_is_searched_by_its_messages_and_believed_when_run_whole(
     assert "label_counts_from_update" in found.found.base.above and found.found.tried
     assert found.found.seed is None and found.sufficient and "run again with all attacks" in found.found.sentence
     whole = RunDir.open(run.path / "verified" / found.found.verified[-1].name)
-    assert not list_above(read_result(whole), found.found.bar) and list_above(read_result(run), found.found.bar)
+    assert not list_above(read_result(whole.path), found.found.bar) and list_above(
+        read_result(run.path), found.found.bar
+    )
     sent = {file.name for file in (run.artifacts).rglob("*uplink*")}
     passed = {file.name for file in whole.artifacts.rglob("*uplink*")}
     assert (

@@ -53,7 +53,7 @@ def test_a_whole_audit_of_a_users_own_plugins(tmp_path: Path) -> None:
     assert result.scope.clients == 4 and result.scope.rounds == 2
     assert {b.observer for b in result.bounds} == {"server", "another client", "public"}
     assert result.reproduction.config == run.config.read_text()
-    record = read_phases(run)
+    record = read_phases(run.path)
     assert list(record) == NAMES and all(b["seconds"] >= 0 for b in record.values())
     assert (run.path / "report.json").exists()
 
@@ -88,7 +88,7 @@ def test_outdated_evidence_is_not_scored(tmp_path: Path) -> None:
 def test_a_rerun_phase_makes_later_ones_unfinished(tmp_path: Path) -> None:
     go(tmp_path)
     go(tmp_path, names=["account"], again=True)
-    assert list(read_phases(RunDir.open(tmp_path / "run"))) == ["simulate", "attack", "account", "matrix"]
+    assert list(read_phases(tmp_path / "run")) == ["simulate", "attack", "account", "matrix"]
     with pytest.raises(UserError, match="report needs a finished score phase"):
         go(tmp_path, names=["report"], again=True)
 
@@ -96,13 +96,13 @@ def test_a_rerun_phase_makes_later_ones_unfinished(tmp_path: Path) -> None:
 def test_a_killed_simulation_continues_and_the_first_start_counts(tmp_path: Path) -> None:
     go(tmp_path, names=["simulate"])
     run = RunDir.open(tmp_path / "run")
-    record = read_phases(run)
+    record = read_phases(run.path)
     record["simulate"] |= {"seconds": None, "started": "2020-01-01T00:00:00+00:00"}
     run.write_json(run.phases, record)
     with pytest.raises(UserError, match="attack needs a finished simulate phase"):
         go(tmp_path, names=["attack"])
     go(tmp_path)
-    assert read_phases(run)["simulate"]["started"] == "2020-01-01T00:00:00+00:00"
+    assert read_phases(run.path)["simulate"]["started"] == "2020-01-01T00:00:00+00:00"
 
 
 def test_run_prints_the_headline_and_the_report(tmp_path: Path) -> None:

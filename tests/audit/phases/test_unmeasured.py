@@ -29,7 +29,7 @@ def test_a_run_whose_data_have_nothing_that_an_attack_looks_for_is_whole(tmp_pat
     }
     run = RunDir.create(tmp_path / "run")
     config = validate(Config, settings, "config")
-    execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+    execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
     file = json.loads(next(run.evidence.glob("*canary_exposure.json")).read_text())
     assert (file["status"], file["reason"]) == ("not_applicable", UNMEASURED)  # no secret was planted
     made = review(run, run.load_config())  # raises where the record is not whole

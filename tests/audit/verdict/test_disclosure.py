@@ -11,17 +11,15 @@ from PIL import Image
 from pypdf import PdfReader
 from typer.testing import CliRunner
 
-from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir, list_files_of_people
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.score import derive_whole
+from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.report import Show
 from fedaudit.audit.verdict.disclosure import DRAWN, withhold
-from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 from fedaudit.reports.result import AuditResult
 
@@ -49,7 +47,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Made]
         (folder / "c.yaml").write_text(text)
         run = RunDir.create(folder / f"run{len(list(folder.iterdir()))}")
         config = load(folder / "c.yaml")
-        execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=True)
+        execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=True)
         return run, folder / "d.npz"
 
     return made
@@ -64,7 +62,7 @@ def private(make: Callable[[str, str], Made]) -> Made:
 def whole(private: Made) -> AuditResult:
     run, data = private
     config = run.load_config(data={"npz": data})
-    return derive_whole(run, config, load_policy("default"), open_case(run, config))
+    return Scoring(run, config).derive_whole()
 
 
 def count_pictures(pdf: Path) -> int:
@@ -80,7 +78,7 @@ def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made
         text = path.read_text()
         assert not any(p in text for p in pictures), path.name
         assert "iVBORw0KGgo" not in text and "data:image/png" not in text, path.name
-    result = read_result(run)
+    result = read_result(run.path)
     assert sum(w.pictures for w in result.withheld) == len(pictures) and not result.galleries
     assert "withheld" in (run.path / "report.html").read_text()
 
@@ -88,9 +86,9 @@ def test_no_file_that_is_handed_on_shows_a_picture_of_private_data(private: Made
 @pytest.mark.nightly
 def test_public_data_are_shown_and_full_shows_all(make: Callable[[str, str], Made]) -> None:
     run, _ = make("digits", "[json]")
-    assert read_result(run).galleries and not read_result(run).withheld
+    assert read_result(run.path).galleries and not read_result(run.path).withheld
     run, _ = make("{name: npz, path: FILE}", "{formats: [json, pdf], show: full}")
-    assert read_result(run).galleries and count_pictures(run.path / "report.pdf") > 0
+    assert read_result(run.path).galleries and count_pictures(run.path / "report.pdf") > 0
 
 
 @pytest.mark.parametrize("show", ["redacted", "reconstructions", "full"])

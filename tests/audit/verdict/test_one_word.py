@@ -65,7 +65,7 @@ def quiet(*_: Any) -> None:
 
 
 def finished(run: RunDir, config: Config) -> Path:
-    names = [p.name for p in phases(config) if p.name != "import"]
+    names = [p.name for p in phases(config.case) if p.name != "import"]
     execute_all(run, config, names, quiet)
     return run.path
 

@@ -62,6 +62,6 @@ def audited(plugin: str, folder: Path, replace: dict[str, str] | None = None, se
             if f.id.startswith("lint-") and (name := f.id.removeprefix("lint-")) not in FLOATING
         ],
         noise=[c.name for a in result.noise_audits for c in a.checks if not c.passed]
-        + [f"{c.place}: {c.reason}" for c in EvidenceFolder(run).bound_checks if c.status == "refuted"],
+        + [f"{c.place}: {c.reason}" for c in EvidenceFolder(run.path).bound_checks if c.status == "refuted"],
         not_audited=[a.not_audited for a in result.noise_audits if a.not_audited],
     )

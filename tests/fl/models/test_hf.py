@@ -256,7 +256,7 @@ def test_a_federation_of_adapters_on_a_folder_is_read_and_nobody_asks_the_networ
     }
     config, run = validate(Config, settings, "config"), RunDir(tmp_path / "run")
     run.path.mkdir()
-    execute(run, config, [p.name for p in phases(config)], lambda *_: None, skip_finished=False)
+    execute(run, config, [p.name for p in phases(config.case)], lambda *_: None, skip_finished=False)
     [file] = (run.path / "evidence").glob("[0-9]*.json")
     found = json.loads(file.read_text())["evidence"]
     [recall] = [e for e in found if e["measure"] == "token_recall" and e["control"] == "none"]
