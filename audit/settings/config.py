@@ -55,9 +55,6 @@ BEGINNING = ("title", "system", "seed", "device", "workers")  # of a config that
 class Config(Group):
     """A whole audit: of a SimulatedConfig or of a RecordedConfig, as `case` says; here is what both have."""
 
-    case: Literal["simulated", "recorded"] = Field(
-        default="simulated", description="simulated: fedaudit runs the federation; recorded: somebody recorded it"
-    )
     title: Text = Field(default="Federated learning audit", min_length=1, description="of the report")
     system: SystemSettings = Field(
         default=SystemSettings(), description="what the owner says of the audited system"
@@ -104,6 +101,7 @@ class Config(Group):
     policy: Text = Field(default="default", description="a file of audit/policy/, or a path to one")
     report: ReportSettings = Field(default_factory=ReportSettings, description="formats, and what they may show")
     sections: tuple[Text, ...] = Field(default=(), max_length=50, description="your own, as module:Class")
+    case: Literal["simulated", "recorded"] = Field(default="simulated", description="who ran the federation")
 
     _origin: Origin = PrivateAttr(default=Origin())
 

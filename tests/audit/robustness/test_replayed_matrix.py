@@ -1,6 +1,7 @@
 """Uploads of a recorded round, some of them forged, through the mean and through other rules."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
-from fedaudit.audit.phases.matrix import measure_replays
+from fedaudit.audit.phases.matrix import replay_round
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
@@ -114,7 +115,8 @@ def test_forgers_that_need_training_sums_and_prototypes_are_refused_with_a_sente
     made = replay(find_round(by_hand(tmp_path / "hidden", seen_by=()), None), matrix, 7)
     assert any("the server sees sums of them alone" in n.reason for n in made.not_run)
     assert {d.rule for d in made.displaced} == {"mean"}  # which any client can pull, summed or not
-    made = measure_replays(by_hand(tmp_path / "prototypes", kind="local_prototypes"), matrix, 7, lambda *_: None)
+    find = partial(find_round, by_hand(tmp_path / "prototypes", kind="local_prototypes"), matrix.round)
+    made = replay_round(find, 4, matrix, 7, lambda *_: None)
     assert made.displaced == [] and "Clients sent local_prototypes" in made.not_run[0].reason
     with pytest.raises(UserError, match="no upload was recorded"):
         find_round(by_hand(tmp_path / "other"), 3)
