@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party
 from fedaudit.fl.data.tokens import Canary, Tokens
 from fedaudit.fl.kinds import Kind, Modality
@@ -405,14 +405,14 @@ class Attack(Plugin):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whom the claim hits, person by person, of every kind of message apart.
 
         Empty by default: the attack bounds no harm to people, and its card says why (`uncounted`).
         """
         return []
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """What to do about what was found, and whom it hit; the card's by default.
 
         A remedy that depends on a cause is given where the messages show that cause.

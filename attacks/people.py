@@ -35,7 +35,7 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
+class PeopleCount:
     """Whom one attack tested, each once, with all that it read of every round; and whom it hit.
 
     Rows are those of the training data of all clients; they name people within a run and nowhere else. Raises
@@ -79,7 +79,7 @@ class Arrivals(NamedTuple):
     withheld: int  # in messages that a protection let nobody read
 
 
-def count_withheld(people: People, arrivals: Mapping[int, Arrivals]) -> People:
+def count_withheld(people: PeopleCount, arrivals: Mapping[int, Arrivals]) -> PeopleCount:
     """The same people, where those planted in withheld messages count as not hit: a reader saw nothing of them.
 
     An attack may have tried some of the messages that arrived. As many in proportion are added of those that did

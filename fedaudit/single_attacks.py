@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from fedaudit.attacks.attack import Attack, Card
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.custom import (
     CustomCase,
     CustomHoldings,
@@ -56,7 +56,7 @@ class AttackResult:
     name: str
     title: str
     evidence: Table[Evidence]  # measurements, with intervals and what blind adversaries reach
-    people: Table[People]  # who is exposed, kind of message by kind
+    people: Table[PeopleCount]  # who is exposed, kind of message by kind
     curves: Sequence[Mapping[str, Any]]  # ROC curves of a membership attack
     galleries: Sequence[Mapping[str, Any]]  # images beside originals
 
@@ -242,7 +242,7 @@ def _measure(
         name=name,
         title=chosen.card.title,
         evidence=Table(TypeAdapter(list[Evidence]).validate_python(file["evidence"]), describe_evidence),
-        people=Table(TypeAdapter(list[People]).validate_python(file["people"]), _describe_people),
+        people=Table(TypeAdapter(list[PeopleCount]).validate_python(file["people"]), _describe_people),
         curves=file["curves"],
         galleries=file["galleries"],
     )
@@ -392,7 +392,7 @@ def _show_rows(caption: str, rows: Mapping[str, Sequence[str]]) -> str:
     return f"<figure><table>{shown}</table><figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
-def _describe_people(p: People) -> Row:
+def _describe_people(p: PeopleCount) -> Row:
     tested, hit = sum(map(len, p.tested.values())), sum(map(len, p.hit.values()))
     return {
         "kind": str(p.kind) if p.kind else "",

@@ -14,7 +14,7 @@ from typing import get_args
 
 from fedaudit.reports.format import date, moment, plural
 from fedaudit.reports.result import AuditResult, Figure, Gallery
-from fedaudit.reports.section import Block, Card, Chart, Folded, Images, Section, Table
+from fedaudit.reports.section import Block, Card, Chart, Folded, Pictures, Section, Table
 from fedaudit.reports.visible import visible
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -126,7 +126,7 @@ def _fault(block: object) -> str:
             return ""
         case Chart(figure=figure):
             return _figure_fault(figure)
-        case Images(gallery=gallery):
+        case Pictures(gallery=gallery):
             return _gallery_fault(gallery)
         case Folded(blocks=blocks):
             return next((fault for b in blocks if (fault := _fault(b))), "")

@@ -141,7 +141,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Images:
+class Pictures:
     gallery: Gallery
 
 
@@ -150,7 +150,7 @@ class Sentences:
     texts: Texts
 
 
-Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Images | Sentences
+Plain = Paragraph | Heading | Table | Bullets | KeyValues | Callout | Code | Chart | Pictures | Sentences
 Block = Plain | Banner | Numbers | Blanks | Folded
 
 

@@ -26,7 +26,7 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, count_looks
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
@@ -109,7 +109,7 @@ class ActivationInversion(Attack):
             )
         ]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         known = RowTruth(truth)
         trials = self._trials(claim, truth, rng).every
         told = np.array([known.find_label(str(a)) >= 0 for a in claim["artifact"]])

@@ -31,7 +31,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -181,7 +181,7 @@ class LabelCosine(GradientLabels):
                 areas.append(compute_area(likeness[same], likeness[y != label]))
         return areas
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whose label is right, of all but the known examples; luck is that of labels in random order."""
         found, lucky, tried = CountedPeople(HIT), 0.0, 0
         for client, g, y, rows in _read_batches(claim, truth):

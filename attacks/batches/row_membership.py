@@ -27,7 +27,7 @@ from fedaudit.attacks.attack import Effort, Images, Knowledge, Layered
 from fedaudit.attacks.batches._reading import Arrays, group_by_weights, list_batches
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers, train_network
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.summaries._membership import CARD, ClientMembership, Scorer, Values
+from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -61,13 +61,13 @@ class RowMembership(ClientMembership):
 
     def build_scorers(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[tuple[Artifact, Scorer]]:
-        found = list[tuple[Artifact, Scorer]](_list_known(view, knowledge, int(rng.integers(2**62))))
+    ) -> list[tuple[Artifact, UploadScorer]]:
+        found = list[tuple[Artifact, UploadScorer]](_list_known(view, knowledge, int(rng.integers(2**62))))
         if not found:
             c = self.config
-            imitation = Imitation(knowledge, c.networks, c.epochs, int(rng.integers(2**62)))
+            shadows = ShadowNetworks(knowledge, c.networks, c.epochs, int(rng.integers(2**62)))
             found += [
-                (a, OutputScorer(imitation, _centre(a.payload["logits"]), np.asarray(a.payload["labels"])))
+                (a, OutputScorer(shadows, _centre(a.payload["logits"]), np.asarray(a.payload["labels"])))
                 for a in _list_outputs(view)
             ]
         return found
@@ -127,7 +127,7 @@ class RowScorer:
 
 
 @dataclass(frozen=True)
-class Imitation:
+class ShadowNetworks:
     """Networks that the server trains on images of its own, each on half of them."""
 
     knowledge: Knowledge
@@ -160,16 +160,16 @@ class Imitation:
 class OutputScorer:
     """Minus the squared distance from what is expected of an image to the nearest output with its label."""
 
-    imitation: Imitation
+    shadows: ShadowNetworks
     outputs: Values  # [n, C] of the client's examples, centred
     labels: Labels  # [n]
 
     def __call__(self, images: Images) -> Values:
-        far = np.square(self.imitation.predict(images)[:, None] - self.outputs).sum(axis=2)
+        far = np.square(self.shadows.predict(images)[:, None] - self.outputs).sum(axis=2)
         return _find_nearest(-far, self.labels == images.y[:, None])
 
     def plant(self, images: Images) -> "OutputScorer":
-        return replace(self, outputs=self.imitation.make_outputs(images), labels=np.asarray(images.y))
+        return replace(self, outputs=self.shadows.make_outputs(images), labels=np.asarray(images.y))
 
 
 def _list_outputs(view: Sequence[Artifact]) -> list[Artifact]:

@@ -39,7 +39,7 @@ from fedaudit.attacks.evaluation.artifacts import Artifacts, index
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.eager import eager
@@ -119,7 +119,7 @@ class UnsplitLabels(Attack):
         ]
         return [e for e in found if e is not None]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whose label is right; luck is that of labels in random order."""
         found, lucky, tried = CountedPeople(HIT), 0.0, 0
         for r in _read_batches(claim, truth):

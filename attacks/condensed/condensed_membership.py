@@ -33,7 +33,7 @@ from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -95,7 +95,7 @@ class CondensedMembership(Attack):
         buckets = [replace(b, against="non-members") for b in self._traced(claim, truth, rng).buckets]
         return in_our_words(judge_buckets(buckets, len(buckets), [b.silent for b in buckets], OTHER))
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return self._traced(claim, truth, rng).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

@@ -36,7 +36,7 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
 from fedaudit.fl.artifact import Artifact
@@ -93,7 +93,7 @@ class CondensedRecovery(Attack):
             evidence += self._correlation(b, len(found), rng)
         return in_our_words(evidence)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
 
     def galleries(self, claim: Claim, truth: Truth) -> list[ImageGallery]:

@@ -29,7 +29,7 @@ from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_fl
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.settings import settings
@@ -137,7 +137,7 @@ class MashedMembership(Attack):
         )[:1]
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent means, or examples; single people are planted through its code."""
         sent = _collect_means(claim)
         recorded = [score_client(k, truth, rng, means.score_images) for k, means in sent.items()]

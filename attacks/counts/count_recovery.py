@@ -46,7 +46,7 @@ from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, choose_remedy, count_
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Channel, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -139,11 +139,11 @@ class CountRecovery(Attack):
             found += self._evidence(claim, rows, true, str(kind), truth, rng)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of each kind of counts: whoever stands in a small group of which the size is told."""
         return count_each_kind(claim, claim["counts"], is_exact, truth, SIZE_KNOWN)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         return choose_remedy(claim["kind"].tolist(), self.card.remedy)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -13,7 +13,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evaluation.trials import Reconstruction
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.fl.kinds import Kind
 
 Rows = NDArray[np.int64]
@@ -68,14 +68,14 @@ class CountedPeople:
         shares = self._left if protected else self._planted
         shares[client] = shares.get(client, Share()) + Share(hits=hits, trials=trials)
 
-    def people(self) -> list[People]:
+    def people(self) -> list[PeopleCount]:
         """All of it; empty where nobody was tested. Without protections the plants show both what works and is
         left.
         """
         if not any(self._tested.values()):
             return []
         held = {k: max(len(self._held[k]), self._least.get(k, 0)) for k in {*self._held, *self._least}}
-        people = People(
+        people = PeopleCount(
             kind=self.kind,
             hit_means=self.hit_means,
             tested={k: tuple(sorted(rows)) for k, rows in sorted(self._tested.items())},
@@ -111,7 +111,7 @@ def list_latest(claim: Claim, sorts: NDArray[Any] | None = None) -> Rows:
     return np.array(kept, np.int64)
 
 
-def count_claimed(claim: Claim, truth: Truth, trials: Iterable[Reconstruction]) -> list[People]:
+def count_claimed(claim: Claim, truth: Truth, trials: Iterable[Reconstruction]) -> list[PeopleCount]:
     """Whom the images of a claim name that has artifact, label and origin [k] and senders [s]."""
     columns = (claim[name].tolist() for name in ("artifact", "label", "origin"))
     rows = [(str(a), int(c)) for a, c, origin in zip(*columns, strict=True) if origin == "recorded"]
@@ -120,7 +120,7 @@ def count_claimed(claim: Claim, truth: Truth, trials: Iterable[Reconstruction]) 
 
 def count_named(
     trials: Iterable[Reconstruction], claim_rows: Sequence[tuple[str, int]], senders: Iterable[int], truth: Truth
-) -> list[People]:
+) -> list[PeopleCount]:
     """Whom the reconstructions of an attack name.
 
     Args:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.people import FALSE_ALARMS, People, choose_threshold_rank
+from fedaudit.attacks.people import FALSE_ALARMS, PeopleCount, choose_threshold_rank
 from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.floating[Any]]
@@ -73,7 +73,7 @@ def count_flagged(
     senders: Iterable[int],
     truth: Truth,
     kind: Kind | None = None,
-) -> list[People]:
+) -> list[PeopleCount]:
     """Whom an attack flags; empty where nobody could be tested.
 
     Parameters

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.sums import SEVERAL
-from fedaudit.attacks.people import SMALL, People
+from fedaudit.attacks.people import SMALL, PeopleCount
 from fedaudit.fl.kinds import Kind
 
 Counts = NDArray[np.int64]
@@ -30,9 +30,9 @@ KEEP_LABELS = (
 KNOWN = f"in a group of fewer than {SMALL} people, of which {{}}"
 
 
-def count_each_kind(claim: Claim, claimed: Claimed, is_right: Rule, truth: Truth, fact: str) -> list[People]:
+def count_each_kind(claim: Claim, claimed: Claimed, is_right: Rule, truth: Truth, fact: str) -> list[PeopleCount]:
     """Whom claims tell of that were read from messages of several kinds; `claim` has client and kind [k]."""
-    people = list[People]()
+    people = list[PeopleCount]()
     for kind in dict.fromkeys(claim["kind"].tolist()):
         rows = claim["kind"] == kind
         people += count_known(claim["client"][rows], claimed[rows], is_right, truth, fact, Kind(kind))
@@ -46,7 +46,7 @@ def count_known(
     truth: Truth,
     fact: str,
     kind: Kind | None = None,
-) -> list[People]:
+) -> list[PeopleCount]:
     """Whom claims about clients tell of, one claim a row.
 
     Parameters

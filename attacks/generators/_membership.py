@@ -23,7 +23,7 @@ from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, match_planted_pair
 from fedaudit.attacks.generators._handed import list_uploads, newest, objects, trained_by
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -156,7 +156,7 @@ class GeneratorMembership(Attack):
             )[:1]
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whom the calibrated score flags, of those compared. Nobody is planted through clients' code."""
         recorded, reference = list[ScoredPeople](), claim["reference"][0]
         for (queried, m), clients in zip(self.pairs(claim, truth), claim["behind"], strict=True):

@@ -30,14 +30,14 @@ from fedaudit.attacks.evaluation.membership import Scores, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.generators._controls import controls, match_planted_pair
 from fedaudit.attacks.generators._handed import list_relays, newest, objects
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim, Position, ThreatModel
 
-Scorer = Callable[[Images], NDArray[Any]]
+CriticScorer = Callable[[Images], NDArray[Any]]
 HOPS = {"trained last": "sender", "trained before": "before"}
 
 
@@ -122,7 +122,7 @@ class CriticScore(Attack):
             )[:1]
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of all whose client trained a critic last, or right before. Nobody is planted through clients' code."""
         recorded = [
             score_client(k, truth, rng, critic)
@@ -174,7 +174,7 @@ class CriticScore(Attack):
         return standardise_scores(pairs)
 
 
-def standardise_scores(pairs: Sequence[tuple[Scorer, Matched]]) -> Scores:
+def standardise_scores(pairs: Sequence[tuple[CriticScorer, Matched]]) -> Scores:
     """Scores of several critics in units of each one's deviation over non-members."""
     members, others = [], []
     for critic, m in pairs:

@@ -33,7 +33,7 @@ from fedaudit.attacks.evidence import Evidence, ImageGallery, Series
 from fedaudit.attacks.generators._copies import Copies, copies, drawn_again, find_drawn
 from fedaudit.attacks.generators._membership import CARD, Pairs
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance, Made
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.runtime.ranges import AtLeastOne
 from fedaudit.fl.runtime.settings import settings
@@ -77,7 +77,7 @@ class GeneratorExtraction(GeneratorDistance):
             found += self._evidence(non_members, {}, "negative", none)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody behind a generator, whose image it draws far nearer than any that nobody trained on."""
         found = CountedPeople("emitted: drawn again, nearer than any held-out image")
         for made, artifact, clients in zip(claim["queried"], claim["artifact"], claim["behind"], strict=True):

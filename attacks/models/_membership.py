@@ -19,7 +19,7 @@ from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._targets import Target, targets
 from fedaudit.attacks.models._trials import ModelTrials, name_bucket
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -101,7 +101,7 @@ class ModelMembership(Attack):
         real = [b.silent for b in every if b.control == "none"]
         return judge_buckets(every, len(every), real)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return self._trials(claim, truth).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

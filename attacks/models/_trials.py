@@ -41,7 +41,7 @@ from fedaudit.attacks.evaluation.membership import (
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED, UPDATE
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
 
 WHOLE_CELL = 5  # people of one class at one client, all of whom are tested in any sample
@@ -83,7 +83,7 @@ class ModelTrials:
         places = collect_places([q for q in self._queries if q.row in latest], key)
         return [_make_bucket(claim, self._table, places[w], *w, self._rng) for w in sorted(places)]
 
-    def count_people(self) -> list[People]:
+    def count_people(self) -> list[PeopleCount]:
         """Whom the scores flag, of everybody behind the models of each kind.
 
         People are planted in uploads, read singly or in the sum of a round. An average of many hides far more

@@ -28,7 +28,7 @@ from fedaudit.attacks.evaluation.trials import (
     median_size,
 )
 from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, is_replay
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 
 Floats = NDArray[np.floating[Any]]
 OTHER_PAIR = "another pair of the class"
@@ -61,7 +61,7 @@ def judge_differences(trials: Sequence[DifferenceTrial], rng: np.random.Generato
     return result
 
 
-def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) -> list[People]:
+def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) -> list[PeopleCount]:
     """Whom the recovered features name of those who joined or left between two prototypes that were sent."""
     found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
     for t in trials:

@@ -20,7 +20,7 @@ from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._playing import ReadSource, describe, read
 from fedaudit.attacks.prototypes._trials import ImageTrials, PrototypeBucket
@@ -114,10 +114,10 @@ class PrototypeInversion(Attack):
         result, reading = judge_images(self._trials(claim, truth, rng).buckets, rng), describe(claim)
         return [replace(e, note="; ".join(filter(None, (e.note, reading)))) for e in result]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_claimed(claim, truth, self._trials(claim, truth, rng).every)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """A minimum count helps, unless people are named in large groups as well, beyond luck."""
         large = [t for t in self._trials(claim, truth).every if t.origin == "recorded" and t.n > FEW]
         named = [t.named for t in large]

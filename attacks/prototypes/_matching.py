@@ -25,9 +25,11 @@ class Match:
         """Log distance to plays of the own classes, and to those of permuted ones."""
         rows = self.sent
         orders = [rng.permutation(len(rows)) for _ in range(PERMUTATIONS)]
-        return self._apart(rows, np.arange(len(rows))), np.array([self._apart(rows, o) for o in orders])
+        return self._measure_distance(rows, np.arange(len(rows))), np.array(
+            [self._measure_distance(rows, o) for o in orders]
+        )
 
-    def _apart(self, rows: Floats, order: NDArray[np.int64]) -> float:
+    def _measure_distance(self, rows: Floats, order: NDArray[np.int64]) -> float:
         expected = self.expected[order]
         factor = (rows * expected / self.variance).sum() / max((expected**2 / self.variance).sum(), 1e-24)
         left = rows - factor * expected

@@ -22,7 +22,7 @@ from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, ga
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 
 Floats = NDArray[np.floating[Any]]
 Score = Callable[[Claim, int, Floats], Floats]  # claim, row, features [m, D] -> [m]
@@ -75,7 +75,7 @@ class Tracer:
         buckets = (self._judge(places[where]) for where in sorted(places))
         return [b for b in buckets if b is not None]
 
-    def count_people(self) -> list[People]:
+    def count_people(self) -> list[PeopleCount]:
         """Whom the scores flag, of everybody behind prototypes that clients sent, over all rounds."""
         recorded = [s for q in self._queries if q.origin == "recorded" for s in self._score_people(q)]
         planted = [

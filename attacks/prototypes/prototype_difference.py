@@ -31,7 +31,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evidence import Evidence, is_replay
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._differences import (
     DifferenceTrial,
     count_movers,
@@ -129,7 +129,7 @@ class PrototypeDifference(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         return judge_differences(self._trials(claim, truth, rng), rng)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_movers(self._trials(claim, truth, rng), claim, truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -34,7 +34,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, Series, is_replay
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import (
     PrototypeMembership,
@@ -125,7 +125,7 @@ class PrototypeLinkage(PrototypeMembership):
             )
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whose image is given to the client that holds it, of all whose class several clients sent.
 
         What each client sent in all rounds counts by the prototype that fits an image best. Held-out people take

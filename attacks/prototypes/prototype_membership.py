@@ -35,7 +35,7 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._laws import Law
 from fedaudit.attacks.prototypes._playing import describe, read
 from fedaudit.attacks.prototypes._tracing import OTHER, Tracer
@@ -165,7 +165,7 @@ class PrototypeMembership(Attack):
         noted = [replace(b, note="; ".join(filter(None, (b.note, reading)))) for b in buckets]
         return judge_buckets(noted, count_looks(noted), [b.silent for b in noted], OTHER)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return self._traced(claim, truth, rng).count_people()
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

@@ -1,9 +1,9 @@
 """Membership in what each client sent: images that it holds, and as many of each class that nobody trained on.
 
-Attacks differ in how well an image fits what a client sent (`Scorer`). Classes are matched, since messages show
-which classes a client has: among others they would pass for membership. Blind adversaries score with what another
-client sent. The planted leak is what `PLANTED` held-out images would have made in each client's place; the
-negative control has held-out images in the place of members.
+Attacks differ in how well an image fits what a client sent (`UploadScorer`). Classes are matched, since messages
+show which classes a client has: among others they would pass for membership. Blind adversaries score with what
+another client sent. The planted leak is what `PLANTED` held-out images would have made in each client's place;
+the negative control has held-out images in the place of members.
 
 Claim: scorers [k], objects, from images to scores; client [k]; artifact [k] as text.
 """
@@ -46,13 +46,13 @@ CARD = Card(
 )
 
 
-class Scorer(Protocol):
+class UploadScorer(Protocol):
     """How well images fit what one client sent."""
 
     def __call__(self, images: Images) -> Values:
         """[n], higher for members."""
 
-    def plant(self, images: Images) -> "Scorer":
+    def plant(self, images: Images) -> "UploadScorer":
         """The same with what these images would have made in the place of the client's."""
 
 
@@ -77,7 +77,7 @@ class ClientMembership(Attack):
     @abstractmethod
     def build_scorers(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[tuple[Artifact, Scorer]]:
+    ) -> list[tuple[Artifact, UploadScorer]]:
         """A client's message and the rule by which images are held against it, client by client."""
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
@@ -109,7 +109,7 @@ class ClientMembership(Attack):
 
     def _ask(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> Asked:
         asked = Asked([], [], [], [])
-        scorers: list[Scorer] = claim["scorers"].tolist()
+        scorers: list[UploadScorer] = claim["scorers"].tolist()
         for place, client in enumerate(claim["client"].tolist()):
             scorer = scorers[place]
             own, others = self._draw_images(truth, client, rng)

@@ -39,7 +39,7 @@ from fedaudit.attacks.evaluation.judging import judge_present
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import compute_change, global_model, read_examples, uploads
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._head import schedule
@@ -128,7 +128,7 @@ class BufferMembership(Attack):
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent statistics; single people are planted through every client's code."""
         layer, recorded, planted = claim["layer"][0], list[ScoredPeople](), list[Planted]()
         columns = (claim[name].tolist() for name in ("client", "n", "artifact", "origin"))

@@ -21,7 +21,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, choose_remedy, count_each_kind, is_held
 from fedaudit.attacks.evidence import Assertion, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.updates._label_sets import set_evidence, wrong_client
 from fedaudit.fl.artifact import Artifact, Party, Role
 from fedaudit.fl.kinds import Kind
@@ -87,11 +87,11 @@ class ClassList(Attack):
             found += wrong_client(said, true, here)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of each kind of message: whoever stands in a small group that it names."""
         return count_each_kind(claim, claim["present"], is_held, truth, CLASS_KNOWN)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         return choose_remedy(claim["kind"].tolist(), self.card.remedy)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

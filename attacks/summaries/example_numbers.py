@@ -21,7 +21,7 @@ from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_whole
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import read_count
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
@@ -80,7 +80,7 @@ class ExampleNumbers(Attack):
             found.append(_judge_known(claim["count"][rows], other[rows], "negative", text))
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_known(claim["client"], claim["count"], is_whole, truth, SIZE_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

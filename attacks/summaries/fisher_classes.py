@@ -31,7 +31,7 @@ from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
 from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.summaries._fisher import Values, mean_by_class, solve_uniform, square_errors, unmix
 from fedaudit.attacks.updates._head import head_names
@@ -101,7 +101,7 @@ class FisherClasses(Attack):
                 found += share_evidence(shares, counts, prior, rng, condition={"rule": rule}, looks=len(RULES))
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_known(claim["client"], claim["present"], is_held, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -19,7 +19,7 @@ from fedaudit.attacks.attack import Effort, Images, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.models._gradients import Gradients
 from fedaudit.attacks.prototypes._weights import sent_with
-from fedaudit.attacks.summaries._membership import CARD, ClientMembership, Scorer, Values
+from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values
 from fedaudit.fl.artifact import Artifact, Role
 from fedaudit.fl.kinds import Kind
 
@@ -42,7 +42,7 @@ class FisherMembership(ClientMembership):
 
     def build_scorers(
         self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator
-    ) -> list[tuple[Artifact, Scorer]]:
+    ) -> list[tuple[Artifact, UploadScorer]]:
         return [
             (a, _Scorer(model.payload, a.payload, knowledge)) for a, model in _list_diagonals(view, knowledge)
         ]

@@ -42,7 +42,7 @@ from fedaudit.attacks.evaluation.readings import Values
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evaluation.trials import average_classes
 from fedaudit.attacks.evidence import Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._reading import Reader, SentNumbers
@@ -151,7 +151,7 @@ class HiddenImages(Attack):
             _judge([t.silent for t in trials], "negative", "half of the non-members for members"),
         ]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
         for search in self._searches(claim, truth, rng):
@@ -177,7 +177,7 @@ class HiddenImages(Attack):
                     found.plant(k, float(sum(hits)), len(some), protected=False)
         return found.people()
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
         places = set[Place]()
         columns = (claim[name].tolist() for name in ("client", "artifact"))

@@ -25,7 +25,7 @@ from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import broadcast, several
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact, Role
@@ -94,7 +94,7 @@ class MajorityClass(Attack):
                 found.append(say(said, other, "negative", "claims against the class of another client"))
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of each kind of message: whoever stands in a small group that is the largest of its client."""
         return count_each_kind(claim, claim["guess"], is_largest, truth, CLASS_KNOWN)
 

@@ -22,7 +22,7 @@ from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_largest
 from fedaudit.attacks.evaluation.judging import Control, judge_share
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
 from fedaudit.attacks.updates._label_sets import share_evidence
@@ -83,7 +83,7 @@ class OutputShares(Attack):
             found.append(judge(claim["shares"], other, "negative", note))
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return count_known(claim["client"], claim["shares"].argmax(axis=1), is_largest, truth, CLASS_KNOWN)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

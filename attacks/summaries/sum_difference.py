@@ -25,7 +25,7 @@ from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, o
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evaluation.judging import judge_share
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -106,7 +106,7 @@ class SumDifference(Attack):
                     found.append(_exact(said[have], wrong, mean[have], kind, "negative", text, len(kinds)))
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of counts by class that could be taken out of the sums."""
         rows = claim["known"] & (claim["kind"] != Kind.NUM_EXAMPLES.value)
         return count_known(claim["client"][rows], claim["counts"][rows], is_exact, truth, SIZE_KNOWN)

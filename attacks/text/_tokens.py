@@ -52,7 +52,7 @@ from fedaudit.attacks.modality.text import (
     strip,
     write_pair,
 )
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 
@@ -146,7 +146,7 @@ class TokenAttack(Attack):
         looks = count_looks(world.buckets)
         return [e for b in world.buckets for e in world.judge(b, looks, rng)] + world.judge_silent(rng)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         return self._trials(claim, truth).count_people()
 
     def exhibits(self, claim: Claim, truth: Truth) -> list[TextExhibit]:
@@ -371,7 +371,7 @@ class TokenTrials:
         others = [t for t in others if t.client != trial.client] or others
         return others[trial.row % len(others)] if others else trial
 
-    def count_people(self) -> list[People]:
+    def count_people(self) -> list[PeopleCount]:
         """Whom the claims hit, over all that was read."""
         found, lucky = CountedPeople(HIT), dict[tuple[int, bytes], bool]()
         for t in self.trials:

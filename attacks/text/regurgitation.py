@@ -30,7 +30,7 @@ from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, is_replay
 from fedaudit.attacks.modality.text import PADDING, strip
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, targets
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.text._language import score_continuations
 from fedaudit.attacks.text.sequence_membership import CARD, explain_network
 from fedaudit.fl.artifact import Artifact
@@ -93,8 +93,8 @@ class Regurgitation(Attack):
         looks = sum(not is_replay(origin) for _, origin in places)
         return [e for place in sorted(places) for e in _judge(places[place], *place, max(1, looks))]
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
-        every, found = self._tried(claim, truth), list[People]()
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
+        every, found = self._tried(claim, truth), list[PeopleCount]()
         for kind in dict.fromkeys(t.kind for t in every if t.origin == "recorded"):
             counted = CountedPeople(HIT, kind=Kind(kind))
             held = dict[bytes, bool]()

@@ -24,7 +24,7 @@ from fedaudit.attacks.evaluation.counting import count_named
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, ImageGallery
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._disguised import loneliest
 from fedaudit.attacks.updates._gradients import KINDS, UPLOADS, Update, iterate_updates, updates
@@ -125,14 +125,14 @@ class UpdateInversion(Attack):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         return judge_images(self._buckets(claim, truth, rng), rng)
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         buckets = self._buckets(claim, truth, rng)
         alone = [b for b in buckets if b.origin == "recorded" or b.condition["steps"] == 1]
         recorded = sorted({str(a) for a in claim["artifact"][claim["origin"] == "recorded"]})
         rows = [(a, c) for a in recorded for c in range(int(claim["classes"]))]
         return count_named([t for b in alone for t in b.trials], rows, claim["senders"].tolist(), truth)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """By how the updates were made that name people, or all that were read where none does."""
         sent = claim["origin"] == "recorded"
         if hit := {k for some in people for k in some.hit}:

@@ -27,7 +27,7 @@ from fedaudit.attacks.evaluation.judging import Judge, judge_present
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
@@ -99,7 +99,7 @@ class Analytic(UpdateInversion):
         found = [*super().measure(claim, truth, rng), *input_errors(claim, truth, rng)]
         return [*found, *inputs_present(claim, truth, rng)]
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """Besides the steps: whether the layer that gives the images away reads their pixels."""
         said = super().choose_remedy(claim, truth, people)
         sent = np.flatnonzero(claim["origin"] == "recorded")

@@ -38,7 +38,7 @@ from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, updates
 from fedaudit.attacks.updates.analytic import Analytic
 from fedaudit.attacks.updates.inverting_gradients import InvertingGradients
@@ -132,7 +132,7 @@ class FrozenLayers(Attack):
             found += membership.evidence(none, {}, control="negative", note=note)[:1]
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent layers, by the update that points to them most.
 
         What is planted lacks as many layers as the client's own updates do.

@@ -29,7 +29,7 @@ from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exa
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replay
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._gradients import UPLOADS, Update, updates
 from fedaudit.attacks.updates._head import confusion, head_names
@@ -126,12 +126,12 @@ class LabelCountsFromGradient(Attack):
             found += _wrong_batch(claim["counts"][rows], true[rows], blind, clients, looks)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """By the first rule, of uploads that were recorded."""
         rows = claim["origin"] == "recorded"
         return count_known(claim["client"][rows], claim["counts"][rows, 0], is_exact, truth, SIZE_KNOWN)
 
-    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[People]) -> str:
+    def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """Longer training is no remedy where clients trained for long."""
         steps = claim["steps"][claim["origin"] == "recorded"]
         if len(steps) and (steps == 1).all():

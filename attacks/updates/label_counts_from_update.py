@@ -30,7 +30,7 @@ from fedaudit.attacks.evaluation.counting import collect_images, count_labels
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Assertion, Evidence
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import SAID_WITH
 from fedaudit.attacks.updates._head import (
     UPLOADS,
@@ -153,7 +153,7 @@ class LabelCountsFromUpdate(Attack):
             found += share_evidence(claim["share"][known], counts[known], prior, rng)
         return found
 
-    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[People]:
+    def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         present = np.stack([_combine_rules(p) for p in claim["present"]])
         return count_known(claim["client"], present, is_held, truth, CLASS_KNOWN)
 

@@ -6,7 +6,7 @@ from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from fedaudit.attacks.evidence import Assertion, Evidence, Series, TextExhibit
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.threats.threat import Aim
 
 Count = Annotated[int, Ge(0)]
@@ -74,7 +74,7 @@ class AttackFile(Form):
     sizes: list[Count]  # examples behind each recorded message, in order, where messages say so
     steps: Count  # of training on the fewest of them
     evidence: list[Evidence]
-    people: list[People]  # of each kind of message, where the attack reads several
+    people: list[PeopleCount]  # of each kind of message, where the attack reads several
     remedy: str  # for what was found here; the card's where it is empty
     galleries: list[ImageFile]
     texts: list[TextExhibit]

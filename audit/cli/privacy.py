@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedaudit.audit.cli.budget import Text
 
 
-class Drawing(StrEnum):
+class SamplingScheme(StrEnum):
     """How clients are drawn."""
 
     POISSON = "poisson"
@@ -41,7 +41,7 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="over how many rounds")] = 100,
     rate: Annotated[float, typer.Option(help="probability that a client takes part")] = 1.0,
-    sampling: Annotated[Drawing, typer.Option(help="how clients are drawn")] = Drawing.POISSON,
+    sampling: Annotated[SamplingScheme, typer.Option(help="how clients are drawn")] = SamplingScheme.POISSON,
     per_round: Annotated[int, typer.Option(help="noised releases of a client a round")] = 1,
     replace: Annotated[bool, typer.Option(help="a client replaced, not removed")] = False,
     clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045

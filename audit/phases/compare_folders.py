@@ -68,7 +68,7 @@ class ValuePlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class FolderComparison:
     """Where an owner's folder is not equal to one that was made here, each place as near as is tolerated."""
 
     places: tuple[str, ...]
@@ -88,7 +88,7 @@ class Comparison:
         return 2 * self.moved <= self.messages
 
 
-def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> Comparison:
+def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> FolderComparison:
     """Every place where the owner's folder is not equal to ours; with `trained` in what training leaves alone.
 
     Raises UserError for the first place that is further away than is tolerated.
@@ -111,7 +111,7 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> C
                 raise UserError(f"{theirs.path / name} is not what the run gives here: {place.text}", hint=HINT)
             of_code = any(key in place.text for key in CODE.get(name_in_run(name), ()))
             (code if of_code else places).append(f"{name}: {place.text}")
-    return Comparison(
+    return FolderComparison(
         places=tuple(places),
         code=tuple(code),
         messages=len(messages),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedaudit.attacks.people import SMALL, People
+from fedaudit.attacks.people import SMALL, PeopleCount
 from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
@@ -147,7 +147,7 @@ def _count_in_small_groups(clients: int, examples: Examples, data: Data) -> int 
     return int(held[held < SMALL].sum())
 
 
-def _read_people(file: Mapping[str, object]) -> list[People]:
+def _read_people(file: Mapping[str, object]) -> list[PeopleCount]:
     return AttackFile.model_validate(file).people if file.get("people") else []
 
 

@@ -17,7 +17,7 @@ from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
-from fedaudit.audit.phases.compare_folders import HINT, TRAINED, Comparison, compare_folders
+from fedaudit.audit.phases.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import Scoring
 from fedaudit.audit.phases.variants import execute_all, folder_of, list_variants
@@ -122,7 +122,7 @@ def _copy_messages(run: RunDir, again: RunDir) -> None:
         again.write(at, run.inside(path.absolute()).read_bytes())
 
 
-def _describe(found: Comparison, run: RunDir, again: RunDir, config: Config) -> Iterator[str]:
+def _describe(found: FolderComparison, run: RunDir, again: RunDir, config: Config) -> Iterator[str]:
     made = ["training"] if isinstance(config, SimulatedConfig) else []
     made += [fmt.plural(len(list(again.path.rglob("evidence/[0-9]*.json"))), "attack"), "the accounts"]
     if options := len(list(again.path.glob("variants/*/config.yaml"))):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedaudit.attacks.attack import Card
 from fedaudit.attacks.models._targets import GLOBAL, SHARE, SUM
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.observer.reach import Reach
 from fedaudit.fl.kinds import UPDATES, Kind, Modality
 from fedaudit.fl.threats.threat import Aim, Position
@@ -28,7 +28,7 @@ class Attempt:
     outcome: Outcome | None = None  # None: planned
     rounds: Mapping[Kind, frozenset[int]] = field(default_factory=dict)  # that it opened, or will
     shown: frozenset[Kind] = frozenset()  # of these, where it was seen to work
-    people: Sequence[People] = ()
+    people: Sequence[PeopleCount] = ()
     seconds: float = 0.0  # by its card
     reason: str = ""  # where it did not apply or failed
 
@@ -36,7 +36,7 @@ class Attempt:
     def ran(self) -> bool:
         return self.outcome is None or self.outcome in RAN
 
-    def find_people(self, kind: Kind) -> People | None:
+    def find_people(self, kind: Kind) -> PeopleCount | None:
         """Whom it tested and hit by what it read of that kind; None where it says nothing of single people."""
         return next((p for p in self.people if p.kind in (None, kind)), None)
 
@@ -72,7 +72,7 @@ def gather_attempts(
     files: Sequence[Mapping[str, Any]],
     findings: Sequence[Finding],
     cards: Mapping[str, Card],
-    people: Mapping[str, Sequence[People]],
+    people: Mapping[str, Sequence[PeopleCount]],
     seconds: Mapping[str, float],
 ) -> list[Attempt]:
     """The attacks of a finished audit. Evidence of an attack that the config does not name answers nothing.

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import find_measure
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
@@ -34,7 +34,7 @@ from fedaudit.reports.result import (
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
-_READ_PEOPLE = TypeAdapter(list[People])
+_READ_PEOPLE = TypeAdapter(list[PeopleCount])
 
 
 def _explain_uncounted(card: Mapping[str, Any]) -> str:
@@ -64,7 +64,7 @@ class Attacked(Subject):
         return settle_controls(evidence)
 
     @cached_property
-    def people(self) -> list[People]:
+    def people(self) -> list[PeopleCount]:
         """Whom the attack tested and hit, by kind of message; empty where it says nothing of single people."""
         return _READ_PEOPLE.validate_python(self.file.get("people", []))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from fedaudit.attacks.people import People
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict.attempts import find_shown
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.people import bound_people, bound_people_below
@@ -18,7 +18,7 @@ def count_exposed_people(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCo
     That is the strongest of those that say which people they hit; None where none does.
     """
     by_id = {finding.id: (_list_shown(attacked, finding), finding) for attacked, finding in findings}
-    primary: list[People] = []
+    primary: list[PeopleCount] = []
     for _, leading in by_id.values():
         if leading.is_demonstrated and leading.severity.rank >= Severity.MEDIUM.rank:
             of_leak = (by_id[i][0] for i in (leading.id, *leading.shown_by) if i in by_id)
@@ -26,13 +26,13 @@ def count_exposed_people(findings: Iterable[tuple[Attacked, Finding]]) -> HeadCo
     return count_heads(primary)
 
 
-def _list_shown(attacked: Attacked, finding: Finding) -> list[People]:
+def _list_shown(attacked: Attacked, finding: Finding) -> list[PeopleCount]:
     """Whom an attack hit by the kinds of messages on which it was seen to work."""
     shown = find_shown(finding, {p.kind for p in attacked.people if p.kind is not None})
     return [p for p in attacked.people if p.kind is None or p.kind in shown]
 
 
-def count_heads(attacks: Sequence[People]) -> HeadCount | None:
+def count_heads(attacks: Sequence[PeopleCount]) -> HeadCount | None:
     """How many people are exposed by what the primary attacks of demonstrated findings hit, net of luck.
 
     A person whom several attacks hit counts once; the luck of a person is the chance that one of the attacks

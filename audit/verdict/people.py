@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedaudit.attacks.people import END, People, Share, choose_threshold_rank
+from fedaudit.attacks.people import END, PeopleCount, Share, choose_threshold_rank
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
 from fedaudit.fl.threats.threat import Aim
 
@@ -143,7 +143,7 @@ def share_unseen(clients: int) -> float:
     return 1.0 if clients < 1 else 1 - 0.05 ** (1 / clients)
 
 
-def bound_exposure(people: People, aim: Aim, *, tolerable: float | None = None) -> ExposureBound:
+def bound_exposure(people: PeopleCount, aim: Aim, *, tolerable: float | None = None) -> ExposureBound:
     """How many people one attack leaves possibly exposed, or why it cannot say so.
 
     Clients of whom nobody was tested count whole. Where people were not drawn in proportion to their numbers, the
@@ -225,7 +225,7 @@ def count_needed_people(
     return tested + (_search_last(people - tested, leaves_open) + 1 if leaves_open(0) else 0)
 
 
-def _explain_missing(people: People, tested: Mapping[int, int], sensitivity: float) -> str:
+def _explain_missing(people: PeopleCount, tested: Mapping[int, int], sensitivity: float) -> str:
     """Why there is no bound, as a sentence; empty where there is one."""
     if not any(tested.values()):
         return "Nobody was tested."

@@ -34,10 +34,10 @@ from fedaudit.reports.section import (
     Code,
     Folded,
     Heading,
-    Images,
     KeyValues,
     Numbers,
     Paragraph,
+    Pictures,
     Sentences,
     Table,
     words,
@@ -147,7 +147,7 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
         case Chart(figure=figure):
             name = _add(files, charts.svg(figure), "svg")
             return {"kind": kind, **_words(figure), "file": name}
-        case Images(gallery=gallery):
+        case Pictures(gallery=gallery):
             parts = [
                 {
                     "columns": s.columns,

@@ -2,7 +2,7 @@
 
 from fedaudit.reports.format import plural
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Card, Folded, Images, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Folded, Paragraph, Pictures, Section, Table
 
 MOST_PRINTED = 1  # a screen has them all
 
@@ -35,7 +35,7 @@ class Galleries(Section):
             "Columns belong together. Compare a reconstruction with the rows that no message was needed for: "
             "where they are as good, nothing was learned."
         )
-        shown = [Images(g) for g in result.galleries]
+        shown = [Pictures(g) for g in result.galleries]
         blocks += [Paragraph(lead), *shown[:MOST_PRINTED]]
         if more := shown[MOST_PRINTED:]:
             blocks.append(Folded(f"{plural(len(more), 'more gallery', 'more galleries')}", [*more]))

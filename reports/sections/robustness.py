@@ -17,8 +17,8 @@ from fedaudit.reports.section import (
     Code,
     Folded,
     Heading,
-    Images,
     Paragraph,
+    Pictures,
     Section,
     Table,
 )
@@ -326,7 +326,7 @@ def _plot_triggers(matrix: Robustness) -> list[Block]:
         Gallery(finding="", alt=f"{t.title}: rows of images, {', '.join(t.rows)}", **dict(t))
         for t in matrix.triggered
     ]
-    return [Heading("What a backdoor does"), *map(Images, shown)]
+    return [Heading("What a backdoor does"), *map(Pictures, shown)]
 
 
 def _certificates(matrix: Robustness) -> list[Block]:

@@ -9,7 +9,7 @@ from fedaudit.reports.document import ReportError, compose
 from fedaudit.reports.renderers.html import Html
 from fedaudit.reports.renderers.pdf import Pdf
 from fedaudit.reports.result import AuditResult, Figure, Gallery
-from fedaudit.reports.section import Block, Card, Chart, Images, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Chart, Paragraph, Pictures, Section, Table
 from fedaudit.reports.sections.decision import Decision
 from fedaudit.reports.sections.limits import Limits
 from tests.reports.sample import result
@@ -84,10 +84,10 @@ def test_the_pages_to_decide_by_come_first_whatever_the_order_of_an_appendix():
         (Chart(figure(series=[])), "no series"),
         (Chart(figure(series=[Series(name="s", x=[1, 2], y=[1])])), "2 x but 1 y"),
         (Chart(figure(series=[Series(name="s", x=[1], y=[1], low=[0])])), "both low and high"),
-        (Images(gallery({"a": [png(1)], "b": []})), "equal, nonzero"),
-        (Images(gallery({"a": [png(1)]}, columns=("x", "y"))), "2 column labels"),
-        (Images(gallery({"a": ["<svg onload=alert(1)>"]})), "not a PNG"),
-        (Images(gallery({"a": [base64.b64encode(b"GIF89a").decode()]})), "not a PNG"),
+        (Pictures(gallery({"a": [png(1)], "b": []})), "equal, nonzero"),
+        (Pictures(gallery({"a": [png(1)]}, columns=("x", "y"))), "2 column labels"),
+        (Pictures(gallery({"a": ["<svg onload=alert(1)>"]})), "not a PNG"),
+        (Pictures(gallery({"a": [base64.b64encode(b"GIF89a").decode()]})), "not a PNG"),
         ("just text", "str is not a block"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_block_that_no_renderer_could_print_is_refused_with_its_section(block,
 
 def test_a_damaged_image_fails_the_pdf_instead_of_vanishing():
     cut = base64.b64encode(base64.b64decode(png(1))[:60]).decode()
-    document = compose(result(), [section_of(Images(gallery({"a": [cut]})))])
+    document = compose(result(), [section_of(Pictures(gallery({"a": [cut]})))])
     with pytest.raises(ReportError, match="cannot be read as PNG"):
         Pdf().render(document)
 

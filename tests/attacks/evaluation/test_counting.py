@@ -9,7 +9,7 @@ import pytest
 from fedaudit.attacks.attack import Claim
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evidence import UNPROTECTED
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.prototypes.lookup import Lookup
 from fedaudit.attacks.prototypes.ridge import Ridge
 from tests.attacks.world import World
@@ -28,7 +28,7 @@ def claim(max_clients: int = 1000) -> Claim:
     return attack.run(world().artifacts, world().knowledge, np.random.default_rng(0))
 
 
-def counted(claim: Claim) -> People:
+def counted(claim: Claim) -> PeopleCount:
     (people,) = Ridge().count_people(claim, world(), np.random.default_rng(1))
     return people
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
-from fedaudit.attacks.people import People, Share, choose_threshold_rank
+from fedaudit.attacks.people import PeopleCount, Share, choose_threshold_rank
 
 CLIENTS, EACH, HELD_OUT = 10, 72, 449
 
@@ -42,7 +42,7 @@ def plant(rng: np.random.Generator, client: int, strength: float = 9.0) -> Score
     )
 
 
-def count(recorded: list[ScoredPeople], planted: list[Planted]) -> People:
+def count(recorded: list[ScoredPeople], planted: list[Planted]) -> PeopleCount:
     truth: Any = Sizes()
     (people,) = count_flagged(recorded, planted, range(CLIENTS), truth)
     return people

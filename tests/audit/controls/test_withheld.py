@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.attacks.people import Arrivals, People, Share, count_withheld
+from fedaudit.attacks.people import Arrivals, PeopleCount, Share, count_withheld
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
@@ -60,8 +60,8 @@ def test_every_control_counts_what_was_withheld_of_each_client(control: str, met
     assert all((n.arrived if k % 2 else n.withheld) == sum(n) for k, n in some.items())
 
 
-def people(left: dict[int, Share]) -> People:
-    return People(hit_means="", tested={}, hit={}, held={}, luck=Share(), left=left)
+def people(left: dict[int, Share]) -> PeopleCount:
+    return PeopleCount(hit_means="", tested={}, hit={}, held={}, luck=Share(), left=left)
 
 
 def test_withheld_plants_are_trials_that_hit_nobody_in_proportion_to_those_that_were_tried() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.observer.reach import Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.attempts import Attempt
@@ -45,7 +45,7 @@ def attempt(
     name: str,
     rounds: Mapping[Kind, Collection[int]],
     outcome: Outcome = Outcome.NOT_DEMONSTRATED,
-    people: People | None = None,
+    people: PeopleCount | None = None,
 ) -> Attempt:
     opened = {k: frozenset(r) for k, r in rounds.items()}
     shown = frozenset(opened) if outcome is Outcome.DEMONSTRATED else frozenset()
@@ -82,9 +82,9 @@ def answer(scene: Scene, attempts: Collection[Attempt], answers: Answers | None 
 
 def make_people(
     *, tested: int = 72, hit: int = 0, planted: float = 40.0, luck: float = 0.0, clients: int = CLIENTS
-) -> People:
+) -> PeopleCount:
     """So many tested of each client's 72, `hit` of the first client's; 40 planted in each client."""
-    return People(
+    return PeopleCount(
         hit_means="named",
         tested={c: tuple(range(100 * c, 100 * c + tested)) for c in range(clients)},
         hit={0: tuple(range(hit))} if hit else {},

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.verdict.heads import count_beyond_luck, count_exposed_people, count_heads
 from fedaudit.fl.kinds import Kind
 from tests.audit.verdict.test_leaks import find_leaks, run_attack
@@ -13,9 +13,9 @@ from tests.audit.verdict.test_leaks import find_leaks, run_attack
 
 def hit_people(
     hit: dict[int, tuple[int, ...]], luck: Share | None = None, each: int = 50, false_alarms: float = 0.0
-) -> People:
+) -> PeopleCount:
     """Two clients of a hundred people each, of whom the first `each` were tested."""
-    return People(
+    return PeopleCount(
         hit_means="named",
         tested={c: tuple(range(100 * c, 100 * c + each)) for c in (0, 1)},
         hit=hit,

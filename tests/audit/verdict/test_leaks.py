@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.attacks.people import People, Share
+from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.phases.evidence import card_fields
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.decision import decide
@@ -32,7 +32,7 @@ def run_attack(
     name: str,
     value: float,
     kinds: tuple[Kind, ...] = (),
-    people: Sequence[People] = (),
+    people: Sequence[PeopleCount] = (),
     condition: Mapping[str, str] | None = None,
 ) -> Attacked:
     """What an attack of ours left that names a share `value` of the people behind these kinds."""
@@ -143,8 +143,8 @@ def test_what_leads_now_is_known_where_the_baseline_had_it_below_another() -> No
 
 
 def test_people_of_one_leak_are_those_of_its_strongest_attack_that_names_them() -> None:
-    def hit(rows: tuple[int, ...]) -> list[People]:
-        people = People(
+    def hit(rows: tuple[int, ...]) -> list[PeopleCount]:
+        people = PeopleCount(
             hit_means="named", tested={0: tuple(range(100))}, hit={0: rows}, held={0: 100}, luck=Share(trials=100)
         )
         return [people]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 from scipy import stats
 
-from fedaudit.attacks.people import People, Share, choose_threshold_rank
+from fedaudit.attacks.people import PeopleCount, Share, choose_threshold_rank
 from fedaudit.audit.verdict.people import (
     bound_by_privacy,
     bound_exposure,
@@ -37,10 +37,10 @@ def make_people(
     left: dict[int, Share] | None = None,
     luck: Share | None = None,
     false_alarms: float = 0.0,
-) -> People:
+) -> PeopleCount:
     """So many people tested at every client; those hit are the first client's."""
     rows = {c: tuple(range(c * held, c * held + each)) for c in range(clients)}
-    return People(
+    return PeopleCount(
         hit_means="named",
         tested=rows,
         hit={0: rows[0][:hit]},
@@ -178,14 +178,14 @@ def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
 
 def test_a_client_of_whom_nobody_was_tested_counts_whole() -> None:
     people = make_people(each=72)
-    unread = People(**(vars(people) | {"tested": {c: r for c, r in people.tested.items() if c}}))
+    unread = PeopleCount(**(vars(people) | {"tested": {c: r for c, r in people.tested.items() if c}}))
     assert bound_exposure(unread, Aim.INVERSION).at_most == 72
 
 
 def test_the_client_that_was_tested_least_decides() -> None:
     """90 % of nine clients were tested, a third of the tenth: those exposed may all be its people."""
     people = make_people(each=65)
-    sparse = People(**(vars(people) | {"tested": people.tested | {9: people.tested[9][:24]}}))
+    sparse = PeopleCount(**(vars(people) | {"tested": people.tested | {9: people.tested[9][:24]}}))
     bound = bound_exposure(sparse, Aim.INVERSION)
     assert bound.at_most == bound_exposure(make_people(each=24), Aim.INVERSION).at_most
 
@@ -194,10 +194,10 @@ def test_people_beside_the_only_one_claimed_count_whole() -> None:
     """Of a message of 575 people one is claimed, and named: at most one exposed person would be false."""
     people = make_people(each=72)
     free = bound_exposure(people, Aim.RECONSTRUCTION, tolerable=0.01)
-    beside = People(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
+    beside = PeopleCount(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
     bound = bound_exposure(beside, Aim.RECONSTRUCTION, tolerable=0.01)
     assert bound.at_most == (free.at_most or 0) + 73 and bound.more is None
-    everybody = People(**(vars(people) | {"unclaimed": dict.fromkeys(people.held, 72)}))
+    everybody = PeopleCount(**(vars(people) | {"unclaimed": dict.fromkeys(people.held, 72)}))
     assert bound_exposure(everybody, Aim.RECONSTRUCTION).at_most == 720
 
 
@@ -331,7 +331,7 @@ def test_people_whom_no_attack_can_have_tested_are_refused(wrong: dict) -> None:
         "hit_means": "named", "tested": {0: (1, 2)}, "hit": {0: (1,)}, "held": {0: 2}, "unclaimed": {0: 1},
         "luck": {"hits": 0.5, "trials": 1},
     }  # fmt: skip
-    reader = TypeAdapter(People)
+    reader = TypeAdapter(PeopleCount)
     assert reader.validate_python(right).held == {0: 2}
     with pytest.raises(ValueError):
         reader.validate_python(right | wrong)
