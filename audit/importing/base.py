@@ -4,7 +4,7 @@ A subject names it; whoever has its weights gives them, and the network is built
 given, what needs the network is not tried: it would be asked of another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import Shapes
+from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind
+from fedaudit.fl.model import Net
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.imported import CheckedStatement
@@ -48,18 +49,22 @@ def read_base(path: Path, network: Shapes) -> bytes:
     return data
 
 
-def check_base(case: RecordedCase, latest: list[Artifact]) -> list[CheckedStatement]:
-    """What of the network was sent, and whether more than the stated part was trained; nothing without a base."""
-    subject = case.subject
+def check_base(
+    subject: RecordedSubject, network: Callable[[], Net] | None, latest: list[Artifact], *, given: bool
+) -> list[CheckedStatement]:
+    """What of the network was sent, and whether more than the stated part was trained; nothing without a base.
+
+    `given`: the auditor has its weights.
+    """
     if not subject.base:
         return []
     sent = {n: v.size for a in latest if a.kind in UPDATES for n, v in a.payload.items()}
     text = f"Clients sent {fmt.plural(len(sent), 'array')} of {sum(sent.values()):,} numbers"
-    if case.network is not None:
-        every = [v.numel() for v in case.network().state_dict().values()]
+    if network is not None:
+        every = [v.numel() for v in network().state_dict().values()]
         text += f", of {len(every):,} of {sum(every):,} that the network has"
     text += f"; the rest is {subject.base}, "
-    text += "of which the weights were given." if case.base else "of which no weights were given."
+    text += "of which the weights were given." if given else "of which no weights were given."
     start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     moved = {n for a in latest if a.kind in UPDATES for n, v in a.payload.items() if _is_moved(a, n, v, start)}
     stray = sorted(n for n in moved if not any(fnmatchcase(n, p) for p in subject.trained))

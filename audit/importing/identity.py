@@ -11,7 +11,7 @@ different uploads would then be somebody's best with a probability below LEVEL.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +19,38 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.protections import acts_on
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.imported import CheckedStatement
 
 TITLE = "Who is who"
 LEVEL = 0.01
 MOST_CLIENTS = 60  # of a matrix
 MOST_EXAMPLES = 500  # of a client, for its losses
+Build = Callable[[Data], KnownArchitecture]  # the stated network, for examples of these data
 
 
-def check_identities(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
-    """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds."""
-    if not case.examples.parts:
+def check_identities(
+    build: Build | None,
+    data: Data,
+    examples: Examples,
+    protections: Sequence[Protection],
+    streams: Streams,
+    latest: list[Artifact],
+) -> CheckedStatement:
+    """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds.
+
+    `build` is None where no network is stated.
+    """
+    if not examples.parts:
         return CheckedStatement(
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
         )
@@ -43,9 +58,9 @@ def check_identities(case: RecordedCase, latest: list[Artifact]) -> CheckedState
         text = "No client's message was recorded: what is measured is measured on what all are said to hold."
         return CheckedStatement(id="who", title=TITLE, status="declared", text=text)
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
-    if acts_on(case.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
+    if acts_on(protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
         counts = {}
-    held = {k: len(rows) for k, rows in case.examples.parts.items()}
+    held = {k: len(rows) for k, rows in examples.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
     wrong = [k for k, n in told.items() if n != held[k]]
     often = Counter(held.values()) | Counter(counts.values())
@@ -54,12 +69,12 @@ def check_identities(case: RecordedCase, latest: list[Artifact]) -> CheckedState
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )
-    clients, table = losses(case, latest)
+    clients, table = _measure_losses(build, data, examples.parts, streams, latest)
     if told and len(wrong) == 0 and alone == sent:
         text = f"{by_counts}, and no other client has that number."
         found = CheckedStatement(id="who", title=TITLE, status="holds", text=text)
     else:
-        found = _judge_losses(clients, table, case.make_net is not None)
+        found = _judge_losses(clients, table, build is not None)
     names = [f"client/{k}" for k in clients]
     found = found.model_copy(update={"matrix": table.round(4).tolist(), "names": names})
     if wrong:
@@ -90,21 +105,22 @@ def distinct(kinds: int, clients: int) -> float:
     return float(law[kinds:].sum())
 
 
-def losses(case: RecordedCase, latest: list[Artifact]) -> tuple[list[int], NDArray[np.float64]]:
+def _measure_losses(
+    build: Build | None, data: Data, parts: Mapping[int, Index], streams: Streams, latest: list[Artifact]
+) -> tuple[list[int], NDArray[np.float64]]:
     """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
     models = client_models(latest)
-    clients = sorted(models.keys() & case.examples.parts.keys())[:MOST_CLIENTS]
-    if case.make_net is None or len(clients) < 2:
+    clients = sorted(models.keys() & parts.keys())[:MOST_CLIENTS]
+    if build is None or len(clients) < 2:
         return [], np.zeros((0, 0))
-    run = KnownArchitecture(case.make_net, case.data, case.device)
-    rng, train = case.streams.numpy("who"), case.data.train
-    rows = {k: np.sort(rng.permutation(case.examples.parts[k])[:MOST_EXAMPLES]) for k in clients}
+    run, rng, train = build(data), streams.numpy("who"), data.train
+    rows = {k: np.sort(rng.permutation(parts[k])[:MOST_EXAMPLES]) for k in clients}
     table = np.zeros((len(clients), len(clients)))
     for i, k in enumerate(clients):
         net = run(models[k])
         for j, other in enumerate(clients):
             x, y = train.x[rows[other]], torch.from_numpy(train.y[rows[other]])
-            if case.data.predicts == "lm":
+            if data.predicts == "lm":
                 graded = net.grade(x).astype(np.float64)
                 table[i, j] = graded[:, 0].sum() / max(1.0, graded[:, 2].sum())
                 continue

@@ -14,11 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel
-from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import DELTAS, MODEL, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import manifest, read_message
@@ -33,14 +31,12 @@ MOST_LOOKED_AT = 200  # messages whose names and shapes are compared
 Values = NDArray[np.float64]
 
 
-def shapes(case: RecordedCase) -> None:
+def shapes(artifacts: Path, network: Callable[[], Net], subject: RecordedSubject, base: Path | None) -> None:
     """Raises UserError where the stated network has no such parameter, or of another shape."""
-    if case.network is None:
-        return
-    own = {name: tuple(v.shape) for name, v in case.network().state_dict().items()}
-    given = () if case.base is None or case.subject.adapters else header(case.base).keys()
-    first = [line for line in manifest(case.artifacts) if "message" in line][:MOST_LOOKED_AT]
-    for artifact in (a for line in first for a in read_message(case.artifacts, line)):
+    own = {name: tuple(v.shape) for name, v in network().state_dict().items()}
+    given = () if base is None or subject.adapters else header(base).keys()
+    first = [line for line in manifest(artifacts) if "message" in line][:MOST_LOOKED_AT]
+    for artifact in (a for line in first for a in read_message(artifacts, line)):
         if dict(artifact.kind.arrays) != MODEL:
             continue
         for name, value in artifact.payload.items():
@@ -57,7 +53,7 @@ def shapes(case: RecordedCase) -> None:
                 )
         known = artifact.payload.keys() | given
         absent = [n for n in own if n not in known and "num_batches" not in n]
-        is_whole = not case.subject.base or case.base is not None or case.subject.adapters is not None
+        is_whole = not subject.base or base is not None or subject.adapters is not None
         if artifact.kind == Kind.GLOBAL_MODEL and absent and is_whole:
             raise UserError(
                 f"{artifact.id} lacks {absent[0]!r:.80}, which the network that subject.model names has",
@@ -65,12 +61,11 @@ def shapes(case: RecordedCase) -> None:
                 "weights with --base: without them what needs the network is not tried",
                 key="subject.model",
             )
-    _runs(case.network, case.data, case.subject)
+    _runs(network, tuple(subject.examples.shape), len(subject.examples.classes))
 
 
-def _runs(network: Callable[[], Net], data: Data, subject: RecordedSubject) -> None:
+def _runs(network: Callable[[], Net], shape: tuple[int, ...], classes: int) -> None:
     """Raises UserError where the stated network does not take examples of the stated shape."""
-    shape, classes = tuple(subject.examples.shape), len(data.classes)
     if len(shape) == 1:  # tokens
         return
     try:

@@ -9,9 +9,8 @@ tests/audit/importing counts how often honest federations are contradicted. With
 normalisation, a bad fit leaves it open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, client_models
+from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, Build, client_models
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
 
@@ -38,13 +35,19 @@ LEVEL = 0.01
 FEWEST, BETTER = 3, 0.9  # clients that a rule is learnt on; loss over the loss as stated, on every client
 
 
-def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
-    """The latest models on the examples that were given."""
-    pairs = _pairs(case.streams, case.examples, latest)
-    if case.make_net is None or not pairs:
-        why = "the network is not stated" if case.make_net is None else "no examples were given"
+def fits(
+    build: Build | None,
+    data: Data,
+    examples: Examples,
+    protections: Sequence[Protection],
+    streams: Streams,
+    latest: list[Artifact],
+) -> CheckedStatement:
+    """The latest models on the examples that were given; `build` is None where no network is stated."""
+    pairs = _pairs(streams, examples, latest)
+    if build is None or not pairs:
+        why = "the network is not stated" if build is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
-    build, data = partial(KnownArchitecture, case.make_net, device=case.device), case.data
     net = build(data)
     if data.predicts == "lm":
         return _fit_tokens(net, data.train.x, pairs)
@@ -66,11 +69,7 @@ def fits(case: RecordedCase, latest: list[Artifact]) -> CheckedStatement:
             else ""
         )
         return CheckedStatement(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
-    if (
-        of_clients
-        and not _has_noise(case.private, case.protections)
-        and (other := _other_labels(net, data, case.examples, latest))
-    ):
+    if of_clients and not _has_noise(protections) and (other := _other_labels(net, data, examples, latest)):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
@@ -103,8 +102,8 @@ def _fit_tokens(net: KnownArchitecture, texts: NDArray[Any], pairs: list[Pair]) 
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
 
 
-def _has_noise(private: PrivateTraining | None, protections: Sequence[Protection]) -> bool:
-    if private is not None or any(p.central for p in protections):
+def _has_noise(protections: Sequence[Protection]) -> bool:
+    if any(p.central or p.training() is not None for p in protections):
         return True
     return any(bool(published_noise(protections, k)) for k in UPDATES)
 
@@ -174,9 +173,7 @@ def _find_last_model(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]
     return max(found, key=lambda a: a.round).payload if found else None
 
 
-def _find_better_scale(
-    build: Callable[[Data], KnownArchitecture], data: Data, pairs: list[Pair], losses: list[float]
-) -> str:
+def _find_better_scale(build: Build, data: Data, pairs: list[Pair], losses: list[float]) -> str:
     """Another normalisation under which the loss is lower on every client; empty where none is."""
     x = data.train.x
     if x.dtype.kind != "f" or len(pairs) < FEWEST:

@@ -7,65 +7,68 @@ not act on what changed: what training would have made of it nobody knows, so no
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedaudit.audit.case.recorded import RecordedCase
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, require_recorded
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Channel, Party, Route
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import MANIFEST, Recorder, lines, read_message
 from fedaudit.fl.runtime import durable
-from fedaudit.fl.wire.protection import Message, anew
+from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.wire.protection import Message
 from fedaudit.fl.wire.wire import Wire
 
 TAKEN = "inbox.json"  # what was noted of the inbox; of a copy, also what it was made with
 Group = tuple[int, str, str, str]  # round, channel, kind, role of the sender
 
 
-def copy_with_protections(run: RunDir, copy: RunDir, config: Config) -> None:
-    """Pass the messages of `run` through `config.protections` into the folder `copy`; nothing where that is done.
+def copy_with_protections(
+    source: Path, copy: Path, card: Card, seed: int, protections: Sequence[PluginSpec]
+) -> None:
+    """Pass the messages of one run folder through protections into another; nothing where that is done.
 
-    Raises UserError where a protection cannot act on these messages.
+    `card` says what the source holds. Raises UserError where a protection cannot act on these messages.
     """
+    run = RunDir(copy)
     made_with = {
-        "protections": catalog.plain([p.model_dump() for p in config.protections]),
-        "manifest": sha256(run.artifacts / MANIFEST),
-        "seed": config.seed,
+        "protections": catalog.plain([p.model_dump() for p in protections]),
+        "manifest": sha256(source / "artifacts" / MANIFEST),
+        "seed": seed,
     }
-    note = copy.path / TAKEN
-    if note.is_file() and copy.read_json(note).get("copied") == made_with:
+    note = copy / TAKEN
+    if note.is_file() and run.read_json(note).get("copied") == made_with:
         return
     durable.remove(note)  # until all is there
-    durable.remove(copy.artifacts / MANIFEST)
-    _pass_through(RecordedCase(require_recorded(config), run.artifacts), copy.artifacts)
-    for path in (run.truth, run.base, run.imported):
+    durable.remove(run.artifacts / MANIFEST)
+    built = [build_plugin("protections", spec, f"protections[{i}]") for i, spec in enumerate(protections)]
+    recorder = Recorder(run.artifacts)
+    _pass_through(source / "artifacts", Wire(card, Streams(seed), built, recorder), recorder)
+    given = [source / path.name for path in (run.truth, run.base, run.imported)]
+    for path in (*given, *source.glob("*.py")):  # and code that the operator's statements name
         if path.is_file():
-            copy.write(copy.path / path.name, path.read_bytes())
-    for path in run.path.glob("*.py"):  # code that the operator's statements name
-        copy.write(copy.path / path.name, path.read_bytes())
-    copy.write_json(note, run.read_json(run.path / TAKEN) | {"copied": made_with})
+            run.write(copy / path.name, path.read_bytes())
+    run.write_json(note, RunDir(source).read_json(source / TAKEN) | {"copied": made_with})
 
 
-def _pass_through(case: RecordedCase, out: Path) -> None:
-    recorder = Recorder(out)
-    claimed = len(case.subject.protections)
-    wire = Wire(case.card, case.streams, anew(case.protections)[claimed:], recorder)
+def _pass_through(artifacts: Path, wire: Wire, recorder: Recorder) -> None:
     received: dict[tuple[int, str], Message] = defaultdict(dict)
     kept: Counter[Group] = Counter()
     counted: list[Mapping[str, Any]] = []
     ended = -1
-    for line in sorted(lines(case.artifacts), key=lambda entry: entry.get("round", -1)):
+    for line in sorted(lines(artifacts), key=lambda entry: entry.get("round", -1)):
         if "message" in line:
             if ended < line["round"] and ended >= 0:
                 wire.end_round(ended)
             ended = line["round"]
-            _carry(wire, recorder, case.artifacts, line, received)
+            _carry(wire, recorder, artifacts, line, received)
             copies = _count_copies(line)
             for kind in line["kinds"]:
                 kept[_group(line, kind)] += copies

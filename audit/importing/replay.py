@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit.case.case import Examples
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
@@ -37,26 +36,27 @@ MOST_WORK = 1e11  # examples x epochs x parameters of all plays
 Values = NDArray[np.float64]
 
 
-def check_replays(case: RecordedCase) -> CheckedStatement:
-    """Whether recorded uploads are what the stated training makes of the stated examples."""
-    lines = [x for x in manifest(case.artifacts) if "message" in x]
-    lab, told = Lab.from_case(case), _uploads(case.examples, lines)
-    if case.training is None or lab is None:
+def check_replays(lab: Lab | None, examples: Examples, artifacts: Path, *, foreign: bool) -> CheckedStatement:
+    """Whether recorded uploads are what the stated training makes of the stated examples.
+
+    `foreign`: code of others is played, whose errors are a result.
+    """
+    lines = [x for x in manifest(artifacts) if "message" in x]
+    told = _uploads(examples, lines)
+    if lab is None:
         return _check("open", "Method, network or first model were not stated: no client can be played.")
     if not told:
         return _check("open", "No client's examples were given: nobody can be played on what it holds.")
     plays = max(4, math.ceil((TAILS / LEVEL) ** (1 / len(told))) - 1)  # as few as can reach the level
     size = sum(v.numel() for v in lab.initial.values())
-    examples = sum(len(case.examples.parts[_index(line)]) for line in told)
+    count = sum(len(examples.parts[_index(line)]) for line in told)
     many = fmt.plural(len(told), "upload")
-    if plays * examples * case.training.local_epochs * size > MOST_WORK:
+    if plays * count * lab.method.config.local_epochs * size > MOST_WORK:
         return _check("open", f"To play {many} {plays} times each is too much work.")
     try:
-        found = [
-            _replay_one(case.artifacts, case.streams, lab, _with_models(lines, line), plays) for line in told
-        ]
+        found = [_replay_one(artifacts, lab, _with_models(lines, line), plays) for line in told]
     except Exception as error:  # other people's network
-        if not isinstance(error, UserError) and not case.config.list_code():
+        if not isinstance(error, UserError) and not foreign:
             raise
         return _check("open", f"Clients could not be played: {error.args[0] if error.args else error}")
     far, near = tails([p.apart for p in found], plays)
@@ -93,9 +93,7 @@ class _Played(NamedTuple):
     ratio: float  # its length over the plays' mean
 
 
-def _replay_one(
-    artifacts: Path, streams: Streams, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int
-) -> _Played:
+def _replay_one(artifacts: Path, lab: Lab, lines: Sequence[Mapping[str, Any]], plays: int) -> _Played:
     """`lines` are those of what the server sent that round, and last of the upload."""
     found = [a for x in lines for a in read_message(artifacts, x)]
     upload = next(a for a in found if a.kind in UPDATES)
@@ -103,7 +101,7 @@ def _replay_one(
     start = to_numpy(got[Kind.GLOBAL_MODEL])
     changes = [_change(upload.kind, upload.payload, start)]
     for i in range(plays):
-        own = Streams(streams.key("played", lines[-1]["message"], i))
+        own = Streams(lab.holdings.streams.key("played", lines[-1]["message"], i))
         sent: Message | None = lab.holding(streams=own).replay(upload, got)
         if sent is None or upload.kind not in sent:
             raise ValueError(f"the stated method does not send {upload.kind}")

@@ -7,6 +7,7 @@ down.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedaudit.audit.case.digests import of_file, of_value
 from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
@@ -25,6 +27,7 @@ from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.importing.protections import check_protections, every_upload
 from fedaudit.audit.importing.replay import check_replays
 from fedaudit.audit.importing.statements import check_statements, rounds
+from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.settings.config import Config, require_recorded
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl import ledger
@@ -56,17 +59,24 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     steps: dict[str, Callable[[], list[CheckedStatement]]] = {}
     with locate_errors(config.file):
         _ = case.clients
-        shapes(case)
+        if case.network is not None:
+            shapes(case.artifacts, case.network, case.subject, case.base)
         latest = latest_uploads(case.artifacts)
+        build = partial(KnownArchitecture, case.make_net, device=case.device) if case.make_net else None
+        known = build, case.data, case.examples, case.protections, case.streams, latest
         steps = {  # named: how long one takes says nothing of another
-            "who is who": lambda: [check_identities(case, latest)],
+            "who is who": lambda: [check_identities(*known)],
             "models and examples": lambda: [
                 meaning(latest),
-                *check_base(case, latest),
-                fits(case, latest),
+                *check_base(case.subject, case.network, latest, given=case.base is not None),
+                fits(*known),
                 *rounds(case.subject, case.artifacts),
             ],
-            "clients played": lambda: [check_replays(case)],
+            "clients played": lambda: [
+                check_replays(
+                    Lab.from_case(case), case.examples, case.artifacts, foreign=bool(config.list_code())
+                )
+            ],
             "the server's model": lambda: aggregate(case.artifacts, case.subject, case.protections),
             "protections": lambda: check_protections(
                 case.protections, case.examples, every_upload(case.artifacts), own

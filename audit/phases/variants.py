@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.protect_messages import copy_with_protections
@@ -89,12 +90,14 @@ def _make_cell(run: RunDir, variant: Variant, config: Config, wanted: tuple[str,
 
 def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list[Failure]:
     """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
-    failures = []
-    for cell in cells if isinstance(config, RecordedConfig) else ():
+    if not isinstance(config, RecordedConfig):
+        return []
+    card, failures = RecordedCase(config, run.artifacts).card, []
+    for cell in cells:
         try:
             folder = RunDir.create(cell.folder)
             folder.adopt(cell.config, phases(cell.config.case)[0].keys)
-            copy_with_protections(run, folder, cell.config)
+            copy_with_protections(run.path, folder.path, card, cell.config.seed, cell.config.protections)
         except UserError as error:
             failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
     return failures
