@@ -187,7 +187,8 @@ class RecordedClients(RecordedData):
     @cached_property
     def whole(self) -> Callable[[], Net] | None:
         """The stated network without adapters: what a base is of."""
-        return replace(self, config=_drop_adapters(self.config)).network
+        subject = self.subject.model_copy(update={"adapters": None})
+        return replace(self, config=self.config.model_copy(update={"subject": subject})).network
 
     @cached_property
     def make_net(self) -> Callable[[], Net] | None:
@@ -285,11 +286,6 @@ class RecordedCase(RecordedClients):
     @cached_property
     def heard(self) -> Mapping[int, frozenset[int]] | None:
         return read_arrivals(self.artifacts)
-
-
-def _drop_adapters(config: RecordedConfig) -> RecordedConfig:
-    """The config of the same subject, whose clients train the whole network."""
-    return config.model_copy(update={"subject": config.subject.model_copy(update={"adapters": None})})
 
 
 def _build_on(build: Callable[[], Net], base: Mapping[str, torch.Tensor]) -> Net:

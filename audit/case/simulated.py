@@ -4,7 +4,7 @@ Every phase that needs them builds them anew from the config and the seed; nothi
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 
 from torch.random import fork_rng
@@ -21,14 +21,19 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
+from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, count, initialise, state_of
+from fedaudit.fl.recording.checkpoint import Checkpoints
+from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
+from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
+from fedaudit.fl.wire.wire import Wire
 
 
 class SimulatedServer(FromConfig):
@@ -190,3 +195,34 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
     def heard(self) -> Mapping[int, frozenset[int]] | None:
         """From the manifest; None before the run, or where it kept only some clients' messages."""
         return None if self.artifacts is None else read_arrivals(self.artifacts)
+
+    def build_federation(
+        self,
+        holdings: Holdings,
+        wire: Wire,
+        workers: Workers,
+        *,
+        metrics: Log | None = None,
+        checkpoints: Checkpoints | None = None,
+        progress: Callable[[str, int, int], None] = lambda *_: None,
+    ) -> Federation:
+        """Over these holdings; without `metrics` and `checkpoints` nothing is kept on disk."""
+        federation = self.config.federation
+        return Federation(
+            holdings=holdings,
+            initial=self.initial(),
+            availability=self.availability,
+            aggregator=self.aggregator,
+            prototype_aggregator=self.prototype_aggregator,
+            compromise=self.compromise,
+            wire=wire,
+            workers=workers,
+            metrics=metrics,
+            checkpoints=checkpoints,
+            empty_round=federation.empty_round,
+            reply_loss=federation.reply_loss,
+            failures=federation.failures,
+            evaluate_every=self.config.evaluate_every,
+            checkpoint_every=self.config.checkpoint_every,
+            progress=progress,
+        )

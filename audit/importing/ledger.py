@@ -7,7 +7,6 @@ released in clear.
 from pathlib import Path
 
 from fedaudit.audit.accounting.recompute import LedgerReplay, uploads
-from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.fl import ledger
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import manifest
@@ -16,15 +15,15 @@ from fedaudit.fl.runtime.errors import UserError
 BROUGHT = "stated-ledger.jsonl"  # the operator's own, as `fedaudit import` copied it
 
 
-def stated_ledger(own: Path, case: RecordedCase) -> list[Release]:
+def stated_ledger(own: Path, artifacts: Path, replay: LedgerReplay) -> list[Release]:
     """Every release that is stated; raises UserError where `own`, the operator's file, is not a ledger."""
     if own.is_file():
         return ledger.read(own)
-    traffic = uploads(list(manifest(case.artifacts)))
+    traffic = uploads(list(manifest(artifacts)))
     rounds = {x.round for x in traffic}
     found: dict[Release, None] = {}  # lines of all clients' noise come once
-    heard, replay = case.heard, LedgerReplay(case, case.method, case.initial())
-    for k in range(case.clients):
+    heard = replay.federation.heard
+    for k in range(replay.federation.clients):
         present = {t for t in rounds if heard is None or k in heard.get(t, frozenset())}
         made = replay.list_lines([x for x in traffic if x.round in present], present, k)
         if made is None:

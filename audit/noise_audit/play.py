@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.probes import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
@@ -111,7 +110,7 @@ def play(
         metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
         with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
             wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
-            federation = build_federation(fresh, holdings, wire, workers, metrics=metrics)
+            federation = fresh.build_federation(holdings, wire, workers, metrics=metrics)
             try:
                 with (
                     listening(listener),

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedaudit.audit.accounting.recompute import LedgerReplay
 from fedaudit.audit.case.digests import of_file, of_value
 from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
@@ -103,7 +104,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
     """What later phases read besides the messages."""
-    _write_lines(run.ledger, [to_line(r) for r in stated_ledger(run.inside(BROUGHT), case)])
+    replay = LedgerReplay(case, case.method, case.initial())
+    _write_lines(run.ledger, [to_line(r) for r in stated_ledger(run.inside(BROUGHT), case.artifacts, replay)])
     _write_lines(run.metrics, make_metrics(case.artifacts))
     run.write_json(run.data, name_data(run, case))
     run.write_json(run.imported, imported.model_dump(mode="json"))
@@ -120,7 +122,8 @@ def find_problems(run: RunDir, case: RecordedCase) -> Iterator[str]:
     """What of its files does not follow from the messages and statements of a folder, as sentences."""
     if run.history() != make_metrics(case.artifacts):
         yield f"{run.metrics} does not follow from the messages"
-    if ledger.read(run.ledger) != stated_ledger(run.inside(BROUGHT), case):
+    replay = LedgerReplay(case, case.method, case.initial())
+    if ledger.read(run.ledger) != stated_ledger(run.inside(BROUGHT), case.artifacts, replay):
         yield f"{run.ledger} does not follow from what is stated of the protections"
     if run.trained_on() != name_data(run, case):
         yield f"{run.data} is not of the examples and identities that the folder holds"

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 from fedaudit.audit.case.digests import of_data, of_population
-from fedaudit.audit.case.federation import build_federation
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible
@@ -45,8 +44,8 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     with _pool(config, site) as workers:
         wire = Wire(case.method.card, case.streams, case.protections, recorder, ledger)
         checkpoints = Checkpoints(run.checkpoint, logs, recorder.provenance)
-        federation = build_federation(
-            case, holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
+        federation = case.build_federation(
+            holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
         case.method.run(federation)
     for log in logs.values():
