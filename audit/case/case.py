@@ -1,6 +1,6 @@
 """A case: what is known of one federation, whether we simulated it or somebody recorded it.
 
-Phases, controls, observers and the audits of noise take a case and nothing more special. A simulation knows
+Phases take a case and nothing more special; what they call takes the part that it reads. A simulation knows
 everything of itself (audit/case/simulated.py). Of a recorded federation the auditor knows what crossed the
 wire and what its operator states; what may be absent is None, or empty, and says so below. Whoever needs
 something absent says in a sentence what is missing, and never guesses.
@@ -156,7 +156,7 @@ class ClientCode(Protocol):
 
 
 class Case(ObservedFederation, ClientCode, Protocol):
-    """All of it. A function that needs one of the three takes that one."""
+    """All of it. A function that needs a part takes that part."""
 
 
 def counts(clients: int, examples: Examples, data: Data) -> NDArray[np.int64]:
