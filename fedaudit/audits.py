@@ -16,7 +16,7 @@ from fedaudit.audit.phases.import_inbox import ImportSources, bring, state_inbox
 from fedaudit.audit.phases.load import find_config, load_config, make_config
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import execute_all
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, require_simulated
 from fedaudit.fl.recording.recorder import manifest
@@ -175,7 +175,7 @@ def _audit(folder: RunDir, config: Config, workers: int | str | None) -> Audit:
     if workers is not None:
         config = config.with_workers(str(workers))
     with progress() as report_progress:
-        execute_all(folder, config, [p.name for p in phases(config.case)], report_progress)
+        Variants(folder, config).execute_all([p.name for p in phases(config.case)], report_progress)
     return Audit(folder.path)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import progress
-from fedaudit.audit.phases.harden import Candidate, Hardening, draw_candidates
-from fedaudit.audit.phases.harden import harden as search
+from fedaudit.audit.phases.harden import Candidate, Hardening, Search, draw_candidates
 from fedaudit.audit.phases.sweep import MethodDifference, Run, compare_methods, draw_accuracies, run_sweep
 from fedaudit.audit.settings.config import Config
 from fedaudit.audits import Audit, read_config, run
@@ -231,7 +230,7 @@ def harden(
     if workers is not None:
         chosen = chosen.with_workers(str(workers))
     with progress() as report_progress:
-        found = search(folder, chosen, report_progress)
+        found = Search(folder, chosen, report_progress).find()
     every = [found.base, *found.tried, *found.verified]
     return HardeningResult(folder.path, found, Table(every, _describe_candidate))
 

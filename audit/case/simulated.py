@@ -21,6 +21,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
+from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
 from fedaudit.fl.model import Net, State, count, initialise, state_of
@@ -184,6 +185,18 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
             return UNKNOWN
         return describe_drawing(
             self.availability, federation.clients, federation.empty_round, client, self._without
+        )
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """Who holds what."""
+        population = self.population
+        return Holdings(self.data, population.parts, self.streams, population.server, self.time_model)
+
+    def make_site(self, holdings: Holdings) -> "partial[Site]":
+        """What makes a worker's side of the federation over these holdings, on whichever machine."""
+        return partial(
+            build_site, self.method, holdings, self.make_net, self.device, self.private, self.compromise
         )
 
     @cached_property

@@ -101,7 +101,7 @@ def import_(
     folder = RunDir.create(out or Path("runs") / inbox.resolve().name)
     limits = InboxLimits(bytes=int(most_gib * 2**30))
     with progress() as report_progress:
-        found = bring(folder, stated, sources, report_progress, limits=limits, trust=trust, text=text)
+        found = bring(folder.path, stated, sources, report_progress, limits=limits, trust=trust, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for check in found.checks:
         say(f"{check.status}: {check.title}: {check.text}")

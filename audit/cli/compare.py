@@ -43,7 +43,7 @@ def compare(
     runs = [_open_finished_run(folder) for folder in folders]
     reviewer = Reviewer(policy=policy, trust=trust, data=tuple(data or ()))
     results = [judge_folder(run.path, reviewer).result for run in runs]
-    rows = _settings([flat(_config(run)) for run in runs])
+    rows = _settings([flat(_read_config(run.inside("config.yaml"))) for run in runs])
     rows += _overall(results) + _attacks(results) + _bounds(results)
     return ["", *_names(folders), "intervals"], [[*row, *[""] * (len(runs) + 2 - len(row))] for row in rows]
 
@@ -51,7 +51,7 @@ def compare(
 def _open_finished_run(folder: Path) -> RunDir:
     run = RunDir.open(folder)
     record = read_phases(run.path)
-    case = str(_config(run).get("case", "simulated"))
+    case = str(_read_config(run.inside("config.yaml")).get("case", "simulated"))
     for name in (p.name for p in phases(case) if p.name != "report"):
         if (record.get(name) or {}).get("seconds") is None:
             raise UserError(
@@ -61,8 +61,8 @@ def _open_finished_run(folder: Path) -> RunDir:
     return run
 
 
-def _config(run: RunDir) -> Mapping[str, Any]:
-    found = read_yaml(run.inside("config.yaml"))
+def _read_config(path: Path) -> Mapping[str, Any]:
+    found = read_yaml(path)
     return found if isinstance(found, Mapping) else {}
 
 

@@ -3,7 +3,7 @@
 Every command that speaks of a finished run gets its verdict here. None reads audit.json by itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.decision import decide
-from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
+from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
 from fedaudit.reports.result import AuditResult, Severity
 
@@ -77,49 +77,39 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     policy = load_policy(reviewer.policy) if reviewer.policy else None
     folder = RunDir.open(path)
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
-    made = _review_folder(folder, config, policy, reviewer)
+    made = None  # one that was made here before, where it decides all that is asked
+    if not reviewer.digest and not reviewer.render:
+        made = recall_review(folder.path, policy_digest(policy) if policy else "")
+    if made is None:
+        from fedaudit.audit.phases.review import review
+
+        made = review(folder, config, policy, reviewer.digest, render=reviewer.render)
     before = None
     if reviewer.baseline is not None:
         own = Reviewer(policy=reviewer.policy, trust=reviewer.trust, data=reviewer.data)
         before = judge_folder(reviewer.baseline, own).result
+    unmet: tuple[str, ...] = ()
+    if needed:
+        from fedaudit.audit.case.open import open_case
+        from fedaudit.audit.phases.choice import choose
+        from fedaudit.audit.phases.review import find_unmet
+
+        chosen = choose(config, open_case(folder, config)).specs
+        plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
+        unmet = tuple(find_unmet([AttackSpec.model_validate(p) for p in plans], made.result.findings, needed))
     today = datetime.now(UTC).date()
     acceptance = reviewer_files.apply_waivers(waivers, made.result, made.content, today)
     terms = Terms(
         fail_on=reviewer.fail_on,
         accepted=acceptance.accepted,
         known=find_known(made.result, before),
-        unmet=_find_unmet(folder, config, made.result, needed),
+        unmet=unmet,
         refused=acceptance.refused,
     )
     required = tuple(f"{name} {settings}" if settings else name for name, settings in needed)
     judged = Judged(folder=folder, config=config, review=made, terms=terms, required=required)
     judged.decide_again(made.result, reviewer.policy)
     return judged
-
-
-def _review_folder(folder: RunDir, config: Config, policy: GradingPolicy | None, reviewer: Reviewer) -> Review:
-    """A review made here before, where one decides all that is asked; else a new one."""
-    if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder.path, policy_digest(policy) if policy else "")
-        if made is not None:
-            return made
-    from fedaudit.audit.phases.review import review
-
-    return review(folder, config, policy, reviewer.digest, render=reviewer.render)
-
-
-def _find_unmet(
-    folder: RunDir, config: Config, result: AuditResult, needed: Sequence[tuple[str, dict[str, object]]]
-) -> tuple[str, ...]:
-    if not needed:
-        return ()
-    from fedaudit.audit.case.open import open_case
-    from fedaudit.audit.phases.choice import choose
-    from fedaudit.audit.phases.review import find_unmet
-
-    chosen = choose(config, open_case(folder, config)).specs
-    plans = resolve(config.model_copy(update={"attacks": chosen}))["attacks"]
-    return tuple(find_unmet([AttackSpec.model_validate(p) for p in plans], result.findings, needed))
 
 
 def describe(judged: Judged, statement: "Statement | None" = None, *, replayed: bool = False) -> Iterator[str]:

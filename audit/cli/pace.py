@@ -13,7 +13,9 @@ import torch
 from fedaudit.audit.case.networks import name_model
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings import index
-from fedaudit.fl.model import initialise
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
 
 STEPS = 2  # that are timed at least, after one that is not
@@ -25,29 +27,21 @@ def training_seconds(case: SimulatedCase) -> float:
     settings = case.training
     if not settings.local_epochs or not settings.rounds:
         return 0.0
-    examples = sum(map(len, case.examples.parts.values()))
-    return _time_example(case) * examples * settings.local_epochs * settings.rounds
-
-
-def _time_example(case: SimulatedCase) -> float:
-    """Seconds of one step for one example; of a model of ours as measured here before, where it was."""
+    parts = case.examples.parts.values()
     key = name_model(case.make_net)
-    kept = index.recall("pace", f"{key} {case.training.batch_size}") if key else None
-    if isinstance(kept, float):
-        return kept
-    each = _train_batch(case)
-    if key:
-        index.keep("pace", f"{key} {case.training.batch_size}", each)
-    return each
+    each = index.recall("pace", f"{key} {settings.batch_size}") if key else None  # of a model of ours
+    if not isinstance(each, float):
+        rows = next(part for part in parts if len(part))[: settings.batch_size]
+        each = _train_batch(initialise(case.make_net, case.streams), case.data, rows)
+        if key:
+            index.keep("pace", f"{key} {settings.batch_size}", each)
+    return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds
 
 
-def _train_batch(case: SimulatedCase) -> float:
+def _train_batch(net: Net, data: Data, rows: Index) -> float:
     """Seconds of one step for one example, by a batch that is trained now."""
-    net = initialise(case.make_net, case.streams)
-    mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (case.data.mean, case.data.std))
-    batch = case.data.train.take(
-        next(part for part in case.examples.parts.values() if len(part))[: case.training.batch_size]
-    )
+    mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (data.mean, data.std))
+    batch = data.train.take(rows)
     x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
     x = x if x.dtype == torch.int64 else (x - mean) / std
     optimiser = eager(torch.optim.SGD)(net.parameters(), lr=0.0)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.config import Config, require_simulated
 from fedaudit.audit.settings.resolve import reads_elsewhere, resolve
 
 
@@ -29,9 +29,9 @@ def plan_audit(config: Config) -> Sequence[str]:
     kept = index.recall("plans", key) if key else None
     if isinstance(kept, list):
         return kept
-    from fedaudit.audit.cli.preflight import preflight
+    from fedaudit.audit.cli.preflight import Forecast
 
-    lines = list(preflight(config))
+    lines = list(Forecast(require_simulated(config)).describe())
     if key:
         index.keep("plans", key, lines)
     return lines

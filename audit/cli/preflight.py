@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 
@@ -14,7 +15,7 @@ from fedaudit.audit.phases.questions import plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import Shortage
-from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
+from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.variant import Variant
@@ -26,108 +27,121 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.questions import Question, State
 
 
-def preflight(config: Config) -> Iterator[str]:
-    """The plan, line by line; raises UserError for what `run` would refuse."""
-    config = require_simulated(config)
-    case = SimulatedCase(config)
-    with locate_errors(config.file):
-        resolve(config)
-        planned = plan_traffic(case.card, case.protections, config.federation.time_model != "none")
-        refuse_impossible(planned, config.attacks or (), config.protections, case.protections)
-    choice, title = choose(config, case), case.card.title
-    traffic = choice.scene.traffic
-    reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
-    unfit = f"it says nothing of {case.data.modality} data"
-    reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
-    asked = plan_questions(choice, read_attackers(config), load_policy(config.locate_policy()).demands)
-    yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
-    if empty := sum(not len(part) for part in case.examples.parts.values()):
-        yield f"{fmt.plural(empty, 'client holds', 'clients hold')} no example: take fewer, or another partition"
-    with locate_errors(config.file):
-        shortage = Shortage(config.federation, case.examples, case.streams)
-        yield from (
-            shortage.warn_of_rule(config.aggregator.name, case.aggregator, case.availability)
-            if config.matrix is None
-            else shortage.warn_of_matrix(config.matrix, case.availability)
+class Forecast:
+    """What an audit will do, and how long its training takes, by its config and one batch."""
+
+    def __init__(self, config: SimulatedConfig) -> None:
+        self._config, self._case = config, SimulatedCase(config)
+
+    def describe(self) -> Iterator[str]:
+        """The plan, line by line; raises UserError for what `run` would refuse."""
+        config, case = self._config, self._case
+        with locate_errors(config.file):
+            resolve(config)
+            planned = plan_traffic(case.card, case.protections, config.federation.time_model != "none")
+            refuse_impossible(planned, config.attacks or (), config.protections, case.protections)
+        choice, title = choose(config, case), case.card.title
+        traffic = choice.scene.traffic
+        reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
+        unfit = f"it says nothing of {case.data.modality} data"
+        reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
+        asked = plan_questions(choice, read_attackers(config), load_policy(config.locate_policy()).demands)
+        yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
+        if empty := sum(not len(part) for part in case.examples.parts.values()):
+            who = fmt.plural(empty, "client holds", "clients hold")
+            yield f"{who} no example: take fewer, or another partition"
+        with locate_errors(config.file):
+            shortage = Shortage(config.federation, case.examples, case.streams)
+            yield from (
+                shortage.warn_of_rule(config.aggregator.name, case.aggregator, case.availability)
+                if config.matrix is None
+                else shortage.warn_of_matrix(config.matrix, case.availability)
+            )
+        yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
+        seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
+        rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
+        yield from _list_rows("attacks that will run", rows)
+        others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
+        others |= {
+            n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
+        }
+        unlisted = "it is not among the attacks of this audit"
+        left = {n: choice.left.get(n, unlisted) for n, why in others.items() if not why}
+        yield from _list_rows("attacks that apply and are left out", left)
+        yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
+        coming = [q for q in asked if q.findings and q.state is State.NOT_ASKED]
+        bare = [q for q in asked if q not in coming]
+        yield from _list_rows(
+            "questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming}
         )
-    yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
-    seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
-    rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
-    yield from _list_rows("attacks that will run", rows)
-    others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
-    others |= {
-        n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
-    }
-    left = {
-        n: choice.left.get(n, "it is not among the attacks of this audit") for n, why in others.items() if not why
-    }
-    yield from _list_rows("attacks that apply and are left out", left)
-    yield from _group_reasons("attacks that find nothing to read", {**reasons, **others})
-    coming = [q for q in asked if q.findings and q.state is State.NOT_ASKED]
-    bare = [q for q in asked if q not in coming]
-    yield from _list_rows(
-        "questions that will be asked", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in coming}
-    )
-    yield from _list_rows(
-        "questions that nothing will answer", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in bare}
-    )
-    yield ""
-    needed = [q for q in bare if q.required]
-    attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()))
-    yield (
-        f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of one "
-        "core by the attacks' cards and by what this machine took"
-    )
-    if needed:
-        many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
-        names = "; ".join(name_questions(needed))
-        yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
-    yield (
-        f"training: about {duration(training_seconds(case))} of one core if everybody answers, by one batch that "
-        "was trained here"
-    )
-    if runs := count_further_runs(config):
-        each = training_seconds(case)
+        yield from _list_rows(
+            "questions that nothing will answer", {f"{_mark(q)}{q.id} ({q.rounds})": q.why for q in bare}
+        )
+        yield ""
+        needed = [q for q in bare if q.required]
+        attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()))
         yield (
-            f"beside it: {fmt.plural(runs, 'further run')}, about {duration(runs * each)} of one core if "
-            "each trains as long; those that an attack or a rule does not apply to end at once"
+            f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of "
+            "one core by the attacks' cards and by what this machine took"
         )
-    if options := count_options(config.variants):
-        most = "up to " if config.variants is None else ""
+        if needed:
+            many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
+            names = "; ".join(name_questions(needed))
+            yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
+        yield from self._describe_runs(time)
+        if not seconds:
+            yield "no attack will run: such an audit is inconclusive"
+
+    def _describe_runs(self, time: str) -> Iterator[str]:
+        """How long training takes, and what else is run, whose attacks take about this time each."""
         yield (
-            f"options: {most}{fmt.plural(options, 'further audit')} of the federation with other protections, "
-            f"each attacked for about {time} of one core"
+            f"training: about {duration(self._training_seconds)} of one core if everybody answers, by one batch "
+            "that was trained here"
         )
-    if not seconds:
-        yield "no attack will run: such an audit is inconclusive"
+        if runs := self._count_further_runs():
+            took = duration(runs * self._training_seconds)
+            yield (
+                f"beside it: {fmt.plural(runs, 'further run')}, about {took} of one core if "
+                "each trains as long; those that an attack or a rule does not apply to end at once"
+            )
+        variants = self._config.variants
+        if options := count_options(variants):
+            further = fmt.plural(options, "further audit")
+            most = "up to " if variants is None else ""
+            yield (
+                f"options: {most}{further} of the federation with other protections, "
+                f"each attacked for about {time} of one core"
+            )
 
+    def refuse_endless(self, hours: float) -> None:
+        """Raise UserError for a run whose training would take longer than so many hours of this machine.
 
-def refuse_endless(config: Config, hours: float) -> None:
-    """Raise UserError for a run whose training would take longer than so many hours of this machine.
+        Counts what `plan` says of training, further runs included, over the cores at hand. A GPU is faster by
+        what one batch on a processor does not tell, so nothing is refused there.
+        """
+        if self._config.device != "cpu" and torch.cuda.is_available():
+            return
+        with locate_errors(self._config.file), torch.random.fork_rng(devices=[]):
+            resolve(self._config)
+            seconds = self._training_seconds * (1 + self._count_further_runs()) / cores()
+        if seconds > hours * 3600:
+            raise UserError(
+                f"training would take about {duration(seconds)} here, and at most {hours:g} h are allowed",
+                hint=f"`fedaudit plan` says why; --hours {math.ceil(seconds / 3600)} starts it all the same",
+            )
 
-    Counts what `plan` says of training, further runs included, over the cores at hand. A GPU is faster by what
-    one batch on a processor does not tell, so nothing is refused there.
-    """
-    if not isinstance(config, SimulatedConfig) or (config.device != "cpu" and torch.cuda.is_available()):
-        return
-    with locate_errors(config.file), torch.random.fork_rng(devices=[]):
-        resolve(config)
-        seconds = training_seconds(SimulatedCase(config)) * (1 + count_further_runs(config)) / cores()
-    if seconds > hours * 3600:
-        raise UserError(
-            f"training would take about {duration(seconds)} here, and at most {hours:g} h are allowed",
-            hint=f"`fedaudit plan` says why; --hours {math.ceil(seconds / 3600)} starts it all the same",
-        )
+    @cached_property
+    def _training_seconds(self) -> float:
+        return training_seconds(self._case)
 
-
-def count_further_runs(config: Config) -> int:
-    """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
-    c, further = require_simulated(config), count_options(config.variants)
-    if c.matrix is not None:
-        further += len(plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed))
-    if c.absence is not None:
-        further += len(plan_dropout(c.absence, c.method, find_holders(c)))
-    return further
+    def _count_further_runs(self) -> int:
+        """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
+        c, further = self._config, count_options(self._config.variants)
+        if c.matrix is not None:
+            further += len(plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed))
+        if c.absence is not None:
+            further += len(plan_dropout(c.absence, c.method, find_holders(c)))
+        return further
 
 
 def count_options(variants: Sequence[Variant] | None) -> int:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -203,11 +204,13 @@ def _check_timestamp(run: Path, statement: "Statement | None", authority: Path |
 def _replay(judged: "Judged", policy: str) -> "tuple[AuditResult, list[str]]":
     """The run once more: what follows from it, and how the folder compares."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.replay import replay_run
+    from fedaudit.audit.phases.replay import RunReplay
     from fedaudit.audit.verdict.policy import load_policy
 
-    with progress() as report_progress:
-        replayed = replay_run(judged.folder, judged.config, load_policy(policy), report_progress)
+    with TemporaryDirectory() as place, progress() as report_progress:
+        replay = RunReplay(judged.folder.path, Path(place) / "run", judged.config)
+        replay.make(report_progress)
+        replayed = replay.conclude(load_policy(policy))
     judged.decide_again(replayed.result, policy)
     replayed.confirm(judged.result)
     return replayed.result, list(replayed.lines)

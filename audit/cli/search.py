@@ -29,8 +29,7 @@ def harden(
     """
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import print_table, progress
-    from fedaudit.audit.phases.harden import draw_candidates
-    from fedaudit.audit.phases.harden import harden as search
+    from fedaudit.audit.phases.harden import Search, draw_candidates
     from fedaudit.audit.phases.load import load_config
     from fedaudit.audit.settings.received import parse_data
     from fedaudit.reports.charts import svg
@@ -46,7 +45,7 @@ def harden(
     if workers is not None:
         chosen = chosen.with_workers(workers)
     with progress() as report_progress:
-        found = search(run, chosen, report_progress)
+        found = Search(run, chosen, report_progress).find()
     rows = [
         [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none"]
         for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +22,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.probes import Neighbour
 from fedaudit.audit.noise_audit.world import Diverged, Listener, World, copy_payload
 from fedaudit.fl.clients.client import Reply
-from fedaudit.fl.execution.site import Site, build_site
+from fedaudit.fl.execution.site import Site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.recording.tap import listening
 from fedaudit.fl.runtime.durable import Log
@@ -104,11 +103,8 @@ def play(
         if is_shipped(case.partition):  # another may tell others of the team's plugins what it does
             fresh.__dict__.update(population=case.population)
         holdings = Holdings(data, parts, fresh.streams, fresh.population.server, fresh.time_model)
-        site = partial(
-            build_site, fresh.method, holdings, fresh.make_net, fresh.device, fresh.private, fresh.compromise
-        )
         metrics = Log(Path(folder) / "metrics.jsonl")  # which a run has, and may read
-        with _Rehearsed(site, listener, known, neighbour, scale.trainings) as workers:
+        with _Rehearsed(fresh.make_site(holdings), listener, known, neighbour, scale.trainings) as workers:
             wire = Wire(fresh.method.card, fresh.streams, fresh.protections)
             federation = fresh.build_federation(holdings, wire, workers, metrics=metrics)
             try:

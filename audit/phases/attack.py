@@ -82,7 +82,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest}
     from fedaudit.audit.phases.shares import share_out
 
-    call = share_out(config, "attacks", run.path, plain | {"seconds": seconds, "setup": chosen.setup})
+    call = share_out(config.workers, "attacks", run.path, plain | {"seconds": seconds, "setup": chosen.setup})
     progress("attack", 0, len(specs))
     processes = workers.processes(config.workers, case.device)
     bench = Bench(case, [*chosen.cards.values()], config.replay, processes)

@@ -23,6 +23,7 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
 from fedaudit.audit.phases.side_by_side import Death, side_by_side
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime.errors import UserError
@@ -115,25 +116,26 @@ def run_cells(
         for number, answer in call.answers(range(len(left))):
             end(left[number], Failure(**parse_json(answer)) if answer else None)
         return [failures[c.name] for c in todo if c.name in failures]
-    count = _count(left[0].config, workers)
+    config = left[0].config
+    count = processes(config.workers if workers is None else workers, choose_device(config.device))
     if 1 < count <= len(left):
         side_by_side(left, count, _run_alone, progress, end)
     else:
         # A torchrun job of one rank answers the audit's own simulation, not those of its cells
-        as_stated = workers is None and left[0].config.workers != "torchrun"
+        as_stated = workers is None and config.workers != "torchrun"
         with sharing():
             for cell in left:
                 end(cell, _run(cell, progress, workers=None if as_stated else count))
     return [failures[c.name] for c in todo if c.name in failures]
 
 
-def do_share(config: Config, call: "Call", _: Path, what: Sequence[Mapping[str, Any]]) -> None:
+def do_share(origin: Origin, call: "Call", _: Path, what: Sequence[Mapping[str, Any]]) -> None:
     """Cells that another rank of a torchrun job asked for, as far as this one takes some."""
     cells = [
         RunCell(
             name=w["name"],
             folder=Path(w["folder"]),
-            config=Config.model_validate(w["config"]).set_origin(config.origin),
+            config=Config.model_validate(w["config"]).set_origin(origin),
             phases=tuple(w["phases"]),
         )
         for w in what
@@ -150,7 +152,7 @@ def do_share(config: Config, call: "Call", _: Path, what: Sequence[Mapping[str, 
 
 def _share_out(cells: Sequence[RunCell]) -> "Call | None":
     """Ask the other ranks of a torchrun job, if this is one."""
-    if cells[0].config.workers != "torchrun":
+    if (workers := cells[0].config.workers) != "torchrun":
         return None
     from fedaudit.audit.phases.shares import share_out
 
@@ -163,7 +165,7 @@ def _share_out(cells: Sequence[RunCell]) -> "Call | None":
         }
         for c in cells
     ]
-    return share_out(cells[0].config, "cells", cells[0].folder, what)
+    return share_out(workers, "cells", cells[0].folder, what)
 
 
 def _run_claimed(
@@ -187,10 +189,6 @@ def complaint(failures: Sequence[Failure], total: int) -> UserError:
     hints = [f.hint for f in failures if f.hint]
     hint = hints[0] if hints else "the same command runs again what failed"
     return UserError(f"{len(failures)} of {total} cells failed: {each}", hint=hint)
-
-
-def _count(config: Config, workers: str | int | None) -> int:
-    return processes(config.workers if workers is None else workers, choose_device(config.device))
 
 
 def _is_done(cell: RunCell) -> bool:

@@ -88,13 +88,13 @@ class FolderComparison:
         return 2 * self.moved <= self.messages
 
 
-def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> FolderComparison:
+def compare_folders(theirs: Path, ours: Path, *, trained: bool = False) -> FolderComparison:
     """Every place where the owner's folder is not equal to ours; with `trained` in what training leaves alone.
 
     Raises UserError for the first place that is further away than is tolerated.
     """
-    phases = read_chain(ours.path).links  # what the owner's chain says decides nothing
-    left, right = (dict(_list_files(run, phases, trained)) for run in (theirs, ours))
+    phases = read_chain(ours).links  # what the owner's chain says decides nothing
+    left, right = (dict(_list_files(folder, phases, trained)) for folder in (theirs, ours))
     arrays = [name for name in right if name.endswith(".safetensors") and name in left]
     distances = {
         name: _distance(left[name], right[name]) for name in arrays if not _are_equal(left[name], right[name])
@@ -108,7 +108,7 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> F
         must_be_equal = same and _is_trained(name)
         for place in found:
             if place.far or must_be_equal:
-                raise UserError(f"{theirs.path / name} is not what the run gives here: {place.text}", hint=HINT)
+                raise UserError(f"{theirs / name} is not what the run gives here: {place.text}", hint=HINT)
             of_code = any(key in place.text for key in CODE.get(name_in_run(name), ()))
             (code if of_code else places).append(f"{name}: {place.text}")
     return FolderComparison(
@@ -120,10 +120,11 @@ def compare_folders(theirs: RunDir, ours: RunDir, *, trained: bool = False) -> F
     )
 
 
-def _list_files(run: RunDir, phases: Collection[str], trained: bool) -> Iterator[tuple[str, Path]]:
+def _list_files(folder: Path, phases: Collection[str], trained: bool) -> Iterator[tuple[str, Path]]:
     """Those that these phases leave and that are compared, by their names in the folder."""
-    for path in run.path.rglob("*"):
-        name = path.relative_to(run.path).as_posix()
+    run = RunDir(folder)
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
         own = name_in_run(name)
         if not path.is_file() or not is_of_run(name, phases) or any(fnmatchcase(own, d) for d in DERIVED):
             continue

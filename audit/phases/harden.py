@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,9 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.cells import Failure, RunCell, run_cells
 from fedaudit.audit.phases.choice import choose
-from fedaudit.audit.phases.options import list_own, list_proposals
 from fedaudit.audit.phases.plan import Progress, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import config_of, copy_messages, execute_all
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
@@ -91,29 +91,23 @@ class Hardening:
         return f"{self.sufficient.name} leaves nothing that is {self.bar} or worse{lost}: run again {how}."
 
 
-def harden(run: RunDir, config: Config, progress: Progress) -> Hardening:
-    """Audit the config where that was not done, search, verify, and write the config to run instead.
-
-    Folders tried/NAME and verified/NAME lie in `run`; a search that was killed goes on where it was.
-    Raises UserError where the audit cannot run.
-    """
-    if not is_audited_run(run.path, resolve(config)):
-        unneeded: dict[str, Any] = {"variants": [], "matrix": None}
-        if isinstance(config, SimulatedConfig):
-            unneeded["absence"] = None
-        config = overridden(config, unneeded, where="harden")
-        execute_all(run, config, [p.name for p in phases(config.case)], progress)
-    return Search(run, config, load_policy(config.locate_policy()).bar, progress).find()
-
-
 class Search:
-    """The search in one run that was audited."""
+    """The search in one run folder: tried/NAME and verified/NAME lie in it, and one that was killed goes on."""
 
-    def __init__(self, run: RunDir, config: Config, bar: Severity, progress: Progress) -> None:
-        self._run, self._config, self._bar, self._progress = run, config, bar, progress
+    def __init__(self, run: RunDir, config: Config, progress: Progress) -> None:
+        self._run, self._config, self._progress = run, config, progress
 
     def find(self) -> Hardening:
-        """The best candidates, run again whole until one is sufficient."""
+        """The best candidates, run again whole until one is sufficient, and the config to run instead.
+
+        Audits the config where that was not done. Raises UserError where the audit cannot run.
+        """
+        if not is_audited_run(self._run.path, resolve(self._config)):
+            unneeded: dict[str, Any] = {"variants": [], "matrix": None}
+            if isinstance(self._config, SimulatedConfig):
+                unneeded["absence"] = None
+            self._config = overridden(self._config, unneeded, where="harden")
+            self._variants.execute_all([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
         base = summarise("as audited", self._config.protections, first, self._bar)
         tried = self.screen(first) if base.above else ()
@@ -135,6 +129,14 @@ class Search:
             seed=self._config.seed + 1 if isinstance(self._config, SimulatedConfig) else None,
             config=None if sufficient is None else self._write_config(sufficient),
         )
+
+    @property
+    def _variants(self) -> Variants:
+        return Variants(self._run, self._config)
+
+    @cached_property
+    def _bar(self) -> Severity:
+        return load_policy(self._config.locate_policy()).bar
 
     def screen(self, first: AuditResult) -> tuple[Candidate, ...]:
         """Every candidate, as far as it came; the best half of each stage goes on to the next."""
@@ -159,14 +161,14 @@ class Search:
 
     def _list_candidates(self) -> list[tuple[str, tuple[PluginSpec, ...]]]:
         """Sets of protections by name, each at every strength; those first that answer most."""
-        proposals = list_proposals(self._run, self._config)
+        proposals = self._variants.list_proposals()
         sets = [s for n in range(1, TOGETHER + 1) for s in itertools.combinations(proposals, n)]
         sets.sort(key=lambda s: -sum(p.weight for p in s))  # of equals the smaller set first: the sort is stable
         found = list[tuple[int, str, tuple[PluginSpec, ...]]]()
         for number, chosen in enumerate(sets):
             for factor in FACTORS:  # two of a set may withhold the same
                 unlike = {s.name: strengthen(s, factor) for p in chosen for s in p.specs}
-                specs = (*unlike.values(), *list_own(self._config))
+                specs = (*unlike.values(), *self._variants.own_protections)
                 if all(specs != other for _, _, other in found) and not self._clashes(specs):
                     found.append((factor, name_candidate([p.name for p in chosen], number, factor), specs))
         found.sort(key=lambda entry: entry[0] > 1)  # first everything as it is proposed
@@ -175,17 +177,14 @@ class Search:
     def _clashes(self, specs: Sequence[PluginSpec]) -> bool:
         """Whether the federation refuses to run with these protections together."""
         try:
-            case = open_case(self._run, self._configure(Variant(name="x", protections=tuple(specs))))
+            case = open_case(self._run, self._variants.configure(Variant(name="x", protections=tuple(specs))))
             return any(p.refuses(case.card.uplink) for p in case.protections) and case.simulated
         except UserError:
             return True
 
-    def _configure(self, variant: Variant) -> Config:
-        return config_of(self._run, self._config, variant)
-
     def _make_cell(self, variant: Variant, attacks: Collection[str]) -> RunCell:
         """A candidate under some of the attacks; its noise is not played, since nothing is claimed of it yet."""
-        screened = self._configure(variant.model_copy(update={"attacks": tuple(attacks)}))
+        screened = self._variants.configure(variant.model_copy(update={"attacks": tuple(attacks)}))
         changes: dict[str, Any] = {"noise_audit": {"play": False}, "report": {"formats": ["json"]}}
         changed = overridden(screened, changes, where=f"candidate {variant.name}")
         wanted = tuple(p.name for p in phases(changed.case) if p.name in SCREENED)
@@ -194,7 +193,7 @@ class Search:
 
     def _verify(self, candidate: Candidate) -> Candidate:
         """The whole audit of a candidate, with another seed where there can be one."""
-        changed = self._configure(Variant(name=candidate.name, protections=candidate.protections))
+        changed = self._variants.configure(Variant(name=candidate.name, protections=candidate.protections))
         if isinstance(changed, SimulatedConfig):
             changed = overridden(changed, {"seed": changed.seed + 1}, where="harden")
         folder = RunDir.create(self._run.inside(f"verified/{candidate.name}"))
@@ -206,7 +205,7 @@ class Search:
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)
-        return [*copy_messages(self._run, cells, self._config), *run_cells(cells, reported)]
+        return [*self._variants.copy_messages(cells), *run_cells(cells, reported)]
 
     def _write_config(self, candidate: Candidate) -> Path:
         specs = [p.model_dump() for p in candidate.protections]

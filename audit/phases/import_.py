@@ -53,8 +53,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
     case, taken = open_recorded_case(run, require_recorded(config)), run.read_json(run.path / TAKEN)
+    files = ImportedFiles(run, case)
     if config.protections:
-        _state_copy(run, case, "copied" in taken)
+        if "copied" not in taken:
+            raise UserError(
+                "protections: recorded messages are what they are",
+                hint="name what clients did under subject.protections, and what they could do under variants",
+                key="protections",
+            )
+        files.state_copy()
         return
     own = ledger.read(run.path / BROUGHT) if (run.path / BROUGHT).is_file() else []
     steps: dict[str, Callable[[], list[CheckedStatement]]] = {}
@@ -98,63 +105,63 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         filters=dict(named),
         checks=checks,
     )
-    _write_log(run, case, found)
+    files.write(found)
     progress("import", len(steps), len(steps))
 
 
-def _write_log(run: RunDir, case: RecordedCase, imported: ImportRecord) -> None:
-    """What later phases read besides the messages."""
-    replay = LedgerReplay(case, case.method, case.initial())
-    _write_lines(run.ledger, [to_line(r) for r in stated_ledger(run.inside(BROUGHT), case.artifacts, replay)])
-    _write_lines(run.metrics, make_metrics(case.artifacts))
-    run.write_json(run.data, name_data(run, case))
-    run.write_json(run.imported, imported.model_dump(mode="json"))
+class ImportedFiles:
+    """What follows from the messages and statements of a run folder, which later phases read besides them."""
 
+    def __init__(self, run: RunDir, case: RecordedCase) -> None:
+        self._run, self._case = run, case
 
-def name_data(run: RunDir, case: RecordedCase) -> dict[str, str]:
-    """Digests of what clients are said to hold, and of who they are said to be."""
-    truth = of_file(run.truth, "") if run.truth.is_file() else "none was given"
-    stated = of_value(case.config.model_dump(mode="json")["subject"]["identities"])
-    return {"data": truth, "population": stated}
+    def write(self, imported: ImportRecord) -> None:
+        """The ledger, a line a round, digests of what the case rests on, and what was checked."""
+        _write_lines(self._run.ledger, [to_line(r) for r in self._list_releases()])
+        _write_lines(self._run.metrics, make_metrics(self._run.artifacts))
+        self._run.write_json(self._run.data, self._name_data())
+        self._run.write_json(self._run.imported, imported.model_dump(mode="json"))
 
+    def find_problems(self) -> Iterator[str]:
+        """What of the files does not follow, as sentences."""
+        run = self._run
+        if run.history() != make_metrics(run.artifacts):
+            yield f"{run.metrics} does not follow from the messages"
+        if ledger.read(run.ledger) != self._list_releases():
+            yield f"{run.ledger} does not follow from what is stated of the protections"
+        if run.trained_on() != self._name_data():
+            yield f"{run.data} is not of the examples and identities that the folder holds"
+        imported = run.read(run.imported, ImportRecord)
+        if not imported.checks:
+            yield f"{run.imported} holds no check of what its operator states"
+        for line in lines(run.artifacts):
+            if "party" in line and imported.nodes.get(line["party"]) != line["node"]:
+                yield f"{run.imported} has another node for {line['party']} than {run.artifacts / MANIFEST}"
+                return
 
-def find_problems(run: RunDir, case: RecordedCase) -> Iterator[str]:
-    """What of its files does not follow from the messages and statements of a folder, as sentences."""
-    if run.history() != make_metrics(case.artifacts):
-        yield f"{run.metrics} does not follow from the messages"
-    replay = LedgerReplay(case, case.method, case.initial())
-    if ledger.read(run.ledger) != stated_ledger(run.inside(BROUGHT), case.artifacts, replay):
-        yield f"{run.ledger} does not follow from what is stated of the protections"
-    if run.trained_on() != name_data(run, case):
-        yield f"{run.data} is not of the examples and identities that the folder holds"
-    imported = run.read(run.imported, ImportRecord)
-    if not imported.checks:
-        yield f"{run.imported} holds no check of what its operator states"
-    for line in lines(run.artifacts):
-        if "party" in line and imported.nodes.get(line["party"]) != line["node"]:
-            yield f"{run.imported} has another node for {line['party']} than {run.artifacts / MANIFEST}"
-            return
-
-
-def _state_copy(run: RunDir, case: RecordedCase, is_copy: bool) -> None:
-    """Files of a copy that was passed through protections: what was checked of the record holds of it as well."""
-    if not is_copy:
-        raise UserError(
-            "protections: recorded messages are what they are",
-            hint="name what clients did under subject.protections, and what they could do under variants",
-            key="protections",
+    def state_copy(self) -> None:
+        """Of a copy that was passed through protections: what was checked of the record holds of it as well."""
+        imported, case = self._run.read(self._run.imported, ImportRecord), self._case
+        words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
+        text = (
+            f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
+            "recorded: nobody trained on what came out."
         )
-    imported = run.read(run.imported, ImportRecord)
-    words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
-    text = (
-        f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
-        "recorded: nobody trained on what came out."
-    )
-    imported.checks = [c for c in imported.checks if c.id != COPY]
-    imported.checks.append(
-        CheckedStatement(id=COPY, title="Protections of this option", status="holds", text=text)
-    )
-    _write_log(run, case, imported)
+        imported.checks = [c for c in imported.checks if c.id != COPY]
+        imported.checks.append(
+            CheckedStatement(id=COPY, title="Protections of this option", status="holds", text=text)
+        )
+        self.write(imported)
+
+    def _list_releases(self) -> list[ledger.Release]:
+        replay = LedgerReplay(self._case, self._case.method, self._case.initial())
+        return stated_ledger(self._run.inside(BROUGHT), self._run.artifacts, replay)
+
+    def _name_data(self) -> dict[str, str]:
+        """Digests of what clients are said to hold, and of who they are said to be."""
+        truth = of_file(self._run.truth, "") if self._run.truth.is_file() else "none was given"
+        stated = of_value(self._case.config.model_dump(mode="json")["subject"]["identities"])
+        return {"data": truth, "population": stated}
 
 
 def _write_lines(path: Path, lines: list[Any]) -> None:

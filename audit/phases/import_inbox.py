@@ -5,7 +5,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,11 @@ from fedaudit.audit.case.run_folder import STAGING, RunDir, sha256
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.importing.base import read_base
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import InboxLimits, take_in
+from fedaudit.audit.importing.inbox import InboxLimits, Taken, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.config import Config, RecordedConfig, require_recorded
+from fedaudit.audit.settings.config import Config, require_recorded
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
@@ -54,7 +54,7 @@ class ImportSources:
 
 
 def bring(
-    run: RunDir,
+    folder: Path,
     config: Config,
     sources: ImportSources,
     progress: Callable[[str, int, int], None],
@@ -67,9 +67,22 @@ def bring(
 
     `text` is kept: that of a subject which was written of the inbox. Code runs with `trust` alone.
     """
-    with _stage(run.path) as staged:
-        _copy_code(staged.path, config, sources.beside, trust)
-        _take_in(staged, require_recorded(config), sources, limits or InboxLimits(), partial(progress, "inbox"))
+    with _stage(folder) as staged:
+        _copy_code(staged.path, config.list_code(), sources.beside, trust)
+        config.bring_code([sources.beside])
+        case = RecordedCase(require_recorded(config), staged.artifacts)
+        subject = case.subject
+        stated = subject.sees, _read_shapes(case.network), subject.prototypes
+        if sources.base is not None:
+            if not subject.base:
+                raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
+            durable.write(staged.base, read_base(sources.base, _read_shapes(case.whole)))
+        taken = take_in(sources.inbox, staged.artifacts, limits, *stated, partial(progress, "inbox"))
+        if sources.truth is not None:
+            durable.write(staged.truth, load_truth(sources.truth, subject, taken.nodes).to_bytes())
+        if sources.ledger is not None:
+            _copy_ledger(sources.ledger, staged.path / BROUGHT)
+        staged.write_json(staged.path / TAKEN, _note_inbox(taken, sources.inbox / MANIFEST))
         execute(staged, config, ["import"], progress, skip_finished=False)
         found = ImportRecord.model_validate(staged.read_json(staged.imported))
         if text:
@@ -132,9 +145,9 @@ def _replace(folder: Path, staged: Path) -> None:
             durable.move_to(staged / name, folder / name)
 
 
-def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
+def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path, trust: bool) -> None:
     """Copy files of plugins into the folder, which stays whole when it moves, and make them importable."""
-    for key, name in config.list_code():
+    for key, name in named:
         if not trust:
             raise UserError(
                 f"{key} names code, {name!r}", hint="read that code, then add --trust-plugins", key=key
@@ -143,7 +156,6 @@ def _copy_code(folder: Path, config: Config, beside: Path, trust: bool) -> None:
         if (beside / f"{top}.py").is_file():
             durable.write(folder / f"{top}.py", (beside / f"{top}.py").read_bytes())
         foreign.bring(name, [beside], key)
-    config.bring_code([beside])
 
 
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
@@ -151,30 +163,15 @@ def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
     return {} if build is None else {name: tuple(v.shape) for name, v in build().state_dict().items()}
 
 
-def _take_in(
-    run: RunDir,
-    config: RecordedConfig,
-    sources: ImportSources,
-    limits: InboxLimits,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Copy messages, truth, a base and the operator's ledger into a run folder that is new."""
-    case = RecordedCase(config, run.artifacts)
-    network, whole = _read_shapes(case.network), _read_shapes(case.whole)
-    if sources.base is not None:
-        if not config.subject.base:
-            raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
-        durable.write(run.base, read_base(sources.base, whole))
-    stated = config.subject.sees, network, config.subject.prototypes
-    taken = take_in(sources.inbox, run.artifacts, limits, *stated, progress)
-    if sources.truth is not None:
-        durable.write(run.truth, load_truth(sources.truth, config.subject, taken.nodes).to_bytes())
-    if (own_ledger := sources.ledger) is not None:
-        if not own_ledger.is_file() or own_ledger.stat().st_size > MOST_LEDGER:
-            raise UserError(f"{own_ledger} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
-        ledger.read(own_ledger)
-        durable.write(run.path / BROUGHT, own_ledger.read_bytes())
-    found = {
+def _copy_ledger(own: Path, to: Path) -> None:
+    if not own.is_file() or own.stat().st_size > MOST_LEDGER:
+        raise UserError(f"{own} is no ledger of less than 1 GiB", hint="docs/artifact-format.md")
+    ledger.read(own)
+    durable.write(to, own.read_bytes())
+
+
+def _note_inbox(taken: Taken, manifest: Path) -> dict[str, Any]:
+    return {
         "recorder": taken.recorder,
         "messages": taken.messages,
         "bytes": taken.bytes,
@@ -182,6 +179,5 @@ def _take_in(
         "errors": taken.errors[:100],
         "left_out": taken.left_out[:100],
         "changes": taken.changes,
-        "sha256": sha256(sources.inbox / MANIFEST),
+        "sha256": sha256(manifest),
     }
-    run.write_json(run.path / TAKEN, found)

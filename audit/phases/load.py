@@ -23,7 +23,10 @@ def load_config(path: Path, data: Sequence[str] | None = None, *, trust_plugins:
     path = find_config(path)
     if is_run_folder(path):
         return load_run_config(path, trust_plugins=trust_plugins, data=parse_data(data))
-    return _admit(load(path), [path.parent])
+    config = load(path)
+    _check_files(config.policy, config.claims)
+    config.bring_code([path.parent])
+    return config
 
 
 def make_config(settings: Mapping[str, Any]) -> Config:
@@ -31,7 +34,10 @@ def make_config(settings: Mapping[str, Any]) -> Config:
 
     Raises UserError with the key.
     """
-    return _admit(validate(Config, settings, "the config").check_plugins(), [Path()])
+    config = validate(Config, settings, "the config").check_plugins()
+    _check_files(config.policy, config.claims)
+    config.bring_code([Path()])
+    return config
 
 
 def find_config(path: Path) -> Path:
@@ -40,10 +46,8 @@ def find_config(path: Path) -> Path:
     return ours if path.name == str(path) and not path.exists() and ours.is_file() else path
 
 
-def _admit(config: Config, folders: Sequence[Path]) -> Config:
+def _check_files(policy: str, claims: Sequence[str]) -> None:
     """Read now what would otherwise be refused after an hour of training."""
-    load_policy(config.policy)
-    for claims in config.claims:
-        load_claims(Path(claims))
-    config.bring_code(folders)
-    return config
+    load_policy(policy)
+    for path in claims:
+        load_claims(Path(path))

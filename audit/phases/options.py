@@ -8,27 +8,21 @@ for the same variants.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, SimulatedConfig
-from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.spec import PluginSpec
-from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge_subject
-from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
+from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
@@ -58,39 +52,28 @@ class Leak(NamedTuple):
     weight: int  # the rank of its severity
 
 
-def propose_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
-    """Variants of a run that was attacked, those first that answer most; none where nothing was demonstrated."""
-    variants = [
-        Variant(name=p.name.replace("_", "-"), protections=(*p.specs, *list_own(config)))
-        for p in list_proposals(run, config)
-    ]
-    return tuple(_fit_budget(run, config, variants))
-
-
-def list_proposals(run: RunDir, config: Config) -> list[Proposal]:
-    """Protections against what a run's attacks demonstrated, those first that answer most.
+def list_proposals(
+    federation: KnownFederation, artifacts: Path | None, leaks: Sequence[Leak], used: Collection[str]
+) -> list[Proposal]:
+    """Protections against what attacks demonstrated, those first that answer most; none that is `used` already.
 
     Recorded messages pass through any in moments, so every one is tried that can act on them.
     """
-    case = open_case(run, config)
-    policy = load_policy(config.locate_policy())
-    attacked = [Attacked(file, config.prior) for file in EvidenceFolder(run.path).attacks]
-    leaks = _list_leaks(attacked, policy, case.card.uplink)
-    norms = _measure_norms(case.artifacts, {k for leak in leaks for k in leak.kinds})
+    norms = _measure_norms(artifacts, {k for leak in leaks for k in leak.kinds})
     ranked = list[Proposal]()
     for name in catalog.names("protections"):
         cls: type[Protection] = catalog.load("protections", name)
         answered = [
             leak
             for leak in leaks
-            if (leak.aim in cls.answers or not case.simulated)
-            and _propose(cls, case.data, leak.kinds, norms) is not None
+            if (leak.aim in cls.answers or not federation.simulated)
+            and _propose(cls, federation.data, leak.kinds, norms) is not None
         ]
         kinds = tuple(dict.fromkeys(k for leak in answered for k in leak.kinds))
-        settings = _propose(cls, case.data, kinds, norms) if kinds else None
-        if settings is None or any(p.name == name for p in config.protections):
+        settings = _propose(cls, federation.data, kinds, norms) if kinds else None
+        if settings is None or name in used:
             continue
-        if specs := _make_act(PluginSpec(name=name, settings=settings), case.simulated, case.card):
+        if specs := _make_act(PluginSpec(name=name, settings=settings), federation.simulated, federation.card):
             meant = sum(leak.weight for leak in answered if leak.aim in cls.answers)
             ranked.append(Proposal(name, meant, sum(leak.weight for leak in answered), specs))
     return sorted(ranked, key=lambda p: (-p.meant, -p.weight, p.name))
@@ -102,12 +85,7 @@ def _propose(
     return cls.propose(Uploads(kinds=kinds, classes=len(data.classes), norms=norms))
 
 
-def list_own(config: Config) -> tuple[PluginSpec, ...]:
-    """What a variant keeps of the audit's own; recorded messages have been through theirs."""
-    return config.protections if isinstance(config, SimulatedConfig) else ()
-
-
-def _list_leaks(attacked: Sequence[Attacked], policy: GradingPolicy, uplink: Sequence[Kind]) -> list[Leak]:
+def list_leaks(attacked: Sequence[Attacked], policy: GradingPolicy, uplink: Sequence[Kind]) -> list[Leak]:
     """What attacks demonstrated, under the run's own policy."""
     leaks = []
     for attack in attacked:
@@ -161,19 +139,3 @@ def _norms_of(artifact: Artifact, start: Mapping[str, NDArray[np.generic]]) -> l
     }
     moved = [v - before[k] if k in before else v for k, v in arrays.items()]
     return [math.sqrt(sum(float((v**2).sum()) for v in moved))] if moved else []
-
-
-def _fit_budget(run: RunDir, config: Config, variants: Sequence[Variant]) -> Iterator[Variant]:
-    """The first few whose attacks fit the budget together, by the estimates on their cards."""
-    left, taken = config.budget.minutes * 60, 0
-    most = MOST if isinstance(config, SimulatedConfig) else MOST_COPIES
-    for variant in variants:
-        changes = {"protections": variant.model_dump()["protections"], "variants": []}
-        changed = overridden(config, changes, where=f"variant {variant.name}")
-        case = open_case(run, changed)
-        is_auto = changed.attacks is None
-        specs = None if is_auto else choose_anew(choose(changed, case), changed.budget.minutes)
-        needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
-        if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
-            left, taken = left - needed, taken + 1
-            yield variant

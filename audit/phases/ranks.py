@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from fedaudit.audit.phases import attack, cells, simulate
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases import attack, cells
 from fedaudit.audit.phases.shares import do_share
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import torchrun
@@ -10,11 +11,12 @@ from fedaudit.fl.runtime import torchrun
 
 def follow(config: SimulatedConfig) -> None:
     """Do this rank's shares until rank 0 needs nobody any more; for every other rank."""
-    sites = simulate.make_sites(config)
+    case = SimulatedCase(config)
+    site = case.make_site(case.holdings)
     torchrun.follow(
         {
-            "lend": lambda _, address: torchrun.lend(sites, address),
-            "attacks": partial(do_share, attack.do_share, config),
-            "cells": partial(do_share, cells.do_share, config),
+            "lend": lambda _, address: torchrun.lend(site, address),
+            "attacks": partial(do_share, partial(attack.do_share, config)),
+            "cells": partial(do_share, partial(cells.do_share, config.origin)),
         }
     )

@@ -9,7 +9,6 @@ that do not answer, in a folder of the reviewer's own, and every file of the own
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedaudit.audit.attestation import chain
@@ -20,7 +19,7 @@ from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.score import Scoring
-from fedaudit.audit.phases.variants import execute_all, folder_of, list_variants
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime import durable
@@ -52,101 +51,99 @@ class Replayed:
             )
 
 
-def replay_run(run: RunDir, config: Config, policy: GradingPolicy, progress: Progress) -> Replayed:
-    """Make the run again, with its options and cells, compare, and derive the verdict.
+class RunReplay:
+    """One run folder, `theirs`, made again in a folder of the reviewer's own, `ours`."""
 
-    Raises UserError that names what differs.
-    """
-    with TemporaryDirectory() as name:
-        again = make_again(run, config, Path(name) / "run", progress)
-        return conclude_replay(run, again, config, policy)
+    def __init__(self, theirs: Path, ours: Path, config: Config) -> None:
+        self._theirs, self._ours = RunDir(theirs), RunDir.create(ours)
+        # the ranks of a torchrun job are not here, and give no other numbers
+        self._config = config.with_workers("auto") if config.workers == "torchrun" else config
+        self._trains = isinstance(config, SimulatedConfig)
+
+    def make(self, progress: Progress) -> None:
+        """All that the run left but reports, options and cells too; raises UserError for messages that differ."""
+        if not self._trains:
+            self._take_inbox()
+        self._execute(progress)
+        if self._trains and not self._compare(trained=True).has_same_digits:
+            variants = Variants(self._ours, self._config)
+            for folder in [self._ours, *map(variants.locate, variants.list_variants())]:
+                self._take_record(folder.path.relative_to(self._ours.path))
+            self._execute(progress)
+
+    def conclude(self, policy: GradingPolicy) -> Replayed:
+        """How the owner's folder compares with the one that was made here, and the verdict of the latter.
+
+        Raises UserError that names what differs.
+        """
+        lines = tuple(self._describe(self._compare()))
+        with sharing():
+            return Replayed(result=Scoring(self._ours, self._config, policy).derive(), lines=lines)
+
+    def _compare(self, *, trained: bool = False) -> FolderComparison:
+        return compare_folders(self._theirs.path, self._ours.path, trained=trained)
+
+    def _execute(self, progress: Progress) -> None:
+        names = [p.name for p in phases(self._config.case) if p.name != "report"]
+        try:
+            Variants(self._ours, self._config).execute_all(names, progress)
+        except UserError:
+            if not self._ours.audit.is_file():  # else an option failed, here as where the run was made
+                raise
+
+    def _take_record(self, part: Path) -> None:
+        """What training left on the owner's machine, in place of what it left here: of the run or an option."""
+        theirs, ours = RunDir(self._theirs.path / part), RunDir(self._ours.path / part)
+        if not theirs.artifacts.is_dir() or not ours.artifacts.is_dir():
+            return
+        durable.remove_folder(ours.artifacts)
+        _copy_messages(theirs.path, ours.artifacts)
+        for name in (n for n in TRAINED if (theirs.path / n).is_file()):
+            ours.write(ours.path / name, (theirs.path / name).read_bytes())
+        chain.end(ours.path, "simulate")
+
+    def _take_inbox(self) -> None:
+        """The messages of a recorded federation, and what `fedaudit import` took in with them."""
+        run = self._theirs
+        _copy_messages(run.path, self._ours.artifacts)
+        for path in (run.truth, run.base, run.path / TAKEN, run.path / BROUGHT, *run.path.glob("*.py")):
+            if path.is_file():
+                durable.write(self._ours.path / path.name, path.read_bytes())
+
+    def _describe(self, found: FolderComparison) -> Iterator[str]:
+        ours = self._ours.path
+        made = ["training"] if self._trains else []
+        made += [fmt.plural(len(list(ours.rglob("evidence/[0-9]*.json"))), "attack"), "the accounts"]
+        if options := len(list(ours.glob("variants/*/config.yaml"))):
+            made.append(fmt.plural(options, "option"))
+        if cells := len([*ours.glob("matrix/**/config.yaml"), *ours.glob("absence/**/config.yaml")]):
+            made.append(f"{fmt.plural(cells, 'run')} of the matrix")
+        ran = f"made again here: {', '.join(made)}; the verdict is of what came out"
+        if found.is_equal:
+            yield f"{ran}, and the folder is equal to it, byte for byte but for times"
+        else:
+            yield (
+                f"{ran}. The folder is not equal to it in {len(found.places)} places, each as near as is "
+                f"tolerated; the first: {found.places[0]}"
+            )
+        if not found.has_same_digits:
+            yield (
+                f"training gives other digits here: {found.moved:,} of {found.messages:,} messages differ, by at "
+                f"most {fmt.percent(found.reach)} of their length, and the attacks ran on those of the folder"
+            )
+        if not self._trains:
+            yield f"stated by the owner: the messages of {self._theirs.artifacts}, which nobody can record again"
+        if found.code:
+            named = "; ".join(found.code[:MOST_NAMED])
+            yield f"made with other code or libraries than these, as its owner states: {named}"
 
 
-def make_again(run: RunDir, config: Config, place: Path, progress: Progress) -> RunDir:
-    """All that the run left but reports, made once more at `place`; raises UserError for messages that differ."""
-    again = RunDir.create(place)
-    if config.workers == "torchrun":  # its ranks are not here, and give no other numbers
-        config = config.with_workers("auto")
-    if isinstance(config, SimulatedConfig):
-        _execute(again, config, progress)
-        if not compare_folders(run, again, trained=True).has_same_digits:
-            for folder in [again, *(folder_of(again, v) for v in list_variants(again, config))]:
-                _take_record(RunDir(run.path / folder.path.relative_to(again.path)), folder)
-            _execute(again, config, progress)
-    else:
-        _take_inbox(run, again)
-        _execute(again, config, progress)
-    return again
-
-
-def conclude_replay(run: RunDir, again: RunDir, config: Config, policy: GradingPolicy) -> Replayed:
-    """How the owner's folder compares with the one that was made here, and the verdict of the latter."""
-    comparison = compare_folders(run, again)
-    with sharing():
-        result = Scoring(again, config, policy).derive()
-    return Replayed(result=result, lines=tuple(_describe(comparison, run, again, config)))
-
-
-def _execute(again: RunDir, config: Config, progress: Progress) -> None:
-    names = [p.name for p in phases(config.case) if p.name != "report"]
-    try:
-        execute_all(again, config, names, progress)
-    except UserError:
-        if not again.audit.is_file():  # else an option failed, here as where the run was made
-            raise
-
-
-def _take_record(run: RunDir, again: RunDir) -> None:
-    """What training left on the owner's machine, in place of what it left here."""
-    if not run.artifacts.is_dir() or not again.artifacts.is_dir():
-        return
-    durable.remove_folder(again.artifacts)
-    _copy_messages(run, again)
-    for name in (n for n in TRAINED if (run.path / n).is_file()):
-        again.write(again.path / name, (run.path / name).read_bytes())
-    chain.end(again.path, "simulate")
-
-
-def _take_inbox(run: RunDir, again: RunDir) -> None:
-    """The messages of a recorded federation, and what `fedaudit import` took in with them."""
-    _copy_messages(run, again)
-    for path in (run.truth, run.base, run.path / TAKEN, run.path / BROUGHT, *run.path.glob("*.py")):
-        if path.is_file():
-            durable.write(again.path / path.name, path.read_bytes())
-
-
-def _copy_messages(run: RunDir, again: RunDir) -> None:
-    for path in (p for p in run.artifacts.rglob("*") if p.is_file()):
-        at = again.artifacts / path.relative_to(run.artifacts)
+def _copy_messages(run: Path, artifacts: Path) -> None:
+    folder = RunDir(run)
+    for path in (p for p in folder.artifacts.rglob("*") if p.is_file()):
+        at = artifacts / path.relative_to(folder.artifacts)
         durable.folder(at.parent)
-        again.write(at, run.inside(path.absolute()).read_bytes())
-
-
-def _describe(found: FolderComparison, run: RunDir, again: RunDir, config: Config) -> Iterator[str]:
-    made = ["training"] if isinstance(config, SimulatedConfig) else []
-    made += [fmt.plural(len(list(again.path.rglob("evidence/[0-9]*.json"))), "attack"), "the accounts"]
-    if options := len(list(again.path.glob("variants/*/config.yaml"))):
-        made.append(fmt.plural(options, "option"))
-    if cells := len([*again.path.glob("matrix/**/config.yaml"), *again.path.glob("absence/**/config.yaml")]):
-        made.append(f"{fmt.plural(cells, 'run')} of the matrix")
-    ran = f"made again here: {', '.join(made)}; the verdict is of what came out"
-    if found.is_equal:
-        yield f"{ran}, and the folder is equal to it, byte for byte but for times"
-    else:
-        yield (
-            f"{ran}. The folder is not equal to it in {len(found.places)} places, each as near as is tolerated; "
-            f"the first: {found.places[0]}"
-        )
-    if not found.has_same_digits:
-        yield (
-            f"training gives other digits here: {found.moved:,} of {found.messages:,} messages differ, by at "
-            f"most {fmt.percent(found.reach)} of their length, and the attacks ran on those of the folder"
-        )
-    if not isinstance(config, SimulatedConfig):
-        yield f"stated by the owner: the messages of {run.artifacts}, which nobody can record again"
-    if found.code:
-        named = "; ".join(found.code[:MOST_NAMED])
-        yield f"made with other code or libraries than these, as its owner states: {named}"
+        durable.write(at, folder.inside(path.absolute()).read_bytes())
 
 
 def _summarise(result: AuditResult) -> dict[str, Any]:

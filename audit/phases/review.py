@@ -19,16 +19,17 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.phases import import_, whole_evidence
+from fedaudit.audit.phases import whole_evidence
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.import_ import ImportedFiles
 from fedaudit.audit.phases.plan import Phase, phases, read_phases
 from fedaudit.audit.phases.report import name_reports, render_reports
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.reviewed import Review
 from fedaudit.audit.phases.score import Scoring
-from fedaudit.audit.phases.variants import config_of, folder_of, results
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
@@ -53,9 +54,10 @@ def review(
     cells = [name for name in ("matrix", "absence") if getattr(config, name, None) is not None]
     for problem in _find_problems(run, config, cells):
         raise UserError(problem, hint=DO_NOT)
-    audits = results(run, config)
-    variants = {
-        variant.name: review(folder_of(run, variant), config_of(run, config, variant), policy, render=render)
+    variants = Variants(run, config)
+    audits = variants.read_results()
+    reviews = {
+        variant.name: review(variants.locate(variant), variants.configure(variant), policy, render=render)
         for variant, audited in audits
         if audited is not None
     }
@@ -83,7 +85,7 @@ def review(
         reports=reports,
         is_rendered=render,
         strangers=tuple(_find_strangers(run.path, [p.name for p in phases(config.case)], inner)),
-        variants=variants,
+        variants=reviews,
     )
 
 
@@ -121,7 +123,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
         yield f"{run.path}: the verdict is of another policy, other claims or other phases than the folder holds"
     case, history = open_case(run, config), run.history()
     if isinstance(case, RecordedCase):
-        yield from import_.find_problems(run, case)
+        yield from ImportedFiles(run, case).find_problems()
     lines = list(manifest(run.artifacts))
     rounds = int(getattr(case.training, "rounds", 0)) if case.simulated else 0
     yield from check_rounds(run.path, rounds, lines, history)

@@ -24,7 +24,7 @@ from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, list_checks, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import read_result
-from fedaudit.audit.phases.variants import folder_of, results
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.robustness.claimed_counts import Contradicted
 from fedaudit.audit.robustness.dropout import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
@@ -269,15 +269,15 @@ class Scoring:
 
     def _weigh_options(self, result: AuditResult) -> None:
         """Add what the variants left and cost, and the decision."""
-        tests = len(self._case.data.test)
+        tests, variants = len(self._case.data.test), Variants(self._run, self._config)
         options = [
             Option(
                 name=v.name,
                 protections=tuple(p.name for p in v.protections),
                 result=audited,
-                correct=_read_answers(folder_of(self._run, v).history(), tests) if audited else None,
+                correct=_read_answers(variants.locate(v).history(), tests) if audited else None,
             )
-            for v, audited in results(self._run, self._config)
+            for v, audited in variants.read_results()
         ]
         if options:
             result.decision = decide(result, self._policy)  # options are compared with the audited run's word

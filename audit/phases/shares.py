@@ -11,26 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime.strict_json import parse_json
 
 PATIENCE = 5.0  # seconds until what rank 0 wrote must be seen by all
-Share = Callable[[Config, torchrun.Call, Path, Any], None]
+Share = Callable[[torchrun.Call, Path, Any], None]
 
 
-def share_out(config: Config, duty: str, folder: Path, what: Any) -> torchrun.Call | None:
+def share_out(workers: int | str, duty: str, folder: Path, what: Any) -> torchrun.Call | None:
     """Ask every rank to do its share of `what` (plain values); None where there is no other rank to ask.
 
     A run folder must lie at `folder` or above it.
     """
-    if config.workers != "torchrun" or torchrun.count_ranks() < 2:
+    if workers != "torchrun" or torchrun.count_ranks() < 2:
         return None
     path, digest = _identify(folder)
     return torchrun.call(duty, json.dumps({"folder": str(path), "is": digest, "what": what}))
 
 
-def do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> None:
+def do_share(share: Share, call: torchrun.Call, text: str) -> None:
     """What rank 0 asked for, by `share`, where this rank sees the run folder of rank 0."""
     asked = parse_json(text)
     until = time.monotonic() + PATIENCE
@@ -38,7 +37,7 @@ def do_share(share: Share, config: Config, call: torchrun.Call, text: str) -> No
         if time.monotonic() > until:
             return
         time.sleep(0.2)
-    share(config, call, Path(asked["folder"]), asked["what"])
+    share(call, Path(asked["folder"]), asked["what"])
 
 
 def _identify(folder: Path) -> tuple[Path, str]:

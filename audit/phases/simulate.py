@@ -1,7 +1,6 @@
 """Phase 1: train the federation and record what crosses the wire. Continues where it was killed."""
 
 from collections.abc import Callable
-from functools import partial
 
 from fedaudit.audit.case.digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir
@@ -9,9 +8,9 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
+from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.fl.execution.batched import Batched
-from fedaudit.fl.execution.site import Site, build_site
-from fedaudit.fl.federation import Holdings
+from fedaudit.fl.execution.site import Site
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.checkpoint import Checkpoints, is_finished
 from fedaudit.fl.recording.recorder import Choice, Recorder
@@ -19,7 +18,6 @@ from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.wire import Wire
 
@@ -37,48 +35,33 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
     if case.trained_on is None:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)
-    recorder = Recorder(run.artifacts, _choice(config, case.streams))
+    recorder = Recorder(run.artifacts, _choose_messages(config.record, case.clients, case.streams))
     metrics, ledger = Log(run.metrics), Log(run.ledger)
     logs = {"manifest": recorder.manifest, "metrics": metrics, "ledger": ledger}
-    holdings, site = _site(case)
-    with _pool(config, site) as workers:
+    with _start_workers(config.workers, case.device, case.make_site(case.holdings)) as workers:
         wire = Wire(case.method.card, case.streams, case.protections, recorder, ledger)
         checkpoints = Checkpoints(run.checkpoint, logs, recorder.provenance)
         federation = case.build_federation(
-            holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
+            case.holdings, wire, workers, metrics=metrics, checkpoints=checkpoints, progress=progress
         )
         case.method.run(federation)
     for log in logs.values():
         log.close()
 
 
-def make_sites(config: SimulatedConfig) -> Callable[[], Site]:
-    """What makes a worker's side of a simulation, on whichever machine."""
-    return _site(SimulatedCase(config))[1]
-
-
-def _site(case: SimulatedCase) -> tuple[Holdings, Callable[[], Site]]:
-    """Who holds what, and what makes a worker's side of it."""
-    population = case.population
-    holdings = Holdings(case.data, population.parts, case.streams, population.server, case.time_model)
-    make = partial(build_site, case.method, holdings, case.make_net, case.device, case.private, case.compromise)
-    return holdings, make
-
-
-def _pool(config: SimulatedConfig, site: Callable[[], Site]) -> worker_kinds.Workers:
-    device = choose_device(config.device)
-    if config.workers == "torchrun":
+def _start_workers(count: int | str, device: str, site: Callable[[], Site]) -> worker_kinds.Workers:
+    if count == "torchrun":
         if device != "cpu":
             raise UserError("workers: torchrun is for processors", hint="set device: cpu, or workers: auto")
         return torchrun.Torchrun(site)
     if device == "cuda":
         return Batched(site)
-    return worker_kinds.start(worker_kinds.processes(config.workers, device), site)
+    return worker_kinds.start(worker_kinds.processes(count, device), site)
 
 
-def _choice(config: SimulatedConfig, streams: Streams) -> Choice:
+def _choose_messages(record: RecordSettings, clients: int, streams: Streams) -> Choice:
     """Which messages the recorder keeps."""
-    record, rounds = config.record, config.record.rounds
+    rounds = record.rounds
     if rounds == "all":
         keep_round = lambda t: True  # noqa: E731
     elif rounds == "last":
@@ -90,7 +73,7 @@ def _choice(config: SimulatedConfig, streams: Streams) -> Choice:
     if record.clients == "all":
         keep_client = lambda k: True  # noqa: E731
     elif isinstance(record.clients, int):
-        everyone = streams.numpy("record").permutation(config.federation.clients)
+        everyone = streams.numpy("record").permutation(clients)
         chosen = set(everyone[: record.clients].tolist())
         keep_client = chosen.__contains__
     else:

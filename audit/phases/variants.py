@@ -7,7 +7,7 @@ passed through the protections (audit/importing/protect_messages.py). Either way
 any other; audit/phases/cells.py runs them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
 from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.options import propose_variants
+from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.phases.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
 from fedaudit.audit.phases.plan import Progress, execute, is_audited_run, phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
+from fedaudit.audit.verdict.findings import Attacked
+from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import published_noise
 from fedaudit.reports.result import AuditResult
@@ -33,89 +37,134 @@ JUDGED = ("score", "report")  # the phases that read what the variants left
 NOISED = 2.0  # times the work where there is noise: it is audited, and clients are played to read through it
 
 
-def list_variants(run: RunDir, config: Config) -> tuple[Variant, ...]:
-    """Those that the config names, or with `variants: auto` those that the run's own evidence asks for."""
-    return config.variants if config.variants is not None else propose_variants(run, config)
+class Variants:
+    """Those of one run: which there are, where each lies and with which config, and what came of it."""
+
+    def __init__(self, run: RunDir, config: Config) -> None:
+        self._run, self._config = run, config
+
+    def list_variants(self) -> tuple[Variant, ...]:
+        """Those that the config names, or with `variants: auto` those that the run's own evidence asks for."""
+        return self._config.variants if self._config.variants is not None else self.propose_variants()
+
+    def propose_variants(self) -> tuple[Variant, ...]:
+        """Variants of a run that was attacked, those first that answer most, as many as the budget allows."""
+        return tuple(
+            self._fit_budget(
+                Variant(name=p.name.replace("_", "-"), protections=(*p.specs, *self.own_protections))
+                for p in self.list_proposals()
+            )
+        )
+
+    def list_proposals(self) -> list[Proposal]:
+        """Protections against what the run's attacks demonstrated, under its own policy."""
+        case, policy = open_case(self._run, self._config), load_policy(self._config.locate_policy())
+        attacked = [Attacked(file, self._config.prior) for file in EvidenceFolder(self._run.path).attacks]
+        leaks = list_leaks(attacked, policy, case.card.uplink)
+        return list_proposals(case, case.artifacts, leaks, [p.name for p in self._config.protections])
+
+    @property
+    def own_protections(self) -> tuple[PluginSpec, ...]:
+        """What a variant keeps of the audit's own; recorded messages have been through theirs."""
+        return self._config.protections if isinstance(self._config, SimulatedConfig) else ()
+
+    def _fit_budget(self, variants: Iterable[Variant]) -> Iterator[Variant]:
+        """The first few whose attacks fit the budget together, by the estimates on their cards."""
+        left, taken = self._config.budget.minutes * 60, 0
+        most = MOST if isinstance(self._config, SimulatedConfig) else MOST_COPIES
+        for variant in variants:
+            changes = {"protections": variant.model_dump()["protections"], "variants": []}
+            changed = overridden(self._config, changes, where=f"variant {variant.name}")
+            case = open_case(self._run, changed)
+            is_auto = changed.attacks is None
+            specs = None if is_auto else choose_anew(choose(changed, case), changed.budget.minutes)
+            needed = sum(choose(changed.model_copy(update={"attacks": specs}), case).seconds.values())
+            if needed <= left and taken < most and specs != ():  # one that nothing attacks tells nothing
+                left, taken = left - needed, taken + 1
+                yield variant
+
+    def configure(self, variant: Variant) -> Config:
+        """The config of one variant; raises UserError that names it."""
+        plain, where = variant.model_dump(), f"variant {variant.name}"
+        changes: dict[str, Any] = {
+            "title": f"{self._config.title}: {variant.name}",
+            "protections": plain["protections"],
+            "variants": [],
+        }
+        if isinstance(self._config, SimulatedConfig):
+            changes |= {"method": plain["method"], "matrix": None, "absence": None}
+        changed = overridden(self._config, changes, where=where)
+        if changed.attacks is None and variant.attacks is None:  # what it sends decides
+            return changed
+        choice = choose(changed, open_case(self._run, changed))
+        specs = choose_anew(choice, changed.budget.minutes, variant.attacks)
+        return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
+
+    def locate(self, variant: Variant) -> RunDir:
+        """The run folder of one variant."""
+        return RunDir(self._run.inside(f"variants/{variant.name}"))
+
+    @sharing()
+    def execute_all(self, names: Sequence[str], progress: Progress) -> None:
+        """Phases of the run with its variants, finished ones skipped; what they left is judged at the end.
+
+        Raises UserError at the very end where a variant failed: the others, and the audit, are there.
+        """
+        first, last = [n for n in names if n not in JUDGED], [n for n in names if n in JUDGED]
+        execute(self._run, self._config, first, progress, skip_finished=True)
+        variants = self.list_variants() if "score" in names else ()
+        cells = [self._make_cell(v) for v in variants]
+        failures = self.copy_messages(cells)
+        able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
+        failures += run_cells(able, progress) if able else []
+        # A verdict older than one of its variants is made again
+        skip = not any(_is_newer(self.locate(v).audit, self._run.audit) for v in variants)
+        execute(self._run, self._config, last, progress, skip_finished=skip)
+        if failures:
+            raise complaint(failures, len(cells))
+
+    def _make_cell(self, variant: Variant) -> RunCell:
+        config = self.configure(variant)
+        case = open_case(self._run, config)
+        seconds = sum(choose(config, case).seconds.values())
+        if any(published_noise(case.protections, k) for k in case.card.uplink):
+            seconds *= NOISED
+        return RunCell(
+            name=variant.name,
+            folder=self.locate(variant).path,
+            config=config,
+            phases=tuple(p.name for p in phases(config.case)),
+            seconds=seconds,
+        )
+
+    def copy_messages(self, cells: Sequence[RunCell]) -> list[Failure]:
+        """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
+        if not isinstance(self._config, RecordedConfig):
+            return []
+        card, failures = RecordedCase(self._config, self._run.artifacts).card, []
+        for cell in cells:
+            try:
+                folder = RunDir.create(cell.folder)
+                folder.adopt(cell.config, phases(cell.config.case)[0].keys)
+                own = card, cell.config.seed, cell.config.protections
+                copy_with_protections(self._run.path, folder.path, *own)
+            except UserError as error:
+                failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
+        return failures
+
+    def read_results(self) -> list[tuple[Variant, AuditResult | None]]:
+        """Every variant with its audit; None where it was not run to the end, or with other settings."""
+        return [(v, self._read_result(v)) for v in self.list_variants()]
+
+    def _read_result(self, variant: Variant) -> AuditResult | None:
+        folder, config = self.locate(variant), self.configure(variant)
+        if not folder.config.is_file() or not is_audited_run(folder.path, resolve(config)):
+            return None
+        return read_result(folder.path)
 
 
-def config_of(run: RunDir, config: Config, variant: Variant) -> Config:
-    """The config of one variant; raises UserError that names it."""
-    plain, where = variant.model_dump(), f"variant {variant.name}"
-    changes: dict[str, Any] = {
-        "title": f"{config.title}: {variant.name}",
-        "protections": plain["protections"],
-        "variants": [],
-    }
-    if isinstance(config, SimulatedConfig):
-        changes |= {"method": plain["method"], "matrix": None, "absence": None}
-    changed = overridden(config, changes, where=where)
-    if changed.attacks is None and variant.attacks is None:  # what it sends decides
-        return changed
-    specs = choose_anew(choose(changed, open_case(run, changed)), changed.budget.minutes, variant.attacks)
-    return overridden(changed, {"attacks": [a.model_dump() for a in specs]}, where=where)
-
-
-def folder_of(run: RunDir, variant: Variant) -> RunDir:
-    return RunDir(run.inside(f"variants/{variant.name}"))
-
-
-@sharing()
-def execute_all(run: RunDir, config: Config, names: list[str], progress: Progress) -> None:
-    """Phases of a run with its variants, finished ones skipped; what they left is judged at the end.
-
-    Raises UserError at the very end where a variant failed: the others, and the audit, are there.
-    """
-    execute(run, config, [n for n in names if n not in JUDGED], progress, skip_finished=True)
-    variants = list_variants(run, config) if "score" in names else ()
-    wanted = tuple(p.name for p in phases(config.case))
-    cells = [_make_cell(run, v, config_of(run, config, v), wanted) for v in variants]
-    failures = copy_messages(run, cells, config)
-    able = [cell for cell in cells if cell.name not in {f.name for f in failures}]
-    failures += run_cells(able, progress) if able else []
-    # A verdict older than one of its variants is made again
-    skip = not any(_is_newer(folder_of(run, v), run.audit) for v in variants)
-    execute(run, config, [n for n in names if n in JUDGED], progress, skip_finished=skip)
-    if failures:
-        raise complaint(failures, len(cells))
-
-
-def _make_cell(run: RunDir, variant: Variant, config: Config, wanted: tuple[str, ...]) -> RunCell:
-    case = open_case(run, config)
-    seconds = sum(choose(config, case).seconds.values())
-    if any(published_noise(case.protections, k) for k in case.card.uplink):
-        seconds *= NOISED
-    folder = folder_of(run, variant).path
-    return RunCell(name=variant.name, folder=folder, config=config, phases=wanted, seconds=seconds)
-
-
-def copy_messages(run: RunDir, cells: Sequence[RunCell], config: Config) -> list[Failure]:
-    """Pass recorded messages through each variant's protections; those that they cannot pass have failed."""
-    if not isinstance(config, RecordedConfig):
-        return []
-    card, failures = RecordedCase(config, run.artifacts).card, []
-    for cell in cells:
-        try:
-            folder = RunDir.create(cell.folder)
-            folder.adopt(cell.config, phases(cell.config.case)[0].keys)
-            copy_with_protections(run.path, folder.path, card, cell.config.seed, cell.config.protections)
-        except UserError as error:
-            failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
-    return failures
-
-
-def results(run: RunDir, config: Config) -> list[tuple[Variant, AuditResult | None]]:
-    """Every variant with its audit; None where it was not run to the end, or with other settings."""
-    return [(v, _result(folder_of(run, v), config_of(run, config, v))) for v in list_variants(run, config)]
-
-
-def _result(folder: RunDir, config: Config) -> AuditResult | None:
-    if not folder.config.is_file() or not is_audited_run(folder.path, resolve(config)):
-        return None
-    return read_result(folder.path)
-
-
-def _is_newer(variant: RunDir, audit: Path) -> bool:
-    audits = variant.audit, audit
+def _is_newer(*audits: Path) -> bool:
+    """Whether the first is younger than the second, where both are there."""
     if not all(a.is_file() for a in audits):
         return False
     return audits[0].stat().st_mtime_ns > audits[1].stat().st_mtime_ns

@@ -96,7 +96,7 @@ def main() -> None:
     if not inbox.exists():
         step("make", lambda: make(inbox, wanted.clients, wanted.rounds, hidden))
     truth = own(wanted.folder / "truth")
-    step("import", lambda: bring(run, config, ImportSources(inbox=inbox, truth=truth), _silent))
+    step("import", lambda: bring(run.path, config, ImportSources(inbox=inbox, truth=truth), _silent))
     for phase in ("attack", "account", "score", "report"):
         step(phase, partial(execute, run, config, [phase], _silent, skip_finished=False))
 

@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_arrays
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.report import write_reports
-from fedaudit.audit.phases.variants import execute_all
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import load
 from fedaudit.audit.settings.resolve import dump
 from tests.audit.attestation.forger import CHECK, CONFIG, REPLAY, STATED, UNSEEN, VERIFY, Way, edit, refit
@@ -53,8 +53,8 @@ def other_run(text: str) -> Path:
     place = Path(tempfile.mkdtemp())
     (place / "c.yaml").write_text(text)
     with chdir(place):
-        config = load(place / "c.yaml")
-        execute_all(RunDir.create(place / "run"), config, [p.name for p in phases(config.case)], lambda *_: None)
+        run, config = RunDir.create(place / "run"), load(place / "c.yaml")
+        Variants(run, config).execute_all([p.name for p in phases(config.case)], lambda *_: None)
     return place / "run"
 
 

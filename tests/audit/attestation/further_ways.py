@@ -22,7 +22,7 @@ from fedaudit.audit.case.digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.plan import execute, phases
-from fedaudit.audit.phases.variants import execute_all
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import load as load_config
 from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.resolve import dump
@@ -477,7 +477,7 @@ def make_cells(folder: Path) -> Path:
     (folder / "c.yaml").write_text(CELLS)
     config = load_config(folder / "c.yaml")
     run = RunDir.create(folder / "run")
-    execute_all(run, config, [p.name for p in phases(config.case)], lambda *_: None)
+    Variants(run, config).execute_all([p.name for p in phases(config.case)], lambda *_: None)
     return run.path
 
 

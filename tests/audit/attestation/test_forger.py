@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_arrays
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.gate import Reviewer, judge_folder
 from fedaudit.audit.phases.compare_folders import DERIVED, STATED, compare_folders
-from fedaudit.audit.phases.replay import conclude_replay, make_again
+from fedaudit.audit.phases.replay import RunReplay
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation import foreign_ways, further_ways, odd_ways
@@ -68,10 +68,10 @@ class Folders:
 
     def again(self, table: str) -> RunDir:
         place = self.root / f"{table}-again"
-        if place.is_dir():
-            return RunDir(place)
-        run = RunDir(self.original(table))
-        return make_again(run, run.load_config(trust_plugins=True), place, lambda *_: None)
+        if not place.is_dir():
+            run = RunDir(self.original(table))
+            RunReplay(run.path, place, run.load_config(trust_plugins=True)).make(lambda *_: None)
+        return RunDir(place)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_a_replay_refuses_what_the_run_does_not_give(
 
 def replay(folder: Path, again: RunDir) -> None:
     judged = judge_folder(folder, Reviewer(policy="default", trust=True, render=True))
-    replayed = conclude_replay(judged.folder, again, judged.config, load_policy("default"))
+    replayed = RunReplay(judged.folder.path, again.path, judged.config).conclude(load_policy("default"))
     judged.decide_again(replayed.result, "default")
     replayed.confirm(judged.result)
 
@@ -237,13 +237,13 @@ def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
 
 def is_named(name: str, run: RunDir, again: RunDir, place: Path) -> bool:
     """Whether a replay names a file of a folder: in the comparison, of it alone, or before, in the review."""
-    parts = [RunDir(place / side) for side in ("theirs", "ours")]
+    parts = [place / side for side in ("theirs", "ours")]
     for part, whole in zip(parts, (run, again), strict=True):
-        shutil.rmtree(part.path, ignore_errors=True)
-        (part.path / name).parent.mkdir(parents=True)
+        shutil.rmtree(part, ignore_errors=True)
+        (part / name).parent.mkdir(parents=True)
         for file in ("chain.json", name):  # it says which files the run's phases leave
             if (whole.path / file).is_file():
-                shutil.copy(whole.path / file, part.path / file)
+                shutil.copy(whole.path / file, part / file)
     with suppress(UserError):
         found = compare_folders(*parts)
         if found.is_equal and not found.code:
@@ -278,7 +278,7 @@ def test_whatever_field_is_changed_removed_or_emptied_a_replay_names_it(
         path.write_bytes(kept)
     assert unnamed == []
     assert tried > 300
-    assert compare_folders(run, again).is_equal
+    assert compare_folders(run.path, again.path).is_equal
 
 
 def test_fields_that_no_replay_can_say_are_few_and_change_no_verdict(folders: Folders) -> None:

@@ -7,8 +7,8 @@ import torch
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.cli.preflight import refuse_endless
-from fedaudit.audit.settings.config import load
+from fedaudit.audit.cli.preflight import Forecast
+from fedaudit.audit.settings.config import load, require_simulated
 from fedaudit.fl.runtime.errors import UserError
 
 RUNNER = CliRunner()
@@ -27,6 +27,10 @@ def write(folder: Path, rounds: int) -> Path:
     return path
 
 
+def forecast(folder: Path, rounds: int) -> Forecast:
+    return Forecast(require_simulated(load(write(folder, rounds))))
+
+
 @pytest.mark.parametrize("command", ["run", "phase simulate"])
 def test_a_training_of_weeks_is_not_started_unasked(command: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -36,13 +40,13 @@ def test_a_training_of_weeks_is_not_started_unasked(command: str, tmp_path: Path
 
 
 def test_more_hours_allow_it_and_a_short_run_is_not_asked_about(tmp_path: Path) -> None:
-    refuse_endless(load(write(tmp_path, 900_000)), 1e9)
-    refuse_endless(load(write(tmp_path, 1)), 24)
+    forecast(tmp_path, 900_000).refuse_endless(1e9)
+    forecast(tmp_path, 1).refuse_endless(24)
     with pytest.raises(UserError, match="0 h are allowed"):
-        refuse_endless(load(write(tmp_path, 1)), 0)
+        forecast(tmp_path, 1).refuse_endless(0)
 
 
 def test_the_estimate_moves_no_random_number(tmp_path: Path) -> None:
-    config, before = load(write(tmp_path, 1)), torch.get_rng_state()
-    refuse_endless(config, 24)
+    before = torch.get_rng_state()
+    forecast(tmp_path, 1).refuse_endless(24)
     assert torch.equal(before, torch.get_rng_state())

@@ -108,7 +108,7 @@ def test_another_network_of_the_same_shapes_is_contradicted(tmp_path: Path) -> N
     )
     run, stated = RunDir.create(tmp_path / "run"), config(model="tanh_net:Net", method=METHOD)
     sources = ImportSources(inbox=FLOWER / "inbox", subject=tmp_path / "x", truth=TRUTH)
-    found = bring(run, stated, sources, lambda *_: None, trust=True)
+    found = bring(run.path, stated, sources, lambda *_: None, trust=True)
     assert check(found, "training").status == "contradicted"
 
 
@@ -225,7 +225,7 @@ def test_noise_that_an_operators_ledger_states_and_that_is_not_there_is_named(tm
     path.write_text("".join(f"{to_line(r)}\n" for r in lines))
     run, stated = RunDir.create(tmp_path / "run"), config()
     sources = ImportSources(inbox=FLOWER / "inbox", subject=EXAMPLE / "subject.yaml", ledger=path)
-    found = bring(run, stated, sources, lambda *_: None, trust=True)
+    found = bring(run.path, stated, sources, lambda *_: None, trust=True)
     assert check(found, "ledger").status == "contradicted" and "it is not there" in check(found, "ledger").text
 
 

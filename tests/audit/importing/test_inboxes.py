@@ -59,7 +59,7 @@ def take(folder: Path, one: Inbox, subject: Mapping[str, Any]) -> tuple[RunDir, 
     config = validate(Config, settings | {"case": "recorded", "subject": subject}, "test")
     run, truth = RunDir.create(folder / "run"), folder / "truth" if one.has_truth else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=truth)
-    found = bring(run, config, sources, lambda *_: None, trust=True)
+    found = bring(run.path, config, sources, lambda *_: None, trust=True)
     return run, config, found
 
 

@@ -24,7 +24,7 @@ SUBJECT = {
 def test_exchange_objects_come_in_as_changes_with_the_filters_they_name(tmp_path: Path) -> None:
     config = validate(Config, {"case": "recorded", "subject": SUBJECT}, "test")
     run = RunDir.create(tmp_path / "run")
-    found = bring(run, config, ImportSources(inbox=INBOX), lambda *_: None)
+    found = bring(run.path, config, ImportSources(inbox=INBOX), lambda *_: None)
     assert found.recorder == "nvflare" and found.nodes == {"client/0": "site-1", "client/1": "site-2"}
     assert found.filters == {"PercentilePrivacy": 2}
     named = check(found, "filter-PercentilePrivacy")
@@ -38,7 +38,7 @@ def test_a_job_of_the_simulator_comes_in_round_by_round_with_its_filter_and_its_
     stated = {**SUBJECT, "aggregation": "samples"}
     config = validate(Config, {"case": "recorded", "subject": stated}, "test")
     run = RunDir.create(tmp_path / "run")
-    found = bring(run, config, ImportSources(inbox=INBOX.parent / "run"), lambda *_: None)
+    found = bring(run.path, config, ImportSources(inbox=INBOX.parent / "run"), lambda *_: None)
     sent = [a for a in read(run.artifacts) if a.kind == "model_delta"]
     assert sorted((a.round, a.sender.index) for a in sent) == [(t, k) for t in range(3) for k in range(4)]
     models = {

@@ -11,10 +11,10 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import import_
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
-from fedaudit.audit.phases.options import MOST_COPIES, list_proposals
+from fedaudit.audit.phases.options import MOST_COPIES
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.review import review
-from fedaudit.audit.phases.variants import execute_all, list_variants
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -46,7 +46,7 @@ def with_variants(config: Config, variants: Any) -> Config:
 def optioned(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, Config]:
     run, config, _ = brought(tmp_path_factory.mktemp("options"))
     config = with_variants(config, VARIANTS)
-    execute_all(run, config, PHASES, silent)
+    Variants(run, config).execute_all(PHASES, silent)
     return run, config
 
 
@@ -120,7 +120,7 @@ def test_attacks_are_chosen_anew_for_what_a_protection_leaves(optioned: tuple[Ru
 def test_a_reviewer_finds_the_same_and_a_second_run_repeats_nothing(optioned: tuple[RunDir, Config]) -> None:
     run, config = optioned
     kept = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.is_file()}
-    execute_all(run, config, PHASES, silent)
+    Variants(run, config).execute_all(PHASES, silent)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert review(run, config).result.alternatives == result_of(run).alternatives
 
@@ -133,14 +133,14 @@ def test_a_copy_that_was_cut_short_is_made_again_to_the_same_bytes(
     broken = variant(RunDir(tmp_path / "run"), "noise")
     (broken.path / "inbox.json").unlink()
     (broken.artifacts / "manifest.jsonl").write_bytes(b'{"half a li')
-    execute_all(RunDir(tmp_path / "run"), config, PHASES, silent)
+    Variants(RunDir(tmp_path / "run"), config).execute_all(PHASES, silent)
     for name in ("artifacts/manifest.jsonl", "ledger.jsonl"):
         assert (broken.path / name).read_bytes() == (variant(run, "noise").path / name).read_bytes()
 
 
 def test_protections_are_chosen_by_what_was_demonstrated(optioned: tuple[RunDir, Config]) -> None:
     run, config = optioned
-    chosen = list_variants(run, with_variants(config, "auto"))
+    chosen = Variants(run, with_variants(config, "auto")).list_variants()
     assert 3 <= len(chosen) <= MOST_COPIES and len({v.name for v in chosen}) == len(chosen)
     shown = [f for f in result_of(run).findings if f.source == "attack" and f.outcome == "demonstrated"]
     assert shown and {"secure-aggregation", "dp-gaussian"} == {v.name for v in chosen[:2]}
@@ -158,7 +158,7 @@ def test_thresholds_are_tried_where_counts_say_how_many_are_behind_a_prototype()
         run, config, _ = take(Path(folder), one, state(Path(folder), one))
         config = Config.model_validate(config.model_dump() | {"attacks": ["count_recovery"], "variants": "auto"})
         execute(run, config, ["attack", "account"], silent, skip_finished=True)
-        assert "prototype_threshold" in {p.name for p in list_proposals(run, config)}
+        assert "prototype_threshold" in {p.name for p in Variants(run, config).list_proposals()}
 
 
 def test_recorded_messages_cannot_be_protected_in_place_and_clients_cannot_be_changed(tmp_path: Path) -> None:

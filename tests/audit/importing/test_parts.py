@@ -49,7 +49,7 @@ def take(
         write_base(folder / "base.safetensors")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=folder / "inbox", subject=HERE / "x", truth=folder / "truth", base=given)
-    return run, config, bring(run, config, sources, lambda *_: None, trust=True)
+    return run, config, bring(run.path, config, sources, lambda *_: None, trust=True)
 
 
 def attack(run: RunDir, config: Config) -> dict[str, Any]:

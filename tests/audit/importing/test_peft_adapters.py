@@ -87,7 +87,7 @@ def take(folder: Path, base: bool = True, truth: Path | None = None, **changed: 
     config, run = validate(Config, settings, "test"), RunDir.create(folder / "run")
     given = folder / "base.safetensors" if base else None
     sources = ImportSources(inbox=inbox, subject=folder / "x", truth=truth, base=given)
-    found = bring(run, config, sources, lambda *_: None, trust=True)
+    found = bring(run.path, config, sources, lambda *_: None, trust=True)
     known = run.truth if truth else None
     return RecordedCase(config, run.artifacts, known, run.base if base else None), found
 

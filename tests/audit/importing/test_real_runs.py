@@ -41,7 +41,7 @@ def take(work: Path, beside: Path, **stated: object) -> ImportRecord:
     subject = yaml.safe_load(write_first_subject(work / "inbox", work / "truth")) | stated
     config = validate(Config, {"case": "recorded", "subject": subject}, "test")
     sources = ImportSources(inbox=work / "inbox", subject=beside / "x", truth=work / "truth")
-    return bring(RunDir.create(work / "run"), config, sources, lambda *_: None, trust=True)
+    return bring(RunDir.create(work / "run").path, config, sources, lambda *_: None, trust=True)
 
 
 def statuses(found: ImportRecord) -> dict[str, str]:

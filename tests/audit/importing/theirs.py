@@ -77,7 +77,7 @@ def brought(
 ) -> tuple[RunDir, Config, ImportRecord]:
     run, stated = RunDir.create(folder / "run"), config(**changes)
     sources = ImportSources(inbox=inbox, subject=EXAMPLE / "subject.yaml", truth=truth)
-    found = bring(run, stated, sources, lambda *_: None, limits=limits, trust=True)
+    found = bring(run.path, stated, sources, lambda *_: None, limits=limits, trust=True)
     return run, stated, found
 
 

@@ -14,8 +14,8 @@ from fedaudit.audit.phases import harden as phases_harden
 from fedaudit.audit.phases.harden import (
     Candidate,
     Hardening,
+    Search,
     draw_candidates,
-    harden,
     list_above,
     list_stages,
     name_candidate,
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hardened(folder: Path) -> Iterator[Hardening]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(phases_harden, "MOST", 4)
-        yield harden(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None)
+        yield Search(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None).find()
 
 
 @pytest.mark.nightly
@@ -83,7 +83,7 @@ def test_the_config_to_run_is_the_one_that_was_proved(hardened: Hardening) -> No
 
 def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -> None:
     trained = {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.jsonl")}
-    again = harden(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None)
+    again = Search(RunDir.create(folder), make_config(SETTINGS), lambda phase, at, total: None).find()
     assert again == hardened
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.jsonl")} == trained
 

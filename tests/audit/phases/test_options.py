@@ -9,8 +9,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import options
 from fedaudit.audit.phases.choice import choose, choose_anew
-from fedaudit.audit.phases.options import propose_variants
-from fedaudit.audit.phases.variants import config_of, execute_all, list_variants
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import dump, resolve
@@ -47,7 +46,7 @@ def silent(*_: Any) -> None:
 
 def run(folder: Path, **changes: Any) -> tuple[RunDir, Config]:
     made, config = RunDir.create(folder), Config.model_validate(TEXT | changes)
-    execute_all(made, config, PHASES, silent)
+    Variants(made, config).execute_all(PHASES, silent)
     return made, config
 
 
@@ -70,7 +69,7 @@ def test_what_is_tried_answers_what_was_demonstrated(optioned: tuple[RunDir, Con
         for f in result.findings
         if f.id == made.read_json(path)["name"] and f.outcome == "demonstrated"
     }
-    tried = list_variants(made, config)
+    tried = Variants(made, config).list_variants()
     assert shown and 1 <= len(tried) <= options.MOST
     for variant in tried:
         cls = catalog.load("protections", variant.protections[0].name)
@@ -81,8 +80,8 @@ def test_what_is_tried_answers_what_was_demonstrated(optioned: tuple[RunDir, Con
 
 def test_attacks_are_chosen_by_what_a_variant_sends(optioned: tuple[RunDir, Config]) -> None:
     made, config = optioned
-    variant = next(v for v in list_variants(made, config) if v.name == "secure-aggregation")
-    names = [a.name for a in config_of(made, config, variant).attacks or ()]
+    variant = next(v for v in Variants(made, config).list_variants() if v.name == "secure-aggregation")
+    names = [a.name for a in Variants(made, config).configure(variant).attacks or ()]
     # the server reads sums: those that the audited run tried read them as uploads, and one is about sums alone
     assert names == ["count_recovery", "prototype_membership", "sum_difference"]
     own = result_of(RunDir(made.path / "variants" / variant.name))
@@ -99,19 +98,19 @@ def test_an_attack_that_reads_nothing_of_what_a_variant_sends_is_not_repeated() 
 def test_auto_stays_auto_in_a_variant(optioned: tuple[RunDir, Config]) -> None:
     made, config = optioned
     auto = Config.model_validate(TEXT | {"attacks": "auto"})
-    variant = list_variants(made, config)[0]
-    assert config_of(made, auto, variant).attacks is None
+    variant = Variants(made, config).list_variants()[0]
+    assert Variants(made, auto).configure(variant).attacks is None
 
 
 def test_where_nothing_is_demonstrated_nothing_is_tried(tmp_path: Path) -> None:
     made, config = run(tmp_path / "run", attacks=[])
-    assert list_variants(made, config) == () and result_of(made).alternatives == []
+    assert Variants(made, config).list_variants() == () and result_of(made).alternatives == []
 
 
 def test_a_budget_without_room_tries_nothing_more(optioned: tuple[RunDir, Config]) -> None:
     made, config = optioned
     none = Config.model_validate(config.model_dump() | {"budget": {"minutes": 0}})
-    assert propose_variants(made, none) == ()
+    assert Variants(made, none).propose_variants() == ()
 
 
 @pytest.mark.nightly
@@ -139,9 +138,9 @@ def test_a_run_that_was_stopped_among_its_options_goes_on_to_the_same_end(
     whole, config = optioned
     made = RunDir.create(tmp_path / "run")
     with pytest.raises(Stopped):
-        execute_all(made, config, PHASES, stop)
+        Variants(made, config).execute_all(PHASES, stop)
     assert not made.audit.exists() and (made.path / "variants").is_dir()
-    execute_all(made, config, PHASES, silent)
+    Variants(made, config).execute_all(PHASES, silent)
     assert result_of(made).alternatives == result_of(whole).alternatives
     assert result_of(made).recommendation == result_of(whole).recommendation
 

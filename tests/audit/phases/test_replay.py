@@ -14,7 +14,7 @@ from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.phases.compare_folders import compare_folders, compare_values
-from fedaudit.audit.phases.replay import conclude_replay, make_again
+from fedaudit.audit.phases.replay import RunReplay
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import conclude, each, edit, fedaudit, refit
@@ -109,7 +109,9 @@ def again(original: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     shutil.copytree(original, drifted)
     drift(drifted, 1e-3)
     run = RunDir(drifted)
-    return make_again(run, run.load_config(), tmp_path_factory.mktemp("again") / "run", lambda *_: None)
+    place = tmp_path_factory.mktemp("again") / "run"
+    RunReplay(run.path, place, run.load_config()).make(lambda *_: None)
+    return RunDir(place)
 
 
 def stretch(arrays: dict[str, Any], share: float) -> dict[str, Any]:
@@ -142,19 +144,19 @@ def test_on_other_digits_messages_are_near_and_attacks_run_on_those_of_the_folde
 def test_messages_that_are_far_away_are_no_drift(share: float, original: Path, run: Path) -> None:
     drift(run, share)
     if share < 0.5:
-        found = compare_folders(RunDir(run), RunDir(original), trained=True)
+        found = compare_folders(run, original, trained=True)
         assert not found.has_same_digits and found.moved == found.messages
         assert found.reach == pytest.approx(share, rel=0.1)
     else:
         with pytest.raises(UserError, match="of its length away"):
-            compare_folders(RunDir(run), RunDir(original), trained=True)
+            compare_folders(run, original, trained=True)
 
 
 def test_one_message_that_is_a_little_away_among_equal_ones_was_edited(original: Path, run: Path) -> None:
     path = run / "artifacts/r00000/client-0.uplink.safetensors"
     path.write_bytes(save(stretch(load(path.read_bytes()), 1e-3)))
     with pytest.raises(UserError, match=r"client-0\.uplink.* is not what the run gives here"):
-        compare_folders(RunDir(run), RunDir(original))
+        compare_folders(run, original)
 
 
 def test_evidence_that_is_near_passes_by_the_verdict_of_the_replay_and_is_not_called_equal(
@@ -162,6 +164,5 @@ def test_evidence_that_is_near_passes_by_the_verdict_of_the_replay_and_is_not_ca
 ) -> None:
     file = "evidence/00-label_counts_from_update.json"
     edit(run / file, each(lambda e: {"value": e["value"] * 0.9999999}))
-    theirs, ours = RunDir(run), RunDir(original)
-    replayed = conclude_replay(theirs, ours, theirs.load_config(), load_policy("default"))
+    replayed = RunReplay(run, original, RunDir(run).load_config()).conclude(load_policy("default"))
     assert "The folder is not equal to it in " in replayed.lines[0] and "byte for byte" not in replayed.lines[0]

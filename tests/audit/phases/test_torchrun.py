@@ -18,8 +18,6 @@ import yaml
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from fedaudit.audit.phases import shares
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime import torchrun
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.kills import config
@@ -126,24 +124,22 @@ def test_a_rank_that_sees_another_folder_takes_nothing(
     seen: bool, store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares, "PATIENCE", 0.0)
-    stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
     (tmp_path / "phases.json").write_text("{}")
-    call = shares.share_out(stated, "attacks", tmp_path / "matrix/median", 7)
+    call = shares.share_out("torchrun", "attacks", tmp_path / "matrix/median", 7)
     assert call is not None
     if not seen:
         (tmp_path / "phases.json").write_text("{ }")
     asked = list[object]()
     [_, text] = json.loads(store.get("fedaudit/call/0"))
-    shares.do_share(lambda *words: asked.append(words[2:]), stated, call, text)
+    shares.do_share(lambda *words: asked.append(words[1:]), call, text)
     assert asked == ([(tmp_path, 7)] if seen else [])
 
 
 def test_a_job_of_one_rank_asks_nobody(store: HashStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = validate(Config, config("fedavg") | {"workers": "torchrun"}, "test")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert shares.share_out(stated, "attacks", tmp_path, 7) is None
+    assert shares.share_out("torchrun", "attacks", tmp_path, 7) is None
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert shares.share_out(validate(Config, config("fedavg"), "test"), "attacks", tmp_path, 7) is None
+    assert shares.share_out("auto", "attacks", tmp_path, 7) is None
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.phases.variants import config_of
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load, require_simulated
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.trade_changes import choose_telling, describe_changes, describe_settings, difference
@@ -130,7 +130,7 @@ def test_an_unknown_setting_of_the_method_is_refused_with_the_variants_name(tmp_
     )
     with pytest.raises(UserError, match="lrr"):
         assert config.variants
-        resolve(config_of(RunDir(tmp_path), config, config.variants[0]))
+        resolve(Variants(RunDir(tmp_path), config).configure(config.variants[0]))
 
 
 def test_the_interval_of_a_difference_is_the_worked_example_of_zou_and_donner() -> None:

@@ -22,7 +22,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import phases
-from fedaudit.audit.phases.variants import execute_all
+from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.yaml import read_yaml
@@ -54,7 +54,7 @@ def recorded(**changes: Any) -> Callable[[Path], Path]:
         stated = {**theirs.ATTACKS, "case": "recorded", "subject": subject, "report": FORMATS, **changes}
         config, run = validate(Config, stated, "test"), RunDir.create(place / "run")
         inbox, about = theirs.FLOWER / "inbox", theirs.EXAMPLE / "subject.yaml"
-        bring(run, config, ImportSources(inbox=inbox, subject=about, truth=theirs.TRUTH), quiet, trust=True)
+        bring(run.path, config, ImportSources(inbox=inbox, subject=about, truth=theirs.TRUTH), quiet, trust=True)
         return finished(run, config)
 
     return make
@@ -66,7 +66,7 @@ def quiet(*_: Any) -> None:
 
 def finished(run: RunDir, config: Config) -> Path:
     names = [p.name for p in phases(config.case) if p.name != "import"]
-    execute_all(run, config, names, quiet)
+    Variants(run, config).execute_all(names, quiet)
     return run.path
 
 
