@@ -31,7 +31,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.adversary import Adversary
-from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.fl.wire.wire import Wire
@@ -56,7 +56,7 @@ class SimulatedServer(FromConfig):
         if self.config.adversary is None:
             return Compromise()
         adversary: Adversary = build_plugin("adversaries", self.config.adversary, "adversary")
-        return Compromise(adversary, adversary.choose_compromised_clients(self.clients, self.streams))
+        return Compromise(adversary, choose_compromised_clients(adversary, self.clients, self.streams))
 
 
 class SimulatedClients(SimulatedData):

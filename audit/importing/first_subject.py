@@ -12,7 +12,7 @@ import yaml
 from fedaudit.audit.case.truth import example_shape, label_count, list_classes
 from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import MODEL_KINDS
-from fedaudit.audit.importing.survey import Survey
+from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -84,7 +84,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
             if shape.in_full:
                 yield f"  in_full: {json.dumps(shape.in_full)}"
     yield f"method: null  # not seen: {UNSEEN['method']}"
-    name, shown = found.aggregation
+    name, shown = identify_aggregation(found.inbox)
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
     yield f"protections: []  # not seen: {UNSEEN['protections']}"
     yield from _write_prototypes(found)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedaudit.audit.importing.survey import Survey
+from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.audit.observer.reach import ObservedTraffic
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.artifact import Channel
@@ -37,7 +37,7 @@ def summary(inbox: Path) -> Iterator[str]:
     yield f"attacks that find something to read: {len(able)} of {len(cards)}" + (
         f": {', '.join(able)}" if able else ""
     )
-    name, shown = found.aggregation
+    name, shown = identify_aggregation(inbox)
     yield f"how the server makes its model: {name or 'not seen'}; {shown}"
     needs = [
         "subject.yaml (`fedaudit init --from`)",

@@ -75,25 +75,25 @@ class Survey:
     def has_updates(self) -> bool:
         return any({*UPDATES} & {*x["kinds"]} for x in self.on(Channel.UPLINK))
 
-    @cached_property
-    def aggregation(self) -> tuple[str, str]:
-        """How the server makes a model of uploads, as `subject.aggregation`, and what shows it; ("", why not)."""
-        try:
-            rounds = list(whole_rounds(self.inbox))
-        except UserError as error:
-            return "", str(error.args[0])
-        if not rounds:
-            return "", "no round was recorded with the model it began with, its uploads and the next model"
-        ways = measure_means(rounds)
-        name = next((w for w, distance in ways.items() if distance < ALIKE), "other")
-        many = f"in {fmt.plural(len(rounds), 'round')}"
-        what = {
-            "samples": f"the mean of the uploads by numbers of {'steps' if rounds[0].steps else 'examples'}",
-            "uniform": "the plain mean of the uploads",
-            "other": "no mean of the recorded uploads",
-        }
-        return name, f"{many} the next model is {what[name]}"
-
     def sends(self, channel: Channel) -> Counter[str]:
         """Kinds on a channel -> messages."""
         return Counter(str(Kind(k)) for x in self.on(channel) for k in x["kinds"])
+
+
+def identify_aggregation(inbox: Path) -> tuple[str, str]:
+    """How the server makes a model of uploads, as `subject.aggregation`, and what shows it; ("", why not)."""
+    try:
+        rounds = list(whole_rounds(inbox))
+    except UserError as error:
+        return "", str(error.args[0])
+    if not rounds:
+        return "", "no round was recorded with the model it began with, its uploads and the next model"
+    ways = measure_means(rounds)
+    name = next((w for w, distance in ways.items() if distance < ALIKE), "other")
+    many = f"in {fmt.plural(len(rounds), 'round')}"
+    what = {
+        "samples": f"the mean of the uploads by numbers of {'steps' if rounds[0].steps else 'examples'}",
+        "uniform": "the plain mean of the uploads",
+        "other": "no mean of the recorded uploads",
+    }
+    return name, f"{many} the next model is {what[name]}"

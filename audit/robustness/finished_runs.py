@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.attacks.poisoning.backdoors import Backdoors, stamp_images
+from fedaudit.attacks.poisoning.backdoors import Backdoors, Trigger, stamp_images
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.png import png
 from fedaudit.audit.case.run_folder import RunDir
@@ -90,6 +90,10 @@ class FinishedRun:
     def case(self) -> SimulatedCase:
         return SimulatedCase(require_simulated(self.config))
 
+    @property
+    def _images(self) -> NDArray[np.float32]:
+        return self.case.data.test.x
+
     @cached_property
     def labels(self) -> Labels:
         return np.asarray(self.case.data.test.y, dtype=np.int64)
@@ -97,7 +101,7 @@ class FinishedRun:
     @cached_property
     def answers(self) -> Labels:
         """[N] the class given to each test image."""
-        return self._predict_labels(self.case.data.test.x)
+        return self._predict_labels(self._images)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -129,15 +133,9 @@ class FinishedRun:
         of the same size, at the opposite corner."""
         seen = (str(adversary.config.trigger), elsewhere)
         if seen not in self._seen:
-            self._seen[seen] = self._predict_labels(self.images(adversary, elsewhere))
+            stamped = stamp_test_images(self._images, adversary.config.trigger, elsewhere)
+            self._seen[seen] = self._predict_labels(stamped)
         return self._seen[seen]
-
-    def images(self, adversary: Backdoors, elsewhere: bool = False) -> NDArray[np.float32]:
-        """[N, C, H, W] test images with the trigger."""
-        images = torch.from_numpy(np.ascontiguousarray(self.case.data.test.x))
-        if elsewhere:
-            return stamp_images(images.flip(-1, -2), adversary.config.trigger).flip(-1, -2).numpy()
-        return stamp_images(images, adversary.config.trigger).numpy()
 
     @cached_property
     def history(self) -> RunHistory:
@@ -185,6 +183,16 @@ class FinishedRun:
         return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)
 
 
+def stamp_test_images(
+    tests: NDArray[np.float32], trigger: Trigger, elsewhere: bool = False
+) -> NDArray[np.float32]:
+    """[N, C, H, W] test images with a trigger, or with one of the same size at the opposite corner."""
+    images = torch.from_numpy(np.ascontiguousarray(tests))
+    if elsewhere:
+        return stamp_images(images.flip(-1, -2), trigger).flip(-1, -2).numpy()
+    return stamp_images(images, trigger).numpy()
+
+
 def score_classes(right: NDArray[np.bool_], labels: Labels) -> Sequence[float]:
     """Accuracy of every class that the test set has."""
     return [float(right[labels == c].mean()) for c in np.unique(labels)]
@@ -206,7 +214,7 @@ def _show(place: MatrixPlace, run: FinishedRun) -> Triggered:
     assert isinstance(adversary, Backdoors)
     data, target = run.case.data, int(adversary.config.target)
     picked = np.flatnonzero(run.labels != target)[:IMAGES]
-    stamped = run.images(adversary)[picked]
+    stamped = stamp_test_images(data.test.x[picked], adversary.config.trigger)
     plain, taken = run.answers[picked], run.classify_triggered(adversary)[picked]
     hits = int((taken == target).sum())
     return Triggered(

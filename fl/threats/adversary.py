@@ -132,32 +132,6 @@ class Adversary(Plugin):
                     "adversary has both clients and share", hint="say how many are compromised by one of them"
                 )
 
-    def choose_compromised_clients(self, clients: int, streams: Streams) -> frozenset[int]:
-        """Who is, of that many clients; more of them contain fewer. Nobody where the server is the adversary.
-
-        Raises UserError for too many.
-        """
-        wanted, share = self.config.clients, self.config.share
-        if self.card.threat.position == Position.SERVER:
-            if wanted is not None or share is not None or self.config.leaves is not None:
-                raise UserError(
-                    f"{self.card.title} is done by the server, and adversary says which clients are compromised",
-                    hint="leave out clients, share and leaves",
-                    key="adversary.clients",
-                )
-            return frozenset()
-        listed = wanted if isinstance(wanted, tuple) else ()
-        count = round(share * clients) if share is not None else 1 if wanted is None else wanted
-        if any(k >= clients for k in listed) or (not listed and count != () and count > clients):
-            raise UserError(
-                f"adversary.clients must be among the {clients} clients, got {wanted}",
-                hint="clients are numbered from 0",
-                key="adversary.clients",
-            )
-        if isinstance(wanted, tuple):
-            return frozenset(wanted)
-        return frozenset(streams.numpy("adversary").permutation(clients)[:count].tolist())
-
     @property
     def colludes(self) -> bool:
         return type(self).collude is not Adversary.collude

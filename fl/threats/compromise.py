@@ -14,6 +14,7 @@ from fedaudit.fl.aggregation.aggregator import Averages
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
@@ -98,6 +99,34 @@ class Compromise:
             return reply
         here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
         return self.adversary.craft(client, reply, here)
+
+
+def choose_compromised_clients(adversary: Adversary, clients: int, streams: Streams) -> frozenset[int]:
+    """Who is compromised, of that many clients; more contain fewer. Nobody where the server is the adversary.
+
+    Raises UserError for too many.
+    """
+    config, card = adversary.config, adversary.card
+    wanted, share = config.clients, config.share
+    if card.threat.position == Position.SERVER:
+        if wanted is not None or share is not None or config.leaves is not None:
+            raise UserError(
+                f"{card.title} is done by the server, and adversary says which clients are compromised",
+                hint="leave out clients, share and leaves",
+                key="adversary.clients",
+            )
+        return frozenset()
+    listed = wanted if isinstance(wanted, tuple) else ()
+    count = round(share * clients) if share is not None else 1 if wanted is None else wanted
+    if any(k >= clients for k in listed) or (not listed and count != () and count > clients):
+        raise UserError(
+            f"adversary.clients must be among the {clients} clients, got {wanted}",
+            hint="clients are numbered from 0",
+            key="adversary.clients",
+        )
+    if isinstance(wanted, tuple):
+        return frozenset(wanted)
+    return frozenset(streams.numpy("adversary").permutation(clients)[:count].tolist())
 
 
 @dataclass

@@ -18,7 +18,7 @@ from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Message
-from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.fl.wire.wire import Wire
 from tests.contracts.words import odd
@@ -65,7 +65,7 @@ def test_the_card_says_what_the_adversary_does_in_plain_words(name: str) -> None
 
 def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -> None:
     def chosen(**settings: Any) -> frozenset[int]:
-        return adversary("sign_flip", **settings).choose_compromised_clients(20, Streams(7))
+        return choose_compromised_clients(adversary("sign_flip", **settings), 20, Streams(7))
 
     assert chosen(clients=0) < chosen() < chosen(clients=4) == chosen(share=0.2) < chosen(share=1.0)
     assert [len(chosen(clients=m)) for m in (0, 1, 4, 20)] == [0, 1, 4, 20]
@@ -78,10 +78,10 @@ def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -
 
 
 def test_where_the_server_is_the_adversary_no_client_is_and_none_can_be_listed() -> None:
-    assert adversary("imprint").choose_compromised_clients(20, Streams(7)) == frozenset()
+    assert choose_compromised_clients(adversary("imprint"), 20, Streams(7)) == frozenset()
     for settings in ({"clients": 2}, {"share": 0.5}):
         with pytest.raises(UserError, match="is done by the server"):
-            adversary("imprint", **settings).choose_compromised_clients(20, Streams(7))
+            choose_compromised_clients(adversary("imprint", **settings), 20, Streams(7))
     with pytest.raises(UserError, match="has no such rounds"):
         small("fedbuff", adversary=adversary("imprint"))
 
@@ -92,9 +92,6 @@ class Everything(Adversary):
     card = Card(title="Everything", source="this test", does="changes whatever it can change", remedy="none")
     remembers = True
     calls: list[str] = []
-
-    def choose_compromised_clients(self, clients: int, streams: Streams) -> frozenset[int]:
-        return frozenset({1})
 
     def data(self, client: Client) -> Client:
         self.calls.append(f"data {client.index} {bool(client.before)}")
@@ -115,9 +112,12 @@ class Everything(Adversary):
         return Colluded(messages={}, state={"rounds": meeting.before.get("rounds", 0) + 1})
 
 
+EVERYTHING = Everything(Everything.Config(clients=(1,)))
+
+
 def test_hooks_run_for_compromised_clients_alone_and_state_goes_from_round_to_round() -> None:
     Everything.calls.clear()
-    found = run(method("fedavg"), adversary=Everything(), script=EVERYONE)  # type: ignore[arg-type]
+    found = run(method("fedavg"), adversary=EVERYTHING, script=EVERYONE)  # type: ignore[arg-type]
     assert Everything.calls[:3] == ["data 1 False", "craft 1 ['global_model']", "collude 0 [1] None {}"]
     assert Everything.calls[3::3] == ["data 1 True"] * 2 and len(Everything.calls) == 9
     assert Everything.calls[5::3] == ["collude 1 [1] None {'rounds': 1}", "collude 2 [1] None {'rounds': 2}"]
@@ -126,8 +126,8 @@ def test_hooks_run_for_compromised_clients_alone_and_state_goes_from_round_to_ro
 
 def test_a_count_that_is_claimed_is_the_count_that_weighs() -> None:
     # client 1 claims 7000 of 7068 examples: the model is nearly its own
-    found = run(method("fedavg"), adversary=Everything(), script=EVERYONE)  # type: ignore[arg-type]
-    alone = run(method("fedavg"), adversary=Everything(), script=[([1], [1])])  # type: ignore[arg-type]
+    found = run(method("fedavg"), adversary=EVERYTHING, script=EVERYONE)  # type: ignore[arg-type]
+    alone = run(method("fedavg"), adversary=EVERYTHING, script=[([1], [1])])  # type: ignore[arg-type]
     far = run(method("fedavg"), script=EVERYONE)  # type: ignore[arg-type]
 
     def apart(other: World) -> float:
@@ -137,19 +137,19 @@ def test_a_count_that_is_claimed_is_the_count_that_weighs() -> None:
 
 
 def test_processes_give_the_bits_of_one_by_one_and_stacks_the_same_but_for_rounding() -> None:
-    one = run(method("fedavg"), adversary=Everything())  # type: ignore[arg-type]
-    two = run(method("fedavg"), adversary=Everything(), workers=2)  # type: ignore[arg-type]
+    one = run(method("fedavg"), adversary=EVERYTHING)  # type: ignore[arg-type]
+    two = run(method("fedavg"), adversary=EVERYTHING, workers=2)  # type: ignore[arg-type]
     assert same(two, one) and two.history == one.history
-    assert close(run(method("fedavg"), adversary=Everything(), workers="batched"), one, tolerance=1e-5)  # type: ignore[arg-type]
+    assert close(run(method("fedavg"), adversary=EVERYTHING, workers="batched"), one, tolerance=1e-5)  # type: ignore[arg-type]
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        run(method("rebafl"), adversary=Everything(), folder=tmp_path, stop_after=1)  # type: ignore[arg-type]
+        run(method("rebafl"), adversary=EVERYTHING, folder=tmp_path, stop_after=1)  # type: ignore[arg-type]
     Everything.calls.clear()
-    rest = run(method("rebafl"), adversary=Everything(), folder=tmp_path)  # type: ignore[arg-type]
+    rest = run(method("rebafl"), adversary=EVERYTHING, folder=tmp_path)  # type: ignore[arg-type]
     assert Everything.calls[2] == "collude 2 [1] None {'rounds': 2}" and Everything.calls[0] == "data 1 True"
-    assert same(rest, run(method("rebafl"), adversary=Everything()))  # type: ignore[arg-type]
+    assert same(rest, run(method("rebafl"), adversary=EVERYTHING))  # type: ignore[arg-type]
 
 
 def test_colluding_is_refused_where_replies_never_come_together_or_would_not_fit(
@@ -157,10 +157,10 @@ def test_colluding_is_refused_where_replies_never_come_together_or_would_not_fit
 ) -> None:
     for name in ("fedbuff", "gandalf"):
         with pytest.raises(UserError, match="needs a round whose replies come together"):
-            small(name, adversary=Everything())
+            small(name, adversary=EVERYTHING)
     monkeypatch.setattr("fedaudit.fl.aggregation.aggregator.MOST_BYTES", 100)
     with pytest.raises(UserError, match="needs all replies of a round at once"):
-        small("fedavg", adversary=Everything())
+        small("fedavg", adversary=EVERYTHING)
 
 
 def test_forging_what_nobody_sends_is_refused() -> None:

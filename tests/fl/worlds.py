@@ -35,7 +35,7 @@ from fedaudit.fl.runtime import workers as worker_kinds
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary
-from fedaudit.fl.threats.compromise import Compromise
+from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.fl.wire.wire import Wire
 
@@ -174,7 +174,7 @@ def run(
         checkpoints = Checkpoints(folder / "checkpoint", logs, recorder.provenance)
     wire = Wire(method.card, streams, protections, recorder, ledger)
     compromise = (
-        Compromise(adversary, adversary.choose_compromised_clients(len(index), streams))
+        Compromise(adversary, choose_compromised_clients(adversary, len(index), streams))
         if adversary
         else Compromise()
     )
