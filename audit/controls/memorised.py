@@ -60,7 +60,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     in the same rounds. Empty where the method sends no model, or nothing of this was recorded.
     """
     made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
-    rng, is_told = seeds.numpy("replay_models"), any(map(len, lab.holdings.parts))
+    rng, has_truth = seeds.numpy("replay_models"), any(map(len, lab.holdings.parts))
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
         ((Kind.RELAY_MODEL,), "replay/relay"),
@@ -81,7 +81,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
-            if is_upload and not is_told:
+            if is_upload and not has_truth:
                 wanted = {*settings.sizes, *sizes(lab.artifacts, "memorised")[:1]}
                 plants += _curve(own, lab.method.config, wanted, rng)
             _plant_wrong_labels(lab, model, start, pairs, id, made)
