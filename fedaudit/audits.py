@@ -261,7 +261,7 @@ def load_inbox(
     config, text = state_inbox(sources, settings)
     folder = RunDir.create(Path(out) if out is not None else Path("runs") / Path(inbox).resolve().name)
     with progress() as report_progress:
-        imported = bring(folder, config, sources, report_progress, trust=trust_plugins, text=text)
+        imported = bring(folder.path, config, sources, report_progress, trust=trust_plugins, text=text)
     return RecordedFederation(folder.path, imported, trust_plugins=trust_plugins)
 
 
