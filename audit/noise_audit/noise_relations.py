@@ -11,18 +11,29 @@ noise that cancels, in lengths that vary too little, and in the squares of all c
 low rank (John. Some optimal multivariate tests. Biometrika 1971).
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
 import numpy as np
 
-from fedaudit.audit.noise_audit.noise_samples import Floats, Index, Measured, NoiseHypothesis, Stack
+from fedaudit.audit.noise_audit.noise_samples import (
+    Floats,
+    Index,
+    Measured,
+    NoisedUpload,
+    NoiseHypothesis,
+    Stack,
+    summarise_least,
+)
 
 MOST_ROWS, MOST_COLUMNS = 160, 512  # of messages that are compared pair by pair at every shift
 MOST_NUMBERS = 2_000_000  # in the spectra of a test
 MOST_PAIRS = 4_000_000  # pairs of senders, times rounds
 COORDINATES = 64  # numbers of a message that are compared over messages
+MOST_COMPARED = 4_000_000  # numbers of uploads that are compared in pairs
 FEWEST = 20  # products in a correlation
 EQUAL = 2.0**-17  # by how much equal lengths of n numbers differ at most when each is rounded, times n^(1/2)
 
@@ -63,10 +74,8 @@ class Largest:
         if not self.tried:
             return None
         chance = min(1.0, self.chance * self.tried)
-        return (
-            chance,
-            f"the largest of {self.tried:,} correlations {what} is {self.correlation:.3f}, p = {chance:.2g}",
-        )
+        text = f"the largest of {self.tried:,} correlations {what} is {self.correlation:.3f}, p = {chance:.2g}"
+        return chance, text
 
 
 def relate_messages(stacks: Sequence[Stack]) -> Measured:
@@ -188,9 +197,8 @@ def relate_clean(stacks: Sequence[Stack]) -> Measured:
         along = (signed * clean).sum(1) / lengths  # each is standard normal
         largest.add(along / np.sqrt((signed**2).sum(1)), signed.shape[1])
         largest.add(np.array([along.sum() / np.sqrt(len(along) * max(1e-12, (along**2).sum()))]), len(along))
-        largest.add_chance(
-            float(stats.chi2.cdf((along**2).sum(), len(along)))
-        )  # noise that spares this direction
+        # noise that spares this direction
+        largest.add_chance(float(stats.chi2.cdf((along**2).sum(), len(along))))
         spread = np.linalg.norm(stack.units[known], axis=1)
         if len(np.unique(lengths)) > 1 and spread.std() > 0:
             largest.add(np.corrcoef(lengths, spread)[:1, 1], len(lengths) - 1)
@@ -220,14 +228,7 @@ def sum_up(stacks: Sequence[Stack]) -> Measured:
         if scores.shape[1] > 1:
             total = float((scores.sum(1) ** 2).sum()) / scores.shape[1]
             chances.append((_compute_two_sided_p(total, len(scores)), "the numbers of a message"))
-    if not chances:
-        return None
-    chance, where = min(chances)
-    chance = min(1.0, chance * len(chances))
-    return (
-        chance,
-        f"of {len(chances):,} families of sums, those over {where} are the least likely, p = {chance:.2g}",
-    )
+    return summarise_least(chances, "of {tried:,} families of sums, those over {where} are the least likely")
 
 
 def _compute_two_sided_p(total: float, degrees: int) -> float:
@@ -251,22 +252,20 @@ def compare_lengths(stacks: Sequence[Stack]) -> Measured:
     """
     from scipy import stats
 
-    chances, twins, expected = [], 0, 0.0
+    chances, twins, expected = list[tuple[float, str]](), 0, 0.0
     for stack in stacks:
         messages, numbers = stack.units.shape
         squares = (stack.standardise(stack.units) ** 2).mean(1)
         if messages > 2 and numbers >= FEWEST and squares.mean() > 0:
             roots = np.cbrt(squares / squares.mean())
             total = float(((roots - roots.mean()) ** 2).sum()) * 9 * numbers / 2
-            chances.append(float(stats.chi2.cdf(total, messages - 1)))
+            chances.append((float(stats.chi2.cdf(total, messages - 1)), ""))
         if stack.is_fine and numbers >= FEWEST:
             found, of, share = _count_twins(stack)
             twins, expected = twins + found, expected + of * share
-    if not chances:
-        return None
-    chances.append(float(stats.poisson.sf(twins - 1, expected)))
-    chance = min(1.0, min(chances) * len(chances))
-    return chance, f"lengths of messages vary as chance makes them, and {twins} pairs are equal, p = {chance:.2g}"
+    if chances:
+        chances.append((float(stats.poisson.sf(twins - 1, expected)), ""))
+    return summarise_least(chances, f"lengths of messages vary as chance makes them, and {twins} pairs are equal")
 
 
 def _count_twins(stack: Stack) -> tuple[int, int, float]:
@@ -286,7 +285,7 @@ def find_low_rank(stacks: Sequence[Stack]) -> Measured:
     """The squares of the correlations of all pairs of messages, together."""
     from scipy import stats
 
-    chances = []
+    chances, tried = list[tuple[float, str]](), 0
     for stack in stacks:
         some = stack.signed[spread_out(len(stack.units), MOST_ROWS), :MOST_COLUMNS]
         messages, numbers = some.shape
@@ -294,13 +293,41 @@ def find_low_rank(stacks: Sequence[Stack]) -> Measured:
         if pairs >= FEWEST and numbers >= FEWEST:
             unit = some / np.maximum(np.sqrt((some**2).sum(1, keepdims=True)), 1e-300)
             total = float((((unit @ unit.T) ** 2).sum() - messages) / 2)
-            chances.append((float(stats.chi2.sf(total * numbers, pairs)), pairs))  # each has mean 1 / n
+            chances.append((float(stats.chi2.sf(total * numbers, pairs)), ""))  # each has mean 1 / n
+            tried += pairs
+    return summarise_least(chances, f"the squares of {tried:,} correlations of messages together")
+
+
+def measure_distances(uploads: Sequence[NoisedUpload]) -> Measured:
+    """The least likely distance of two uploads, and of one from the opposite of the other."""
+    from scipy import stats
+
+    shapes = defaultdict[tuple[tuple[str, int], ...], list[NoisedUpload]](list)
+    for upload in uploads:
+        shapes[tuple((name, len(v)) for name, v in sorted(upload.arrays.items()))].append(upload)
+    chances: list[tuple[float, float]] = []
+    tried = 0
+    for own in shapes.values():
+        some = [own[i] for i in spread_out(len(own), MOST_ROWS)]
+        rows = np.stack([u.values[: MOST_COMPARED // len(some)] for u in some])
+        clips = np.array([u.clip for u in some])
+        squares, products = (rows**2).sum(1), rows @ rows.T
+        one, other = np.triu_indices(len(some), 1)
+        for sign in (-1, 1):
+            lengths = np.sqrt(np.maximum(squares[one] + squares[other] + 2 * sign * products[one, other], 0))
+            longest = lengths + clips[one] + clips[other]
+            law = stats.chi2.cdf(longest**2 / 2, rows.shape[1])
+            tried += len(law)
+            if len(law):
+                worst = int(np.argmin(law))
+                chances.append((float(law[worst]), float(lengths[worst]) / math.sqrt(2 * rows.shape[1])))
     if not chances:
         return None
-    chance = min(1.0, min(chances)[0] * len(chances))
-    return (
-        chance,
-        f"the squares of {sum(p for _, p in chances):,} correlations of messages together, p = {chance:.2g}",
+    least, share = min(chances)
+    chance = min(1.0, least * tried)
+    return chance, (
+        f"the shortest of {tried:,} sums and differences is {share:.4g} times as long as that of independent "
+        f"noise would be alone, p = {chance:.2g}"
     )
 
 

@@ -18,7 +18,7 @@ generator with a short seed by whoever tries all seeds. `find_seeds` does that f
 everywhere: torch's Mersenne Twister (Matsumoto, Nishimura. ACM TOMACS 1998), with every seed of 20 bits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -117,15 +117,15 @@ def _mark(stacks: Sequence[Stack], numbers: int) -> list[Marks]:
         whole = _quantise_whole(stacks[0])
         _, counts = np.unique(whole, return_counts=True)
         length = _choose_stretch_length(numbers, float(((counts / counts.sum()) ** 2).sum()))
-        return [_mark_series(whole, stacks[0], length, _keep)]
+        return [_mark_series(whole, stacks[0], length)]
     step = max(STEP, BLURS * max(s.grain for s in stacks))
     length = _choose_stretch_length(numbers, step / np.sqrt(np.pi))
     units = [_raise_small(s.units) for s in stacks]
     steps = [np.minimum(np.abs(x) / step, 2.0**40).astype(np.int64) for x in units]
     ratios = [_quantise_ratios(x, step) for x in units]
     return [
-        np.concatenate([_mark_series(x, s, length, _keep) for x, s in zip(steps, stacks, strict=True)]),
-        np.concatenate([_mark_series(x, s, length + 1, _invert) for x, s in zip(ratios, stacks, strict=True)]),
+        np.concatenate([_mark_series(x, s, length) for x, s in zip(steps, stacks, strict=True)]),
+        np.concatenate([_mark_series(x, s, length + 1, True) for x, s in zip(ratios, stacks, strict=True)]),
         np.concatenate([_mark_messages(x, step) for x in units]),
     ]
 
@@ -155,24 +155,19 @@ def _quantise_ratios(units: Floats, step: float) -> Steps:
     return np.floor((logs[:, 1:] - logs[:, :-1]) / step).astype(np.int64)
 
 
-def _keep(steps: Steps) -> Steps:
-    return steps
+def _mark_series(steps: Steps, stack: Stack, length: int, are_ratios: bool = False) -> Marks:
+    """A mark of every stretch of a sender's numbers, over its messages in their order, whichever way it runs.
 
-
-def _invert(steps: Steps) -> Steps:
-    """Ratios of numbers in the opposite order."""
-    return -1 - steps
-
-
-def _mark_series(steps: Steps, stack: Stack, length: int, turn: Callable[[Steps], Steps]) -> Marks:
-    """A mark of every stretch of a sender's numbers, over its messages in their order, whichever way it runs."""
+    Of numbers in the opposite order, steps of ratios of neighbours are others: -1 - r for each r.
+    """
     marks = [np.zeros(0, np.uint64)]
     senders = np.unique(stack.senders, return_inverse=True)[1]
     for sender in range(int(senders.max()) + 1):
         own = np.flatnonzero(senders == sender)
         series = steps[own[np.argsort(stack.times[own], kind="stable")]].ravel()
         if length <= min(LONGEST, len(series)):
-            backwards = _hash_stretches(turn(series[::-1]), length)[::-1]
+            turned = -1 - series[::-1] if are_ratios else series[::-1]
+            backwards = _hash_stretches(turned, length)[::-1]
             noisy = np.lib.stride_tricks.sliding_window_view(series != 0, length).any(1)  # no noise is no copy
             marks.append(np.minimum(_hash_stretches(series, length), backwards)[noisy])
     return np.concatenate(marks)
@@ -304,7 +299,7 @@ def _pair_stacks(stacks: Sequence[Stack], others: Sequence[Stack]) -> Iterator[t
 
 def _relate_pairs(stack: Stack, a: Floats, b: Floats, pairs: NDArray[np.int64], largest: Largest) -> None:
     products, ours, theirs = (a * b).sum(1), (a**2).sum(1), (b**2).sum(1)
-    senders = np.unique(np.array(stack.senders)[pairs[:, 0]], return_inverse=True)[1]
+    senders = np.unique(stack.senders[pairs[:, 0]], return_inverse=True)[1]
     for labels in (np.zeros(len(pairs), np.int64), senders, np.arange(len(pairs))):
         sums = [np.bincount(labels, x) for x in (products, ours, theirs)]
         lengths = np.sqrt(np.maximum(sums[1] * sums[2], 1e-300))

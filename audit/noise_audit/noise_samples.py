@@ -1,40 +1,40 @@
-"""Samples of noise from plays of the run, and the forms in which they are tested.
+"""Samples of noise, and the forms in which they are tested.
 
-A sample is the noise on one array of one message: what left, less what it was before the noise. Noise that ships
-is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what leaves them, less
-what they had received, is its noise.
+A sample is the noise on one array of one message: what left, less what it was before the noise. The samples of a
+message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every number is also known
+as a standard normal score: by the law that the ledger declares, which is exact if the ledger is right (whole
+numbers by a uniform step, Rosenblatt 1952), and by its rank, which holds for noise of any law.
 
-The samples of a message make a row, and the rows of one kind and one shape a stack [messages, numbers]. Every
-number is also known as a standard normal score: by the law that the ledger declares, which is exact if the ledger
-is right (whole numbers by a uniform step, Rosenblatt 1952), and by its rank, which holds for noise of any law.
+Messages that a federation really sent need no play. Noise that the server adds to a round's mean is what is left
+of
+
+    w_{t+1} - w_t - (1/m) sum_k (w_k - w_t)
+
+where the models are those broadcast or released, w_k the clipped uploads of round t, and m the fixed denominator,
+from the ledger's two norms. Only rounds of which every upload was recorded can be used.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.play import PlayLimits, play
-from fedaudit.audit.noise_audit.probes import CALCULATED, NOTHING, SAME, Messages, find_clips
-from fedaudit.audit.noise_audit.world import Listener, copy_payload
-from fedaudit.fl.artifact import Channel, Party
-from fedaudit.fl.kinds import Kind
+from fedaudit.attacks.evaluation.artifacts import Artifacts, index
+from fedaudit.fl.artifact import Artifact, Channel
+from fedaudit.fl.kinds import MODELS, TRAINED, Kind
 from fedaudit.fl.ledger import Mechanism, Release
 from fedaudit.fl.recording.noise import share_of_noise
-from fedaudit.fl.recording.tap import AddNoise, Message, Payload
 from fedaudit.fl.wire.protection import Protection
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
-Measured = (
-    tuple[float, str] | None
-)  # a p-value, or a number of copies, and how it was measured; None: too little noise
+# a p-value, or a number of copies, and how it was measured; None: too little noise
+Measured = tuple[float, str] | None
 MOST_NUMBERS = 4_000_000  # kept of one stack
 BLOCK = 16  # neighbouring numbers that are kept together
 FLOAT_BITS = 53
@@ -42,6 +42,17 @@ FLOAT_BITS = 53
 # lifts hardly any of a million columns there: dividing those would cut off tails
 EXCESS = {"laplace": 7.0}
 USUAL_EXCESS = 4.0
+SPACING = 2.0**-22  # of single precision, relative
+CLEAR = 1e-3  # of the noise: rounding that changes neither its amount nor its law
+
+
+def summarise_least(chances: Sequence[tuple[float, str]], text: str) -> Measured:
+    """The least p-value, corrected for all: `text` may name {where} it is, and how many were {tried}."""
+    if not chances:
+        return None
+    least, where = min(chances)
+    chance = min(1.0, least * len(chances))
+    return chance, f"{text.format(tried=len(chances), where=where)}, p = {chance:.2g}"
 
 
 class NoiseHypothesis(NamedTuple):
@@ -74,20 +85,20 @@ class NoiseSample:
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessageRow:
-    """All arrays of one message of one kind."""
+class MessageKey(NamedTuple):
+    """What names a message in every play of a run."""
 
     kind: str
     round: int
     sender: str
     turn: int  # counts messages of one sender, kind and round
-    samples: tuple[NoiseSample, ...]
 
-    @property
-    def key(self) -> tuple[str, int, str, int]:
-        """What names the message in every play of a run."""
-        return self.kind, self.round, self.sender, self.turn
+
+class MessageRow(NamedTuple):
+    """All arrays of one message of one kind."""
+
+    key: MessageKey
+    samples: tuple[NoiseSample, ...]
 
     @property
     def shape(self) -> tuple[tuple[str, int], ...]:
@@ -111,17 +122,24 @@ class MessageRow:
 class Stack:
     """Messages of one kind and shape."""
 
-    kind: str
     mechanism: Mechanism
     resolution: float  # declared spacing of the numbers, in units of the scale; 0 where none is declared
     units: Floats  # [messages, n] noise in units of its declared scale
     scales: Floats  # [messages] the declared scales
     times: Index  # [messages] place of the message's round, and of its turn, in the order of the run
-    rounds: Index  # [messages]
-    senders: tuple[str, ...]  # [messages]
-    keys: tuple[tuple[str, int, str, int], ...]  # [messages]
+    keys: tuple[MessageKey, ...]  # [messages]
     arrays: Index  # [n] which array a number stands in
     clean: Floats  # [messages, n] the numbers before the noise; 0 where they are not known
+
+    @property
+    def kind(self) -> str:
+        """What the messages are."""
+        return self.keys[0].kind
+
+    @cached_property
+    def senders(self) -> NDArray[np.str_]:
+        """[messages] Who sent them."""
+        return np.array([key.sender for key in self.keys])
 
     @property
     def is_fine(self) -> bool:
@@ -189,19 +207,6 @@ class Stack:
         return np.asarray(special.ndtri(self._ranks))
 
 
-def draw_noise(case: SimulatedCase, lines: Sequence[Release], limits: PlayLimits) -> list[NoiseSample]:
-    """The noise of one play in which everybody takes part.
-
-    `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
-    """
-    central = any(r.sender.endswith("/*") for r in lines)
-    everybody = range(case.clients)
-    still = Messages(find_clips(lines, central), dict.fromkeys(everybody, NOTHING), lambda *_: everybody)
-    listener = _NoiseListener("server", still)
-    play(case, listener, SAME, limits)
-    return [s for s in listener.samples if listener.is_noise_alone(s.line, case.protections)]
-
-
 def list_acting(protections: Sequence[Protection], kind: str) -> list[Protection]:
     """The protections that change messages of a kind."""
     return [p for p in protections if kind in (getattr(p.config, "kinds", ()) or p.kinds)]
@@ -210,45 +215,36 @@ def list_acting(protections: Sequence[Protection], kind: str) -> list[Protection
 def build_rows(samples: Iterable[NoiseSample]) -> list[MessageRow]:
     """Messages, in the order of the run."""
     turns: dict[tuple[str, int, str, str], int] = defaultdict(int)
-    messages: dict[tuple[str, int, str, int], list[NoiseSample]] = defaultdict(list)
+    messages: dict[MessageKey, list[NoiseSample]] = defaultdict(list)
     for sample in samples:
         if not sample.values.size or sample.scale <= 0:
             continue
-        line = sample.line
-        place = (line.kind, line.round, line.sender, sample.array)
-        messages[(line.kind, line.round, line.sender, turns[place])].append(sample)
-        turns[place] += 1
-    return [
-        MessageRow(
-            kind=kind, round=t, sender=sender, turn=turn, samples=tuple(sorted(own, key=lambda s: s.array))
-        )
-        for (kind, t, sender, turn), own in sorted(messages.items())
-    ]
+        name = (sample.line.kind, sample.line.round, sample.line.sender)
+        messages[MessageKey(*name, turns[*name, sample.array])].append(sample)
+        turns[*name, sample.array] += 1
+    return [MessageRow(key, tuple(sorted(own, key=lambda s: s.array))) for key, own in sorted(messages.items())]
 
 
 def build_stacks(rows: Sequence[MessageRow]) -> list[Stack]:
     """Rows of one kind, law and shape together; of large messages, blocks drawn at random."""
     groups: dict[tuple[object, ...], list[MessageRow]] = defaultdict(list)
     for row in rows:
-        groups[(row.kind, row.samples[0].line.mechanism, row.shape)].append(row)
+        groups[(row.key.kind, row.samples[0].line.mechanism, row.shape)].append(row)
     return [_stack(own) for own in groups.values()]
 
 
 def _stack(rows: Sequence[MessageRow]) -> Stack:
     first = rows[0].samples[0]
     chosen = _choose_columns(sum(size for _, size in rows[0].shape), len(rows))
-    moments = {moment: i for i, moment in enumerate(sorted({(r.round, r.turn) for r in rows}))}
+    moments = {moment: i for i, moment in enumerate(sorted({(r.key.round, r.key.turn) for r in rows}))}
     scales = np.array([r.samples[0].scale for r in rows])
     arrays = np.repeat(np.arange(len(rows[0].shape)), [size for _, size in rows[0].shape])
     return Stack(
-        kind=rows[0].kind,
         mechanism=first.line.mechanism,
         resolution=max(r.samples[0].line.resolution / s for r, s in zip(rows, scales, strict=True)),
         units=np.stack([r.units[chosen] for r in rows]),
         scales=scales,
-        times=np.array([moments[r.round, r.turn] for r in rows]),
-        rounds=np.array([r.round for r in rows]),
-        senders=tuple(r.sender for r in rows),
+        times=np.array([moments[r.key.round, r.key.turn] for r in rows]),
         keys=tuple(r.key for r in rows),
         arrays=arrays[chosen],
         clean=np.stack([r.clean[chosen] for r in rows]),
@@ -308,57 +304,98 @@ def _measure_spread(units: Floats, mechanism: Mechanism, scales: Floats) -> floa
     return -1 / math.log(ratio) / float(scales.mean()) if ratio > 0 else 0.0
 
 
-@dataclass
-class _NoiseListener(Listener):
-    """Keeps the noise of a play in which `probe` lets clients send nothing."""
+# Of a record ------------------------------------------------------------------------------------------------
 
-    samples: list[NoiseSample] = field(default_factory=list)
-    _sent: Message = field(default_factory=dict)  # by the client whose message is on its way
-    _model: Payload = field(default_factory=dict)  # the latest broadcast
 
-    def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
-        before = copy_payload(clean)  # whoever adds noise may do so in place
-        noised = super().add_noise(line, clean, add)
-        self._tapped.add((line.round, line.sender, line.source))
-        self._keep(line, before, noised)
-        return noised
+class NoisedUpload(NamedTuple):
+    """What a client sent of one kind, less what it is a change from, in units of its noise's scale."""
 
-    def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
-        self._sent = super().send(round, sender, message, reference)
-        return self._sent
+    line: Release
+    arrays: Mapping[str, Floats]
+    clip: float  # the norm of what lies beside the noise, at most
 
-    def average(self, round: int, model: Payload, lines: Sequence[Release]) -> Payload:
-        model = super().average(round, model, lines)
-        line = next((r for r in lines if r.mechanism in CALCULATED), None)
-        if line is not None and (round, line.sender, line.source) not in self._tapped:
-            self._keep(line, self._model, model)
-        return model
+    @property
+    def values(self) -> Floats:
+        """[n] All arrays."""
+        return np.concatenate([self.arrays[name] for name in sorted(self.arrays)])
 
-    def carry(
-        self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
-    ) -> Message:
-        carried = super().carry(round, channel, sender, seen_by, message)
-        if channel == Channel.DOWNLINK:
-            self._model = message.get(Kind.GLOBAL_MODEL, self._model)
-        if channel == Channel.UPLINK:
-            for kind, payload in carried.items():
-                line = self._find_credit(round, kind, sender)
-                if line is not None and kind in self._sent:
-                    self._keep(line, self._sent[kind], payload)
-        return carried
 
-    def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
-        """Whether no other protection changed what a plugin had noised: that would be no noise."""
-        return (
-            len(list_acting(protections, line.kind)) < 2 or (line.round, line.sender, line.source) in self._tapped
+def list_uploads(
+    recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection]
+) -> list[NoisedUpload]:
+    """Uploads of which the ledger says what noise and what clip they have, and that one protection acted on."""
+    artifacts, lines = index(recorded), defaultdict[tuple[int, str, str], list[Release]](list)
+    for line in releases:
+        lines[line.round, line.kind, line.sender].append(line)
+    uploads = []
+    for artifact in artifacts.select(channel=Channel.UPLINK):
+        own = lines[artifact.round, str(artifact.kind), str(artifact.sender)]
+        is_alone = len(own) == 1 and len(list_acting(protections, str(artifact.kind))) < 2
+        if is_alone and (arrays := _subtract_reference(artifact, artifacts)):
+            line = own[0]
+            is_clipped = line.unit == "client" and line.clip_norm and line.clip_of == "update"
+            if line.mechanism in ("gaussian", "laplace") and line.noise_multiplier and is_clipped:
+                scale = share_of_noise(line)
+                scaled = {name: values / scale for name, values in arrays.items()}
+                uploads.append(NoisedUpload(line, scaled, (line.clip_norm or 0.0) / scale))
+    return uploads
+
+
+def _subtract_reference(upload: Artifact, artifacts: Artifacts) -> dict[str, Floats]:
+    """The floating-point arrays of an upload; of a model, its change from the one its sender had received."""
+    base: Mapping[str, object] = {}
+    if upload.kind in MODELS:
+        readers = ("client", str(upload.sender))
+        sent = artifacts.select(
+            round=upload.round, channel=Channel.DOWNLINK, kind=Kind.GLOBAL_MODEL, seen_by=readers
         )
+        if not sent:
+            return {}
+        base = sent[-1].payload
+    return {
+        name: _flatten(value) - (_flatten(base[name]) if name in base else 0.0)
+        for name, value in upload.payload.items()
+        if np.asarray(value).dtype.kind == "f" and np.asarray(value).size
+    }
 
-    def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
-        for name, value in clean.items():
-            after = noised.get(name)
-            is_noised = value.is_floating_point() or line.mechanism == "discrete_laplace"
-            if after is None or not is_noised or after.shape != value.shape:
-                continue
-            before = value.detach().double().flatten().cpu().numpy()
-            values = after.detach().double().flatten().cpu().numpy() - before
-            self.samples.append(NoiseSample(line, name, values, before))
+
+def sample_means(recorded: Sequence[Artifact], releases: Sequence[Release]) -> list[NoiseSample]:
+    """The noise on each array of each mean, of rounds that were recorded whole.
+
+    Rounds whose noise drowns in the rounding of single precision are left out.
+    """
+    artifacts = index(recorded)
+    models = {a.round: a.payload for a in artifacts.select(kind=Kind.GLOBAL_MODEL)}
+    means = {r.round: r for r in releases if r.kind == Kind.GLOBAL_MODEL.value and r.noise_std and r.clip_norm}
+    found: list[NoiseSample] = []
+    for t, line in sorted(means.items()):
+        if t not in models or t + 1 not in models:
+            continue
+        listed = {r.sender: r for r in releases if r.round == t and r.source == line.source and r != line}
+        sent = {str(a.sender): a.payload for a in artifacts.select(round=t) if a.kind in TRAINED}
+        norms = {r.clip_norm for r in listed.values()}
+        if sent.keys() != listed.keys() or len(norms) > 1:
+            continue  # not every upload was kept
+        bound = next(iter(norms), None)  # none where nobody answered, and the noise is all there is
+        share = (line.clip_norm or 0.0) / (bound or np.inf)
+        found += _subtract(line, models[t], models[t + 1], list(sent.values()), share)
+    return found
+
+
+def _subtract(
+    line: Release,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    sent: Sequence[Mapping[str, object]],
+    share: float,
+) -> Iterator[NoiseSample]:
+    for name in sorted(before):
+        old, new = _flatten(before[name]), _flatten(after[name])
+        if np.asarray(before[name]).dtype.kind != "f" or SPACING * np.abs(new).max() > CLEAR * line.noise_std:
+            continue
+        mean = old + share * sum((_flatten(upload[name]) - old for upload in sent), np.zeros_like(old))
+        yield NoiseSample(line, name, new - mean, mean)
+
+
+def _flatten(array: object) -> Floats:
+    return np.asarray(array, np.float64).ravel()

@@ -10,6 +10,12 @@ fails it never. More noise than declared is no fault.
     independence  every lag, every pair of messages, senders, numbers and kinds (noise_relations.py)
     repeats       distinct values, stretches and whole messages, up to sign, order and scale; seeds
                   (noise_repeats.py)
+
+Noise that clients add to a recorded upload stays beside what they trained, u + n, of which the ledger says
+|u| <= C. So |n| <= |u + n| + C for every part of a message, and over m messages the root of the sum of squares is
+at most that of what was recorded and C sqrt(m): what is too short even so cannot hold the noise. The same is
+asked of u + n of two messages added, and subtracted, where noise that they share is gone. Laplace noise is held
+against C in the same way by sums of sizes. Neither depends on what was trained.
 """
 
 import math
@@ -18,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import scipy
@@ -25,24 +32,26 @@ import scipy
 from fedaudit.audit.accounting.accountants import prv
 from fedaudit.audit.accounting.budget import rounded_down
 from fedaudit.audit.accounting.noise_records import find_claim, record_kind
-from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_relations import ask_between_kinds, list_relations
+from fedaudit.audit.noise_audit.noise_relations import ask_between_kinds, list_relations, measure_distances
 from fedaudit.audit.noise_audit.noise_repeats import list_searches
 from fedaudit.audit.noise_audit.noise_samples import (
     Floats,
     Measured,
     MessageRow,
+    NoisedUpload,
     NoiseHypothesis,
     NoiseSample,
     Stack,
     build_rows,
     build_stacks,
-    draw_noise,
+    list_uploads,
+    sample_means,
     standardise,
+    summarise_least,
 )
-from fedaudit.audit.noise_audit.play import PlayLimits, reseed
+from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.ledger import Release
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord, NoiseCheck
 
 MOST_VALUES = 20_000  # of a part, for its law
@@ -123,12 +132,25 @@ def _answer(kind: str, question: NoiseHypothesis, alpha: float) -> NoiseTest:
     )
 
 
+def run_recorded_tests(
+    recorded: Sequence[Artifact], releases: Sequence[Release], protections: Sequence[Protection], alpha: float
+) -> tuple[list[NoiseTest], set[str]]:
+    """Tests of the noise in recorded means and uploads, and the kinds that were tested.
+
+    Noise as the ledger states it fails with a chance of at most `alpha`.
+    """
+    samples, uploads = sample_means(recorded, releases), list_uploads(recorded, releases, protections)
+    tests = run_tests(samples, (), alpha / 2) if samples else []
+    tests += answer_all(list(_list_upload_questions(uploads)), alpha / 2)
+    return tests, {s.line.kind for s in samples} | {u.line.kind for u in uploads}
+
+
 def _list_questions(
     rows: list[MessageRow], other: list[MessageRow], again: list[MessageRow]
 ) -> Iterator[tuple[str, NoiseHypothesis]]:
     kinds: dict[str, list[MessageRow]] = defaultdict(list)
     for row in rows:
-        kinds[row.kind].append(row)
+        kinds[row.key.kind].append(row)
     stacks = {kind: build_stacks(own) for kind, own in kinds.items()}
     every = [s for own in stacks.values() for s in own]
     for kind, own in kinds.items():
@@ -138,6 +160,32 @@ def _list_questions(
         yield "", ask_between_kinds(every)
     for question in list_searches(rows, every, other, again):
         yield "", question
+
+
+def _list_upload_questions(uploads: Sequence[NoisedUpload]) -> Iterator[tuple[str, NoiseHypothesis]]:
+    ordered = sorted(uploads, key=lambda u: (u.line.kind, u.line.mechanism))
+    for (kind, mechanism), group in groupby(ordered, key=lambda u: (u.line.kind, u.line.mechanism)):
+        own = list(group)
+        yield (
+            kind,
+            NoiseHypothesis(
+                "amount of noise in uploads",
+                "every part of the recorded uploads is long enough to hold the noise that the ledger states",
+                "a part of the recorded uploads is too short to hold the noise that the ledger states",
+                partial(measure_room, own),
+            ),
+        )
+        if mechanism == "gaussian":
+            yield (
+                kind,
+                NoiseHypothesis(
+                    "independence of uploads",
+                    "no two recorded uploads are nearer to each other than their own noise lets them be",
+                    "two recorded uploads, or one and the opposite of another, are nearer than their own "
+                    "noise would let them be: they share noise",
+                    partial(measure_distances, own),
+                ),
+            )
 
 
 def _list_laws(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Iterator[NoiseHypothesis]:
@@ -175,20 +223,21 @@ def measure_amount(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Measu
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     rng = np.random.default_rng(4)
     for row in rows:
+        _, round, sender, turn = row.key
         for sample in row.samples:
             line, scale = sample.line, sample.scale
             values = np.asarray(sample.values, np.float64).ravel()
             z = standardise(values, line.mechanism, scale, line.resolution, rng)
-            total, where = float((z**2).sum()), f"round {row.round}"
-            message = f"{row.sender}, {where}" + (f", number {row.turn + 1} of that round" if row.turn else "")
+            total, where = float((z**2).sum()), f"round {round}"
+            message = f"{sender}, {where}" + (f", number {turn + 1} of that round" if turn else "")
             for family, part in (
                 ("whole", "all messages"),
                 ("rounds", where),
-                ("senders", row.sender),
+                ("senders", sender),
                 ("arrays", sample.array),
                 ("messages", message),
                 ("arrays of a round", f"{sample.array}, {where}"),
-                ("arrays of a sender", f"{sample.array}, {row.sender}"),
+                ("arrays of a sender", f"{sample.array}, {sender}"),
                 ("arrays of a message", f"{sample.array}, {message}"),
             ):
                 parts[family][part][0] += total
@@ -219,6 +268,43 @@ def measure_amount(rows: Sequence[MessageRow], stacks: Sequence[Stack]) -> Measu
     return least, f"{text}, p = {least:.2g}"
 
 
+def measure_room(uploads: Sequence[NoisedUpload]) -> Measured:
+    """The least likely length of a part of uploads of one mechanism, with all that changes can take off it."""
+    from scipy import stats
+
+    order = 1 if uploads[0].line.mechanism == "laplace" else 2
+    families = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
+    for upload in uploads:
+        where = f"round {upload.line.round}"
+        for name, values in upload.arrays.items():
+            size = float((np.abs(values) ** order).sum())
+            message = f"{upload.line.sender}, {where}"
+            for family, part in (
+                ("whole", "all uploads"),
+                ("rounds", where),
+                ("senders", upload.line.sender),
+                ("uploads", message),
+                ("arrays", name),
+                ("arrays of an upload", f"{name}, {message}"),
+            ):
+                total = families[family][part]
+                total[0], total[1] = total[0] + size, total[1] + len(values)
+                if name == next(iter(upload.arrays)) or "arrays" in family:
+                    total[2] += upload.clip**order
+    chances = []
+    for family, parts in families.items():
+        for part, (size, numbers, clips) in parts.items():
+            most = size ** (1 / order) + clips ** (1 / order)
+            law = stats.chi2(numbers) if order == 2 else stats.gamma(numbers)
+            chance = float(law.cdf(most**order)) * len(parts) * len(families)
+            chances.append((chance, family, part, size, numbers))
+    least, family, part, size, numbers = min(chances)
+    share = (size / numbers) ** (1 / order)
+    looked = "the whole" if family == "whole" else f"the shortest of {len(families[family]):,} {family}, {part},"
+    least = min(1.0, least)
+    return least, f"{looked} is {share:.4g} times as long as the noise would be alone, p = {least:.2g}"
+
+
 def measure_law(stacks: Sequence[Stack]) -> Measured:
     """Kolmogorov's distance from the declared law, as a whole and by round and sender; and too light tails."""
     from scipy import stats
@@ -226,9 +312,9 @@ def measure_law(stacks: Sequence[Stack]) -> Measured:
     chances: list[tuple[float, str]] = []
     rng = np.random.default_rng(5)
     for stack in stacks:
-        z, senders = stack.by_law, np.array(stack.senders)
+        z, senders, rounds = stack.by_law, stack.senders, np.array([key.round for key in stack.keys])
         parts: list[tuple[str, Floats]] = [("all messages", z)]
-        parts += [(f"round {t}", z[stack.rounds == t]) for t in np.unique(stack.rounds)[:MOST_PARTS]]
+        parts += [(f"round {t}", z[rounds == t]) for t in np.unique(rounds)[:MOST_PARTS]]
         parts += [(str(s), z[senders == s]) for s in np.unique(senders)[:MOST_PARTS]]
         for where, own in parts:
             values = own.ravel()
@@ -240,12 +326,8 @@ def measure_law(stacks: Sequence[Stack]) -> Measured:
             own = z / np.sqrt((z**2).mean())
             fourth = float((own**4 - 6 * own**2 + 3).mean()) * np.sqrt(z.size / 24)  # Hermite's, of variance 24
             chances.append((float(stats.norm.cdf(fourth)), f"the fourth moment of {z.size:,} numbers"))
-    if not chances:
-        return None
-    least, where = min(chances)
-    chance = min(1.0, least * len(chances))
     law = stacks[0].mechanism.replace("_", " ")
-    return chance, f"of {len(chances):,} parts the furthest from {law} noise is {where}, p = {chance:.2g}"
+    return summarise_least(chances, f"of {{tried:,}} parts the furthest from {law} noise is {{where}}")
 
 
 def measure_tails(stacks: Sequence[Stack]) -> Measured:
@@ -276,26 +358,6 @@ def count_coarse(stacks: Sequence[Stack]) -> Measured:
     return float(
         sum(s < LEAST_DISTINCT for s in shares)
     ), f"numbers take {100 * min(shares):.3g} % as many values"
-
-
-@sharing()
-def audit_noise(
-    case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
-) -> list[NoiseAuditRecord]:
-    """Play the run twice, and once under another master seed, and test all the noise that it draws.
-
-    Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
-    most `alpha`. Raises whatever the federation's own code raises.
-    """
-    noised = [r for r in releases if r.noise_multiplier]
-    if not noised:
-        return []
-    limits = limits or PlayLimits()
-    ours, again = (draw_noise(case, noised, limits) for _ in range(2))
-    other = draw_noise(reseed(case), noised, limits)
-    tests = run_tests(ours, other, alpha, same_seed=again)
-    records = record_tests(tests, {s.line.kind for s in ours}, noised, delta)
-    return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
 
 
 def record_tests(

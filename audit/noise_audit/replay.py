@@ -1,4 +1,4 @@
-"""The differential replay: every bound is asked of the run itself.
+"""What is asked of the run itself, by playing it once more: every bound, and the noise that it draws.
 
 Adaptive composition of differential privacy asks of every release how far apart the values before noise can be on
 neighbouring data, given the same view so far. So the federation is played on neighbouring data by its own code;
@@ -6,13 +6,18 @@ what leaves is compared with the first play, and then replaced by it (world.py).
 with noise may move by its sensitivity; everything else that an observer sees follows from earlier releases and
 has to be equal to the bit. Nobody has to list what a method might send.
 
-It finds counterexamples and proves nothing: "no counterexample among N pairs". It does not see the law of the
-noise (noise_tests.py), timing, triggers that no pair pulls, or what other processes do.
+This differential replay finds counterexamples and proves nothing: "no counterexample among N pairs". It does not
+see the law of the noise (noise_tests.py), timing, triggers that no pair pulls, or what other processes do.
+
+Noise that ships is taken where it is made. A plugin may make noise anywhere: clients send nothing new, and what
+leaves them, less what they had received, is its noise.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,15 +26,31 @@ from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample, list_acting
+from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests, run_tests
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, is_shipped, play, reseed
-from fedaudit.audit.noise_audit.world import RELATIVE, Event, Key, Listener, World, WorldDifference, iterate_noise
+from fedaudit.audit.noise_audit.play import NOTHING, Messages, Player, PlayLimits, find_clips, is_shipped
+from fedaudit.audit.noise_audit.world import (
+    CALCULATED,
+    RELATIVE,
+    Event,
+    Factor,
+    Key,
+    Listener,
+    World,
+    WorldDifference,
+    copy_payload,
+    iterate_noise,
+)
 from fedaudit.fl.artifact import Channel, Party
 from fedaudit.fl.data.dataset import Data, Dataset
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.recording.tap import AddNoise, Message, Payload
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status
+from fedaudit.reports.result import NoiseAuditRecord
 
 SERVER, CLIENT, PUBLIC = SEES  # the observers, by what they read
 OTHER_SUMS = 1e-2  # share of its length by which a model may differ because another machine adds up otherwise
@@ -65,22 +86,17 @@ class PairOutcome:
 
 @dataclass(frozen=True)
 class PlayStage:
-    """Where one observer listens to plays of the federation; `limits` say how long a play is."""
+    """Where one observer listens to plays of the federation."""
 
-    case: SimulatedCase
+    player: Player
     observer: str
-    limits: PlayLimits
 
     def listen(
-        self,
-        side: Side,
-        first: World | None = None,
-        factor: Callable[[Release], float] = lambda _: 1.0,
-        known: World | None = None,
+        self, side: Side, first: World | None = None, factor: Factor = lambda _: 1.0, known: World | None = None
     ) -> Listener:
         """One play, compared with `first`; what does not depend on the change is taken from `known`."""
         listener = Listener(self.observer, side.probe, first, factor, side.absent)
-        play(self.case, listener, side.neighbour, self.limits, known)
+        self.player.play(listener, side.neighbour, known)
         return listener
 
     def compare(self, pair: Pair, honest: World) -> Listener:
@@ -93,13 +109,14 @@ class PlayStage:
         return listener
 
     def list_pairs(self, unit: Unit, honest: World) -> Iterator[Pair]:
-        pairs = Pairs(self.case, honest)
+        case = self.player.case
+        pairs = Pairs(case, case.compromise.clients, self.player.rounds, honest)
         central = self.observer != SERVER and any(r.sender.endswith("/*") for r in pairs.lines)
         return pairs.pair_client(central) if unit == "client" else pairs.pair_record()
 
     def try_another_seed(self, unit: Unit, outcome: PairOutcome) -> None:
         """Some pairs where masks, cohorts, batches and the choices of a method are drawn otherwise."""
-        again = replace(self, case=reseed(self.case))
+        again = replace(self, player=self.player.reseed())
         honest = again.listen(Side()).world
         for pair in again.list_pairs(unit, honest):
             if pair.another_seed:
@@ -116,9 +133,8 @@ def audit_bounds(
     Returns one check for each observer and unit that the noise speaks of. Raises whatever the federation's own
     code raises.
     """
-    limits = limits or PlayLimits()
-    scale = PlayScale.from_limits(case, limits)
-    stages = {view: PlayStage(case, view, limits) for view in (SERVER, CLIENT)}
+    player = Player(case, limits or PlayLimits())
+    stages = {view: PlayStage(player, view) for view in (SERVER, CLIENT)}
     honest = {SERVER: stages[SERVER].listen(Side()).world}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
     lines = honest[SERVER].lines
@@ -136,15 +152,17 @@ def audit_bounds(
         for observer in SEES
         for unit in units
     ]
-    doubts = list_doubts(case, limits)
+    doubts = [*list_doubts(case.protections, case.dataset, case.data)]
+    if player.scale.rounds < player.rounds:
+        doubts.append(f"of {player.rounds:,} rounds the first {player.scale.rounds:,} were played")
     if traces := sorted(honest[SERVER].traces):
         doubts.append(f"code of the team's own opens {', '.join(traces)} in a run, which no play puts back")
-    if unlike := _find_other_release(case, honest.values(), scale):
-        doubts.append(unlike)
+    if case.artifacts is not None and player.is_whole:
+        doubts += _find_other_release(case.artifacts, honest.values())
     if doubts:
         checks = [_doubt(c, doubts) if c.status is Status.VERIFIED else c for c in checks]
-    if len(case.population.parts) * scale.rounds > scale.trainings:
-        more = f" Beyond {scale.trainings:,} trainings of a play, clients repeated their last messages."
+    if len(case.population.parts) * player.scale.rounds > player.scale.trainings:
+        more = f" Beyond {player.scale.trainings:,} trainings of a play, clients repeated their last messages."
         checks = [replace(c, reason=c.reason + more) if c.status is Status.VERIFIED else c for c in checks]
     return checks
 
@@ -174,21 +192,20 @@ def _read_law(line: Release) -> tuple[object, ...]:
 
 
 def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
-    observer = stage.observer
-    if clear := find_clear(observer, unit, honest.lines):
+    check = partial(BoundCheck, observer=stage.observer, unit=unit)
+    if clear := find_clear(stage.observer, unit, honest.lines):
         return clear
     if twice := [name for name, count in honest.opened.items() if count > 1]:
         reason = f"The stream {twice[0]!r} is opened twice: whoever does so a second time knows the noise."
-        return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place="noise")
+        return check(status=Status.REFUTED, reason=reason, place="noise")
     if wrong := find_misstatement(honest):
         reason = f"{wrong.key}: it is drawn by another line than the one in the ledger."
-        place = f"{wrong.key.place} {wrong.key.name}"
-        return BoundCheck(observer=observer, unit=unit, status=Status.REFUTED, reason=reason, place=place)
+        return check(status=Status.REFUTED, reason=reason, place=f"{wrong.key.place} {wrong.key.name}")
     again = stage.listen(Side(), honest)
     if again.differences or any(again.ratios.values()):
         drift = next((f"{d.key}: {d.text}" for d in again.differences), "values before noise differ")
         reason = f"The run cannot be played twice to the same numbers ({drift}), so nothing was compared."
-        return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason)
+        return check(status=Status.DECLARED, reason=reason)
     outcome = PairOutcome()
     for pair in stage.list_pairs(unit, honest):
         if pair.spare and outcome.has_moved:
@@ -198,7 +215,7 @@ def _check(stage: PlayStage, unit: Unit, honest: World) -> BoundCheck:
             break
     if outcome.failure is None and outcome.has_moved:
         stage.try_another_seed(unit, outcome)
-    return _conclude(observer, unit, outcome)
+    return _conclude(partial(check, pairs=outcome.tried), outcome)
 
 
 def _find_others(pair: Pair, listener: Listener) -> list[WorldDifference]:
@@ -220,35 +237,25 @@ def _rank(difference: WorldDifference) -> float:
     return float("inf") if difference.ratio is None else difference.ratio
 
 
-def _conclude(observer: str, unit: Unit, outcome: PairOutcome) -> BoundCheck:
+def _conclude(check: Callable[..., BoundCheck], outcome: PairOutcome) -> BoundCheck:
     failure, tried = outcome.failure, outcome.tried
-    if failure is None and not outcome.has_moved:
+    if failure is not None:
+        return check(
+            status=Status.REFUTED,
+            reason=f"On neighbouring data ({outcome.pair}), {failure.key}: {failure.text}.",
+            place=f"{failure.key.place} {failure.key.name}",
+            round=failure.key.round,
+            pair=outcome.pair,
+            ratio=failure.ratio,
+        )
+    if not outcome.has_moved:
         reason = f"None of {tried} pairs of neighbouring plays of the run moved anything that gets noise."
-        return BoundCheck(observer=observer, unit=unit, status=Status.DECLARED, reason=reason, pairs=tried)
-    if failure is None:
-        reason = (
-            f"No counterexample among {tried} pairs of neighbouring plays of the run; the largest distance was "
-            f"{outcome.largest:.4f} of what the ledger declares."
-        )
-        return BoundCheck(
-            observer=observer,
-            unit=unit,
-            status=Status.VERIFIED,
-            reason=reason,
-            pairs=tried,
-            ratio=outcome.largest,
-        )
-    return BoundCheck(
-        observer=observer,
-        unit=unit,
-        status=Status.REFUTED,
-        reason=f"On neighbouring data ({outcome.pair}), {failure.key}: {failure.text}.",
-        place=f"{failure.key.place} {failure.key.name}",
-        round=failure.key.round,
-        pair=outcome.pair,
-        ratio=failure.ratio,
-        pairs=tried,
+        return check(status=Status.DECLARED, reason=reason)
+    reason = (
+        f"No counterexample among {tried} pairs of neighbouring plays of the run; the largest distance was "
+        f"{outcome.largest:.4f} of what the ledger declares."
     )
+    return check(status=Status.VERIFIED, reason=reason, ratio=outcome.largest)
 
 
 def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Release]) -> BoundCheck:
@@ -258,36 +265,23 @@ def _as_seen(check: BoundCheck, observer: str, unit: Unit, lines: Sequence[Relea
     return replace(check, observer=observer)
 
 
-def list_doubts(case: SimulatedCase, limits: PlayLimits) -> list[str]:
-    """Sentences, one for each thing that was taken on trust."""
-    rounds, played = int(case.method.config.rounds), PlayScale.from_limits(case, limits).rounds
-    doubts = [*_find_own_noise(case.protections), *_find_private_statistics(case.dataset, case.data)]
-    return doubts if played >= rounds else [*doubts, f"of {rounds:,} rounds the first {played:,} were played"]
-
-
-def _find_other_release(case: SimulatedCase, worlds: Collection[World], scale: PlayScale) -> str:
-    """Whether a play of the run as it was releases another model than the run did; nothing where nobody knows."""
-    whole = max(map(len, case.population.parts)) <= scale.examples and scale.rounds >= case.method.config.rounds
-    if case.artifacts is None or not whole:
-        return ""
+def _find_other_release(artifacts: Path, worlds: Collection[World]) -> Iterator[str]:
+    """Whether a play of the run as it was releases another model than the run did."""
     played = {key: event.payload for world in worlds for key, event in world.events.items()}
-    for artifact in read(case.artifacts, lambda line: line["channel"] == Channel.RELEASE.value):
+    for artifact in read(artifacts, lambda line: line["channel"] == Channel.RELEASE.value):
         key = Key(artifact.channel.value, artifact.round, str(artifact.sender), str(artifact.kind))
         for name, value in artifact.payload.items() if key in played else ():
             ran, again = torch.as_tensor(value).double(), played[key][name].double()
             if float((ran - again).norm()) > OTHER_SUMS * float(ran.norm()):
-                return f"a play of the run as it was releases another {artifact.kind} than the run did"
-    return ""
+                yield f"a play of the run as it was releases another {artifact.kind} than the run did"
+                return
 
 
-def _find_own_noise(protections: Sequence[Protection]) -> Iterator[str]:
+def list_doubts(protections: Sequence[Protection], dataset: Dataset, data: Data) -> Iterator[str]:
+    """Sentences, one for each thing of the code that was taken on trust."""
     for protection in protections:
         if not is_shipped(protection):
             yield f"{protection.title} is a protection of the team's own: the law of its noise is declared"
-
-
-def _find_private_statistics(dataset: Dataset, data: Data) -> Iterator[str]:
-    """Examples that were prepared with numbers which depend on other clients' examples."""
     name = dataset.title
     if not is_shipped(dataset):
         yield f"the data set {name!r} is code of the team's own: how it prepares examples was not replayed"
@@ -296,7 +290,98 @@ def _find_private_statistics(dataset: Dataset, data: Data) -> Iterator[str]:
 
 
 def _is_normalised_by_itself(data: Data) -> bool:
+    """Whether examples were prepared with numbers that depend on other clients' examples."""
     if data.train.x.dtype.kind != "f" or not len(data.train):
         return False
     axes = tuple(i for i in range(data.train.x.ndim) if i != 1)
     return bool(np.allclose(data.train.x.mean(axes, dtype=np.float64), data.mean, atol=CLOSE))
+
+
+# The noise of plays -----------------------------------------------------------------------------------------
+
+
+@sharing()
+def audit_noise(
+    case: SimulatedCase, releases: Sequence[Release], delta: float, alpha: float, limits: PlayLimits | None = None
+) -> list[NoiseAuditRecord]:
+    """Play the run twice, and once under another master seed, and test all the noise that it draws.
+
+    Returns a record for each kind of noised values in `releases`. Correct noise is refuted with a chance of at
+    most `alpha`. Raises whatever the federation's own code raises.
+    """
+    noised = [r for r in releases if r.noise_multiplier]
+    if not noised:
+        return []
+    player = Player(case, limits or PlayLimits())
+    ours, again, other = (draw_noise(p, noised) for p in (player, player, player.reseed()))
+    tests = run_tests(ours, other, alpha, same_seed=again)
+    records = record_tests(tests, {s.line.kind for s in ours}, noised, delta)
+    return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
+
+
+def draw_noise(player: Player, lines: Sequence[Release]) -> list[NoiseSample]:
+    """The noise of one play in which everybody takes part.
+
+    `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.
+    """
+    central, everybody = any(r.sender.endswith("/*") for r in lines), range(player.case.clients)
+    still = Messages(find_clips(lines, central), dict.fromkeys(everybody, NOTHING), lambda _: everybody)
+    listener = _NoiseListener("server", still)
+    player.play(listener)
+    return [s for s in listener.samples if listener.is_noise_alone(s.line, player.case.protections)]
+
+
+@dataclass
+class _NoiseListener(Listener):
+    """Keeps the noise of a play in which `probe` lets clients send nothing."""
+
+    samples: list[NoiseSample] = field(default_factory=list)
+    _sent: Message = field(default_factory=dict)  # by the client whose message is on its way
+    _model: Payload = field(default_factory=dict)  # the latest broadcast
+
+    def add_noise(self, line: Release, clean: Payload, add: AddNoise) -> Payload:
+        before = copy_payload(clean)  # whoever adds noise may do so in place
+        noised = super().add_noise(line, clean, add)
+        self._tapped.add((line.round, line.sender, line.source))
+        self._keep(line, before, noised)
+        return noised
+
+    def send(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+        self._sent = super().send(round, sender, message, reference)
+        return self._sent
+
+    def average(self, round: int, model: Payload, lines: Sequence[Release]) -> Payload:
+        model = super().average(round, model, lines)
+        line = next((r for r in lines if r.mechanism in CALCULATED), None)
+        if line is not None and (round, line.sender, line.source) not in self._tapped:
+            self._keep(line, self._model, model)
+        return model
+
+    def carry(
+        self, round: int, channel: Channel, sender: Party, seen_by: tuple[str, ...], message: Message
+    ) -> Message:
+        carried = super().carry(round, channel, sender, seen_by, message)
+        if channel == Channel.DOWNLINK:
+            self._model = message.get(Kind.GLOBAL_MODEL, self._model)
+        if channel == Channel.UPLINK:
+            for kind, payload in carried.items():
+                line = self._find_credit(round, kind, sender)
+                if line is not None and kind in self._sent:
+                    self._keep(line, self._sent[kind], payload)
+        return carried
+
+    def is_noise_alone(self, line: Release, protections: Sequence[Protection]) -> bool:
+        """Whether no other protection changed what a plugin had noised: that would be no noise."""
+        return (
+            len(list_acting(protections, line.kind)) < 2 or (line.round, line.sender, line.source) in self._tapped
+        )
+
+    def _keep(self, line: Release, clean: Payload, noised: Payload) -> None:
+        for name, value in clean.items():
+            after = noised.get(name)
+            is_noised = value.is_floating_point() or line.mechanism == "discrete_laplace"
+            if after is None or not is_noised or after.shape != value.shape:
+                continue
+            before = value.detach().double().flatten().cpu().numpy()
+            values = after.detach().double().flatten().cpu().numpy() - before
+            self.samples.append(NoiseSample(line, name, values, before))

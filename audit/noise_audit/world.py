@@ -16,15 +16,56 @@ import torch
 from torch import Tensor
 
 from fedaudit.audit.accounting.budget import SEES, is_visible
-from fedaudit.audit.noise_audit.probes import CALCULATED, Probe
 from fedaudit.fl.artifact import SERVER, Channel, Party
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.tap import AddNoise, Message, MessageTap, Payload
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-6  # tolerances of a distance: of what is declared, and of the noise's deviation
+CALCULATED = ("gaussian", "laplace", "discrete_laplace")  # noise whose sensitivity is a norm
 SPACING = 2.0**-22  # of single precision: a number near x is known to x times that
+Factor = Callable[[Release], float]  # how far a line lets clean values move, over its sensitivity
+
+
+class Probe:
+    """What is played other than the federation's own: nothing."""
+
+    def choose_cohort(self, round: int, answering: tuple[int, ...]) -> tuple[int, ...]:
+        """Who takes part."""
+        return answering
+
+    def measure(self, round: int, client: int, value: float) -> float:
+        """What is measured of a client's training."""
+        return value
+
+    def replace_message(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
+        """What a client sends, before its protections."""
+        return message
+
+    def mask(self, payload: Payload, number: int, of: int) -> Payload:
+        """What stands for the share of the `number`th of a round's senders, whose sum alone is read."""
+        return payload
+
+    @property
+    def rounding(self) -> float:
+        """How far values may be apart that follow from the same sums."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A federation on neighbouring data: what is changed."""
+
+    name: str
+    touched: frozenset[int] = frozenset()  # clients whose data are changed: others need not be trained again
+    data: Callable[[Data], Data] = lambda data: data
+    parts: Callable[[list[Index]], list[Index]] = lambda parts: parts
+
+
+SAME = Neighbour("the same data")
 
 
 class Key(NamedTuple):
@@ -57,7 +98,7 @@ class World:
     events: dict[Key, Event] = field(default_factory=dict)
     lines: list[Release] = field(default_factory=list)
     opened: Counter[str] = field(default_factory=Counter)  # how often each stream of noise was opened
-    traces: set[str] = field(default_factory=set)  # what code of a team's own opened meanwhile (traces.py)
+    traces: set[str] = field(default_factory=set)  # what code of a team's own opened meanwhile
     answering: dict[int, tuple[int, ...]] = field(default_factory=dict)  # round -> who was drawn
     # of clients' work: what each returned, and the events that happened meanwhile (play.py)
     replies: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -86,7 +127,7 @@ class Listener(MessageTap):
     observer: str
     probe: Probe
     first: World | None = None
-    factor: Callable[[Release], float] = lambda _: 1.0
+    factor: Factor = lambda _: 1.0
     absent: int | None = None  # the client of the first world that is not in this one
     world: World = field(default_factory=World)
     differences: list[WorldDifference] = field(default_factory=list)
@@ -345,3 +386,48 @@ def _join_names(names: Collection[Any]) -> str:
 def iterate_noise(world: World) -> Iterator[Event]:
     """The events at which noise was added."""
     return (event for event in world.events.values() if event.line is not None and event.noised)
+
+
+# How far a line lets clean values move, as a multiple of its sensitivity ------------------------------------
+
+
+def allow_client(line: Release) -> float:
+    """Of one client's message against none, or against another where the line says so."""
+    return 1.0 if line.unit == "client" else float("inf")
+
+
+def allow_replaced_client(line: Release) -> float:
+    """Of other data of a client: twice what adding or removing it moves."""
+    if line.unit != "client":
+        return float("inf")
+    return 1.0 if line.adjacency == "replace_one" else 2.0
+
+
+def allow_replaced_clients(line: Release) -> float:
+    """Of other data of all clients; what is made of several moves by more than any of them."""
+    return float("inf") if line.sender.endswith("/*") else allow_replaced_client(line)
+
+
+def allow_removed_record(line: Release) -> float:
+    """Of one record less; of a client that stays, it changes the message."""
+    return 1.0 if line.unit == "record" else allow_replaced_client(line)
+
+
+def allow_examples(line: Release) -> float:
+    """Of one example less of each client; what is made of several moves by more."""
+    return float("inf") if line.sender.endswith("/*") else allow_removed_record(line)
+
+
+def allow_replaced_record(line: Release) -> float:
+    """Of one record in another's place."""
+    return 1.0 if line.adjacency == "replace_one" else 2.0
+
+
+def is_credited(line: Release) -> bool:
+    """Whether it counts on a draw that nobody sees."""
+    return line.sampling in ("poisson", "fixed_without_replacement") and line.sample_rate < 1
+
+
+def allow_when_drawn(rounds: Collection[int], factor: Factor) -> Factor:
+    """Of a client that takes part in these rounds alone: credit for sampling says that no other shows it."""
+    return lambda line: factor(line) if line.round in rounds or not is_credited(line) else 0.0

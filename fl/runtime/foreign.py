@@ -19,6 +19,9 @@ from typing import Any
 from fedaudit.fl.runtime.errors import UserError
 
 NAME = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*):([^\W\d]\w*)")  # module.module:Class
+OURS = __name__.partition(".")[0]
+HEARD = {"socket.connect": "a connection", "subprocess.Popen": "another program", "os.putenv": "the environment"}
+CODE = (".py", ".pyc", ".so", ".pyd")
 
 
 class _Beside(SourceFileLoader):
@@ -58,7 +61,7 @@ def importing_anew(names: Collection[str]) -> Iterator[None]:
     What it left in its modules, its classes or the environment is not there, and nothing stays of what it leaves
     in them. A name of the program itself has no file to be read again.
     """
-    named = {n.partition(":")[0].partition(".")[0] for n in names} - {"__main__", __name__.partition(".")[0]}
+    named = _list_tops(names) - {"__main__", OURS}
     tops = {top for top in named if getattr(sys.modules.get(top), "__spec__", None) is not None}
     brought, environment = files(), dict(os.environ)
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
@@ -78,6 +81,59 @@ def importing_anew(names: Collection[str]) -> Iterator[None]:
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
+
+
+_traces: set[str] | None = None
+_tops: frozenset[str] = frozenset()
+
+
+@contextmanager
+def noting_traces(names: Collection[str]) -> Iterator[set[str]]:
+    """What code of these names ("module:Class") opens inside, in words; in whichever thread it does.
+
+    A file, a connection, another program or the environment can hold what one run leaves for the next one. Nobody
+    can put that back to where it was.
+    """
+    global _traces, _tops
+    if not hasattr(sys, "_fedaudit_traces"):  # Python keeps such a hook until it ends
+        sys._fedaudit_traces = True  # type: ignore[attr-defined]
+        sys.addaudithook(_note_trace)
+    _traces, _tops = set(), frozenset(_list_tops(names))
+    try:
+        yield _traces
+    finally:
+        _traces = None
+
+
+def _note_trace(event: str, args: tuple[Any, ...]) -> None:
+    if _traces is None or not (event == "open" or event in HEARD):
+        return
+    if event == "open" and not (
+        isinstance(args[0], str | bytes | os.PathLike) and not _is_code(os.fsdecode(args[0]))
+    ):
+        return
+    if _is_opened_by_team():
+        _traces.add(HEARD.get(event) or f"the file {os.path.basename(os.fsdecode(args[0]))!r}")
+
+
+def _is_code(path: str) -> bool:
+    return path.endswith(CODE) or "__pycache__" in path
+
+
+def _is_opened_by_team() -> bool:
+    """Whether the nearest caller that is not a library's is the team's code."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if top in _tops or top == OURS:
+            return top in _tops
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _list_tops(names: Collection[str]) -> set[str]:
+    """The top-level modules of these names."""
+    return {name.partition(":")[0].partition(".")[0] for name in names}
 
 
 class Carried:

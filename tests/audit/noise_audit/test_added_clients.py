@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.audit.noise_audit.probes import Messages
+from fedaudit.audit.noise_audit.play import Messages
 from fedaudit.audit.noise_audit.world import Listener
 from fedaudit.fl.method import Method, RoundMethod
 from fedaudit.fl.recording.tap import listening
@@ -12,7 +12,7 @@ from tests.fl.worlds import data, parts, run
 
 CLIENTS = 5
 DRAWN = [([0, 1], [0, 1]), ([2, 3], [2, 3])]  # (selected, answering) of each round
-EVERYBODY = Messages({}, {}, cohorts=lambda *_: range(CLIENTS))
+EVERYBODY = Messages({}, {}, cohorts=lambda _: range(CLIENTS))
 PERSONAL = [
     n
     for n in plugin.names("fedaudit.fl.methods")

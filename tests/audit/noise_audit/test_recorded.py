@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.audit.noise_audit.noise_tests import run_tests
-from fedaudit.audit.noise_audit.recorded import run_recorded_tests, sample_means
+from fedaudit.audit.noise_audit.noise_samples import sample_means
+from fedaudit.audit.noise_audit.noise_tests import run_recorded_tests, run_tests
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release

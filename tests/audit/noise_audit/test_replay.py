@@ -11,13 +11,12 @@ import torch
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit import pairs, probes, world
-from fedaudit.audit.noise_audit.noise_samples import build_rows, draw_noise
+from fedaudit.audit.noise_audit import play, world
+from fedaudit.audit.noise_audit.noise_samples import build_rows
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import PlayLimits, PlayScale, play
-from fedaudit.audit.noise_audit.probes import SAME
-from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, list_doubts
-from fedaudit.audit.noise_audit.world import Listener
+from fedaudit.audit.noise_audit.play import Player, PlayLimits
+from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, draw_noise, list_doubts
+from fedaudit.audit.noise_audit.world import SAME, Listener, Probe
 from fedaudit.audit.phases import simulate
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.tap import Payload
@@ -263,15 +262,15 @@ def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, 
 
 def listen(system: dict[str, Any], side: Side = Side(), first: world.World | None = None) -> Listener:  # noqa: B008
     listener = Listener("server", side.probe, first, absent=side.absent)
-    play(make_case(**system), listener, side.neighbour, PlayLimits(), None if side.is_honest else first)
+    Player(make_case(**system)).play(listener, side.neighbour, None if side.is_honest else first)
     return listener
 
 
 def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
     system = {"protections": [GAUSSIAN]}
     first = listen(system).world
-    everybody = dict.fromkeys(range(6), probes.Sent((1e4,)))
-    far = probes.Messages({Kind.LOCAL_MODEL: 1.0}, everybody)
+    everybody = dict.fromkeys(range(6), play.Sent((1e4,)))
+    far = play.Messages({Kind.LOCAL_MODEL: 1.0}, everybody)
     second = Listener("server", far, first)
     released: list[Payload] = []
     carry = second.carry
@@ -283,7 +282,7 @@ def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
         return carried
 
     second.carry = keep  # type: ignore[method-assign]
-    play(make_case(**system), second, SAME, PlayLimits(), first)
+    Player(make_case(**system)).play(second, known=first)
     [model] = [e.payload for k, e in first.events.items() if k.place == "release" and k.name != "message"]
     assert not [d for d in second.differences if d.ratio is None] and max(second.ratios.values()) > 0.4
     assert all(torch.equal(released[0][name], value) for name, value in model.items())
@@ -311,22 +310,22 @@ def test_without_worst_case_messages_a_clean_momentum_is_missed(monkeypatch: pyt
 @pytest.mark.nightly
 def test_without_extreme_losses_a_threshold_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 3: no mild neighbour flips a threshold on a loss."""
-    monkeypatch.setattr(probes.Measurements, "measure", lambda self, round, client, value: value)
+    monkeypatch.setattr(play.Measurements, "measure", lambda self, round, client, value: value)
     assert check("server", **method(f"{WRONG}SlowsOnALoss"), protections=[GAUSSIAN]).status == "verified"
 
 
 @pytest.mark.nightly
 def test_without_cohorts_a_counted_denominator_moves_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9: cohorts of one, of half and of all clients are forced."""
-    monkeypatch.setattr(pairs.Pairs, "_list_first_draw", lambda self: [])  # whose round shows who was not drawn
+    monkeypatch.setattr(Pairs, "_list_first_draw", lambda self: [])  # whose round shows who was not drawn
     system = {**own("CountsArrivals"), "federation": {"availability": {"name": "bernoulli", "p": 0.9}}}
     forced = check(OTHERS, **system)
-    monkeypatch.setattr(probes.Messages, "choose_cohort", lambda self, round, answering: answering)
+    monkeypatch.setattr(play.Messages, "choose_cohort", lambda self, round, answering: answering)
     alone = check(OTHERS, **system)
     assert forced.ratio is not None and alone.ratio is not None and forced.ratio > alone.ratio
 
 
-class Drifts(probes.Probe):
+class Drifts(Probe):
     """Noise from the process's own generator."""
 
     def replace_message(self, round, sender, message, reference):  # type: ignore[no-untyped-def]
@@ -348,15 +347,16 @@ def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> N
     case = make_case(protections=[GAUSSIAN], method={"rounds": 2})
     run = RunDir.create(tmp_path / "run")
     simulate.run(run, case.config, lambda *_: None)
-    ran, scale = open_case(run, case.config), PlayScale.from_limits(case, PlayLimits())
-    assert isinstance(ran, SimulatedCase)
-    honest = Listener("another client", probes.Probe())
-    play(ran, honest, SAME, PlayLimits())
-    assert _find_other_release(ran, [honest.world], scale) == ""
+    ran = open_case(run, case.config)
+    assert isinstance(ran, SimulatedCase) and ran.artifacts is not None and Player(ran).is_whole
+    honest = Listener("another client", Probe())
+    Player(ran).play(honest)
+    assert not [*_find_other_release(ran.artifacts, [honest.world])]
     [key] = [k for k in honest.world.events if k.place == "release" and k.name != "message"]
     for value in honest.world.events[key].payload.values():
         value *= 1.03
-    assert "releases another global_model than the run did" in _find_other_release(ran, [honest.world], scale)
+    [doubt] = _find_other_release(ran.artifacts, [honest.world])
+    assert "releases another global_model than the run did" in doubt
 
 
 def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
@@ -367,7 +367,7 @@ def test_what_a_rule_opens_in_a_play_leaves_a_bound_declared() -> None:
 
 @pytest.mark.parametrize(("first", "second", "equal"), [(0.0, -0.0, False), (-0.0, -0.0, True), (1.0, 1.0, True)])
 def test_values_are_equal_where_all_their_bits_are(first: float, second: float, equal: bool) -> None:
-    listener = Listener("server", probes.Probe())
+    listener = Listener("server", Probe())
     assert listener._is_equal(torch.tensor([first]), torch.tensor([second])) is equal
 
 
@@ -393,9 +393,10 @@ def test_a_run_of_which_not_everything_is_trained_is_compared_all_the_same() -> 
 
 def test_the_noise_that_a_play_adds_is_handed_on() -> None:
     case = make_case(protections=[GAUSSIAN], federation={"availability": "full"})
-    honest = Listener("server", probes.Probe())
-    play(case, honest, SAME, PlayLimits())
-    rows = build_rows(draw_noise(case, honest.world.lines, PlayLimits()))
+    honest = Listener("server", Probe())
+    player = Player(case)
+    player.play(honest)
+    rows = build_rows(draw_noise(player, honest.world.lines))
     assert len(rows) == 6 * 4
     noise = np.concatenate([sample.values for sample in rows[0].samples])
     assert float(noise.std()) == pytest.approx(2.0, rel=0.1)
@@ -407,7 +408,7 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     case = make_case(protections=[GAUSSIAN])
     mean = tuple(case.data.train.x.mean((0, 2, 3), dtype=np.float64).tolist())
     case.__dict__["data"] = replace(case.data, mean=mean)
-    assert not list_doubts(case, PlayLimits())
+    assert not [*list_doubts(case.protections, case.dataset, case.data)]
     monkeypatch.setattr(type(case.dataset), "holds", "private")
-    [doubt] = list_doubts(case, PlayLimits())
+    [doubt] = list_doubts(case.protections, case.dataset, case.data)
     assert "as if that were public" in doubt
