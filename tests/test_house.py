@@ -151,3 +151,25 @@ def name_imported(node: ast.stmt) -> list[str]:
 def test_no_module_of_the_product_imports_a_benchmark_or_a_test() -> None:
     ours = {m: {t for t in imports(m) if not t.startswith("fedaudit.")} for m in MODULES}
     assert {m: targets for m, targets in ours.items() if targets} == {}
+
+
+# What holds everything that is known of a run; most functions take the parts that they read
+WHOLES = {"Config", "SimulatedConfig", "RecordedConfig", "RunDir", "Case", "SimulatedCase", "RecordedCase"}
+MOST_WHOLE = 45
+
+
+def takes_a_whole(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    taken = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = [ast.walk(a.annotation) for a in taken if a.annotation is not None]
+    return any(isinstance(n, ast.Name) and n.id in WHOLES for walk in names for n in walk)
+
+
+def test_few_functions_take_a_whole_case_config_or_run_folder() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in FILES
+        if "models" not in path.parts  # whose Config is the network's own
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and takes_a_whole(node)
+    ]
+    assert len(found) <= MOST_WHOLE, "\n".join(found)
