@@ -50,8 +50,8 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
-from fedaudit.fl.runtime.channel import make_portable
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.shared_pipe import make_portable
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call

@@ -27,9 +27,9 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from fedaudit.fl.runtime import foreign
-from fedaudit.fl.runtime.channel import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
+from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import Pool, die_with_parent, serve
 
@@ -149,15 +149,15 @@ def lend(make_site: Callable[[], Any], address: str) -> None:
         raise UserError(f"a worker process of rank {rank()} ended unexpectedly", hint="look for its memory")
 
 
-def _accept_process(listener: Listener) -> Channel:
+def _accept_process(listener: Listener) -> SharedPipe:
     """The next process that knows the key; who does not is turned away."""
     while True:
         with suppress(AuthenticationError, EOFError, ConnectionError):
-            return Channel(listener.accept())
+            return SharedPipe(listener.accept())
 
 
 def _serve_requests(address: tuple[str, int], key: bytes, make_site: foreign.Carried) -> None:
-    serve(Channel(Client(address, authkey=key)), make_site, [])
+    serve(SharedPipe(Client(address, authkey=key)), make_site, [])
 
 
 _stores: list[Store] = []

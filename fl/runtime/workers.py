@@ -23,9 +23,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fedaudit.fl.runtime import children, foreign
-from fedaudit.fl.runtime.channel import SIZE, Channel, make_portable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, cores_of_rank
+from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, make_portable
 
 
 @contextmanager
@@ -122,11 +122,11 @@ class Pool(Workers):
         self.count = count
         is_forked = sys.platform == "linux"
         context: Any = children.get_context("fork" if is_forked else "spawn")
-        self._ends: list[Channel] = []
+        self._ends: list[SharedPipe] = []
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
             memory = mmap(-1, SIZE) if is_forked else None
-            ours, theirs = (Channel(end, memory) for end in context.Pipe())
+            ours, theirs = (SharedPipe(end, memory) for end in context.Pipe())
             process = context.Process(
                 target=serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
             )
@@ -146,7 +146,7 @@ class Pool(Workers):
         # A worker gets its next item only after its last result was read: neither side can then
         # wait on a full pipe for the other.
         source, idle = enumerate(items), list(self._ends)
-        working: dict[Channel, int] = {}
+        working: dict[SharedPipe, int] = {}
         done: dict[int, tuple[bool, Any]] = {}
         position, selected, ahead = 0, 0, 8 * self.count
         exhausted = False
@@ -170,7 +170,7 @@ class Pool(Workers):
                         return
                     continue
                 for ready in wait(list(working)):
-                    end = cast(Channel, ready)
+                    end = cast(SharedPipe, ready)
                     number = working.pop(end)
                     done[number] = _receive_answer(end)
                     idle.append(end)
@@ -189,14 +189,14 @@ class Pool(Workers):
         super().close()
 
 
-def _send(end: Channel, call: tuple[str, tuple[Any, ...]]) -> None:
+def _send(end: SharedPipe, call: tuple[str, tuple[Any, ...]]) -> None:
     try:
         end.send(call)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise _describe_end() from error
 
 
-def _receive_answer(end: Channel) -> tuple[bool, Any]:
+def _receive_answer(end: SharedPipe) -> tuple[bool, Any]:
     """(True, result), or (False, what the work or the process died of)."""
     try:
         answer: tuple[bool, Any] = end.receive()
@@ -219,7 +219,7 @@ def _describe_end() -> UserError:
     )
 
 
-def serve(end: Channel, make_site: foreign.Carried, inherited: list[Channel]) -> None:
+def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPipe]) -> None:
     """Answers calls of a site's methods until the other end is closed; computes on one thread."""
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()

@@ -23,8 +23,8 @@ from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime import workers
-from fedaudit.fl.runtime.channel import Channel
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.runtime.torchrun import _accept_process
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Pool, Workers
@@ -343,7 +343,7 @@ def test_who_does_not_know_the_key_lends_nothing() -> None:
             with suppress(AuthenticationError):
                 Client(listener.address, authkey=b"another")
             socket.create_connection(listener.address).close()
-            Channel(Client(listener.address, authkey=b"key")).send("hello")
+            SharedPipe(Client(listener.address, authkey=b"key")).send("hello")
 
         caller = threading.Thread(target=strangers)
         caller.start()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaudit.fl.runtime.channel import Channel
+from fedaudit.fl.runtime.shared_pipe import SharedPipe
 
 ROOM = 4096
 
@@ -26,11 +26,11 @@ class Pipes:
         return getattr(self.end, name)
 
 
-def make_line(room: int) -> tuple[Channel, Channel, Pipes]:
+def make_line(room: int) -> tuple[SharedPipe, SharedPipe, Pipes]:
     memory = mmap(-1, room) if room else None
     left, right = Pipe()
     counted = Pipes(left)
-    return Channel(counted, memory), Channel(right, memory), counted  # type: ignore[arg-type]
+    return SharedPipe(counted, memory), SharedPipe(right, memory), counted  # type: ignore[arg-type]
 
 
 def state(numbers: int) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<q")
 _IN_PIPE = -1
 
 
-class Channel:
+class SharedPipe:
     """Sends and receives values; `wait` of multiprocessing waits for it."""
 
     def __init__(self, end: Connection, memory: mmap | None = None) -> None:
