@@ -43,6 +43,7 @@ from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
+from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
@@ -79,10 +80,11 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         durable.remove(stale)
     # the longest first: none is left alone at the end for longer than it takes
     longest = sorted(range(len(specs)), key=lambda i: -seconds[specs[i].label])
-    plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest}
+    plain = {"specs": [s.model_dump(mode="json") for s in specs], "order": longest, "seconds": seconds}
+    plain |= {"setup": chosen.setup, "config": config.model_dump(mode="json")}
     from fedaudit.audit.phases.shares import share_out
 
-    call = share_out(config.workers, "attacks", run.path, plain | {"seconds": seconds, "setup": chosen.setup})
+    call = share_out(config.workers, "attacks", run.path, plain)
     progress("attack", 0, len(specs))
     processes = workers.processes(config.workers, case.device)
     bench = Bench(case, [*chosen.cards.values()], config.replay, processes)
@@ -100,9 +102,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
 
 @workers.one_thread()
-def do_share(config: Config, call: "Call", folder: Path, what: Mapping[str, Any]) -> None:
+def do_share(origin: Origin, call: "Call", folder: Path, what: Mapping[str, Any]) -> None:
     """Attacks that another rank of a torchrun job asked for, as far as this one takes some."""
     workers.tune_allocator()
+    config = Config.model_validate(what["config"]).set_origin(origin)
     case, specs = open_case(RunDir(folder), config), [AttackSpec.model_validate(s) for s in what["specs"]]
     cards = [catalog.load("attacks", s.name).card for s in specs]
     bench = Bench(case, cards, config.replay, workers.processes(config.workers, case.device))

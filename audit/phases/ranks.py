@@ -16,7 +16,7 @@ def follow(config: SimulatedConfig) -> None:
     torchrun.follow(
         {
             "lend": lambda _, address: torchrun.lend(site, address),
-            "attacks": partial(do_share, partial(attack.do_share, config)),
+            "attacks": partial(do_share, partial(attack.do_share, config.origin)),
             "cells": partial(do_share, partial(cells.do_share, config.origin)),
         }
     )
