@@ -169,7 +169,7 @@ class Pool(Workers):
                     if exhausted:
                         return
                     continue
-                for ready in wait(list(working)):
+                for ready in wait(list(working)):  # type: ignore[arg-type]  # they have a fileno()
                     end = cast(SharedPipe, ready)
                     number = working.pop(end)
                     done[number] = _receive_answer(end)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedaudit.fl.kinds import MODELS, Kind
 from fedaudit.fl.recording.coded import Coded, largest, levels, part, rice, size_of
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.wire.protection import Protection
 from tests.fl.test_all_methods import NAMES, method
 from tests.fl.worlds import TinyNet, data, parts, run
@@ -223,10 +225,8 @@ def test_what_is_summed_securely_is_masked_and_so_takes_all_its_bytes(name: str)
 
 
 def test_a_coded_payload_is_not_lost_between_processes() -> None:
-    import pickle
-
-    from fedaudit.fl.runtime.workers import _serialize
-
+    ends = [SharedPipe(end) for end in Pipe()]
     sent = largest({"w": torch.randn(50)}, 0.1, True)
-    back = pickle.loads(_serialize(sent))
+    ends[0].send(sent)
+    back = ends[1].receive()
     assert isinstance(back, Coded) and back.size == sent.size and torch.equal(back["w"], sent["w"])
