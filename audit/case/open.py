@@ -5,22 +5,13 @@ from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConfig
+from fedaudit.audit.settings.config import Config, RecordedConfig, require_simulated
 
 
 def open_case(run: RunDir, config: Config) -> Case:
     """What is known of the federation in this folder; built on demand, so opening one costs nothing."""
     if isinstance(config, RecordedConfig):
-        return open_recorded_case(run, config)
-    assert isinstance(config, SimulatedConfig)
-    trained_on = run.trained_on()
+        return RecordedCase(config, run.artifacts, *run.find_truth())
+    simulated, trained_on = require_simulated(config), run.trained_on()
     key = ("case", run.artifacts, config.model_dump_json(), tuple((trained_on or {}).items()))
-    return share_result(key, lambda: SimulatedCase(config, run.artifacts, trained_on))
-
-
-def open_recorded_case(run: RunDir, config: RecordedConfig) -> RecordedCase:
-    """What somebody recorded, in this folder."""
-    truth, base = (run.inside(path.absolute()) for path in (run.truth, run.base))
-    return RecordedCase(
-        config, run.artifacts, truth if truth.is_file() else None, base if base.is_file() else None
-    )
+    return share_result(key, lambda: SimulatedCase(simulated, run.artifacts, trained_on))

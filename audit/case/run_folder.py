@@ -121,6 +121,11 @@ class RunDir:
             )
         return path
 
+    def find_truth(self) -> tuple[Path | None, Path | None]:
+        """Files of examples and of a base's weights that were given with a record; None where there is none."""
+        truth, base = (self.inside(path.absolute()) for path in (self.truth, self.base))
+        return truth if truth.is_file() else None, base if base.is_file() else None
+
     def write(self, path: Path, data: bytes) -> None:
         """Replace a file of the folder, whole or not at all, even if the machine stops meanwhile."""
         durable.write(self.inside(path.parent.absolute()) / path.name, data)

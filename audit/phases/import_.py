@@ -13,7 +13,6 @@ from typing import Any
 
 from fedaudit.audit.accounting.recompute import LedgerReplay
 from fedaudit.audit.case.digests import of_file, of_value
-from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import Lab
@@ -52,7 +51,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             f"no inbox was taken in to {run.path}",
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
-    case, taken = open_recorded_case(run, require_recorded(config)), run.read_json(run.path / TAKEN)
+    case = RecordedCase(require_recorded(config), run.artifacts, *run.find_truth())
+    taken = run.read_json(run.path / TAKEN)
     files = ImportedFiles(run, case)
     if config.protections:
         if "copied" not in taken:

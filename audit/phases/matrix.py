@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedaudit.audit.case.open import open_recorded_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import dropout
@@ -45,7 +45,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         if isinstance(config, SimulatedConfig):
             made = measure(run.inside("matrix"), config, config.matrix, progress)
         else:
-            case = open_recorded_case(run, require_recorded(config))
+            case = RecordedCase(require_recorded(config), run.artifacts, *run.find_truth())
             find = partial(find_round, case, config.matrix.round)
             made = replay_round(find, case.clients, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())

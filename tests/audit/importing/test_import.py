@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.audit.case.open import open_recorded_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.identity import matches
 from fedaudit.audit.phases.plan import execute
@@ -164,7 +164,7 @@ def test_without_truth_nothing_is_claimed_of_members_and_all_else_is_there(tmp_p
 
 def test_the_case_knows_what_it_was_told_and_no_more(tmp_path: Path) -> None:
     run, config, _ = brought(tmp_path)
-    case = open_recorded_case(run, config)
+    case = RecordedCase(config, run.artifacts, *run.find_truth())
     assert case.clients == 8 and case.simulated is False and len(case.examples.parts) == 8
     pools = [*case.examples.parts.values(), case.examples.auxiliary, case.examples.reference]
     rows = np.concatenate(pools)

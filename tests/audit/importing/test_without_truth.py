@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.case.open import open_recorded_case
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.ending import explain_finding
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
@@ -138,12 +138,12 @@ def test_planted_messages_give_a_curve_with_the_recorded_models_up_to_the_record
 
 def test_the_auditors_own_examples_are_planted_and_known_to_no_adversary(tmp_path: Path) -> None:
     run, config, _ = brought(tmp_path, of(tmp_path, "own"))
-    case = open_recorded_case(run, config)
+    case = RecordedCase(config, run.artifacts, *run.find_truth())
     pools = [case.examples.auxiliary, case.examples.reference, case.examples.planted]
     assert all(len(p) > 150 for p in pools) and len(np.unique(np.concatenate(pools))) == sum(map(len, pools))
     assert set(np.unique(case.data.train.y[case.examples.planted])) == set(range(10))
     run, config, _ = brought(tmp_path / "told", TRUTH)
-    assert len(open_recorded_case(run, config).examples.planted) == 0
+    assert len(RecordedCase(config, run.artifacts, *run.find_truth()).examples.planted) == 0
 
 
 def subject(n: float, value: float, sizes: list[int]) -> Attacked:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.audit.case.open import open_recorded_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.import_inbox import ImportSources, state_inbox
@@ -171,7 +170,7 @@ def test_an_import_has_a_verdict_on_forged_uploads_measured_on_examples_no_attac
     result = read_result(run)
     matrix = result.robustness
     assert matrix is not None and matrix.replayed is not None
-    case = open_recorded_case(run, config)
+    case = RecordedCase(config, run.artifacts, *run.find_truth())
     assert matrix.replayed.round == 2 and matrix.replayed.examples == len(case.examples.reference)
     found = {f.id: f for f in result.findings if f.source == "robustness"}
     mean = found["robustness-round-2-alone-mean"]
@@ -203,7 +202,9 @@ def test_no_sentence_claims_more_than_one_round(audited: tuple[RunDir, Config]) 
 def test_replays_are_the_same_bytes_each_time(audited: tuple[RunDir, Config]) -> None:
     run, config = audited
     assert config.matrix is not None
-    again = replay(find_round(open_recorded_case(run, config), None), config.matrix, config.seed)
+    again = replay(
+        find_round(RecordedCase(config, run.artifacts, *run.find_truth()), None), config.matrix, config.seed
+    )
     kept = Robustness.model_validate_json((run.evidence / "matrix.json").read_bytes())
     assert again.model_dump_json() == kept.model_dump_json()
     assert (
