@@ -18,7 +18,7 @@ from fedaudit.audit.phases.plan import phases
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, require_simulated
+from fedaudit.audit.settings.config import Config
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound import PrivacyBound
@@ -272,7 +272,7 @@ def read_config(given: str | Path | Mapping[str, Any] | Config) -> tuple[Config,
         return load_config(path), path.stem
     config = given if isinstance(given, Config) else make_config(given)
     text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    return config, f"{require_simulated(config).method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return config, f"{config.require_simulated().method.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _tabulate(findings: Sequence[AuditedFinding]) -> Table[AuditedFinding]:

@@ -32,7 +32,6 @@ from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack import Bench, attack_once
 from fedaudit.audit.phases.load import make_config
-from fedaudit.audit.settings.config import require_recorded
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.figures import roc
@@ -288,7 +287,7 @@ def _write_case(
         },
         "method": None if training is None else {"name": "fedavg", **training},
     }
-    config = require_recorded(make_config({"case": "recorded", "seed": seed, "subject": subject}))
+    config = make_config({"case": "recorded", "seed": seed, "subject": subject}).require_recorded()
     record_messages(folder, model, list(holdings.members), sent)
     return CustomCase(config, folder, None, None, model, holdings.join())
 

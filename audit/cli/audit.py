@@ -75,7 +75,7 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.phases.plan import phases
     from fedaudit.audit.phases.variants import Variants
-    from fedaudit.audit.settings.config import SimulatedConfig, require_simulated
+    from fedaudit.audit.settings.config import SimulatedConfig
 
     many = config.workers == "torchrun"
     if many:
@@ -83,7 +83,7 @@ def run_phases(path: Path, out: Path | None, config: "Config", names: list[str] 
         from fedaudit.fl.runtime import torchrun
 
         if torchrun.rank():
-            ranks.follow(require_simulated(config))
+            ranks.follow(config.require_simulated())
             raise typer.Exit
     at = locate_run({"config": path, "out": out})
     was_begun = (at / "phases.json").exists()  # which was allowed then

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.config import Config, require_simulated
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import reads_elsewhere, resolve
 
 
@@ -31,7 +31,7 @@ def plan_audit(config: Config) -> Sequence[str]:
         return kept
     from fedaudit.audit.cli.preflight import Forecast
 
-    lines = list(Forecast(require_simulated(config)).describe())
+    lines = list(Forecast(config.require_simulated()).describe())
     if key:
         index.keep("plans", key, lines)
     return lines

@@ -28,7 +28,7 @@ from fedaudit.audit.importing.protections import check_protections, every_upload
 from fedaudit.audit.importing.replay import check_replays
 from fedaudit.audit.importing.statements import check_statements, rounds
 from fedaudit.audit.observer.models import KnownArchitecture
-from fedaudit.audit.settings.config import Config, require_recorded
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
@@ -51,7 +51,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             f"no inbox was taken in to {run.path}",
             hint=f"fedaudit import INBOX --subject subject.yaml --out {run.path}",
         )
-    case = RecordedCase(require_recorded(config), run.artifacts, *run.find_truth())
+    case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
     taken = run.read_json(run.path / TAKEN)
     files = ImportedFiles(run, case)
     if config.protections:

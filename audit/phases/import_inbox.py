@@ -21,7 +21,7 @@ from fedaudit.audit.importing.inbox import InboxLimits, Taken, take_in
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
-from fedaudit.audit.settings.config import Config, require_recorded
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
@@ -70,7 +70,7 @@ def bring(
     with _stage(folder) as staged:
         _copy_code(staged.path, config.list_code(), sources.beside, trust)
         config.bring_code([sources.beside])
-        case = RecordedCase(require_recorded(config), staged.artifacts)
+        case = RecordedCase(config.require_recorded(), staged.artifacts)
         subject = case.subject
         stated = subject.sees, _read_shapes(case.network), subject.prototypes
         if sources.base is not None:

@@ -23,7 +23,7 @@ from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import replay
 from fedaudit.audit.robustness.table import plan_bisection, tabulate
-from fedaudit.audit.settings.config import Config, SimulatedConfig, require_recorded
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
@@ -45,7 +45,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         if isinstance(config, SimulatedConfig):
             made = measure(run.inside("matrix"), config, config.matrix, progress)
         else:
-            case = RecordedCase(require_recorded(config), run.artifacts, *run.find_truth())
+            case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
             find = partial(find_round, case, config.matrix.round)
             made = replay_round(find, case.clients, config.matrix, config.seed, progress)
         run.write(run.evidence / MATRIX, made.model_dump_json(indent=1).encode())

@@ -22,7 +22,7 @@ from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.audit.robustness.certificate import explain_missing
 from fedaudit.audit.robustness.plan import CONTROLS, MatrixPlace, describe
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, require_simulated
+from fedaudit.audit.settings.config import Config
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.runtime.errors import UserError
@@ -88,7 +88,7 @@ class FinishedRun:
 
     @cached_property
     def case(self) -> SimulatedCase:
-        return SimulatedCase(require_simulated(self.config))
+        return SimulatedCase(self.config.require_simulated())
 
     @property
     def _images(self) -> NDArray[np.float32]:

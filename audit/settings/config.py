@@ -196,6 +196,20 @@ class Config(Group):
         value: Any = int(workers) if workers.isdecimal() else workers
         return validate(Config, self.model_dump() | {"workers": value}, "--workers").set_origin(self.origin)
 
+    def require_simulated(self) -> "SimulatedConfig":
+        """The same config; raises UserError for that of a recorded case."""
+        if isinstance(self, SimulatedConfig):
+            return self
+        raise UserError(
+            "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
+        )
+
+    def require_recorded(self) -> "RecordedConfig":
+        """The same config; raises UserError for that of a simulated case."""
+        if isinstance(self, RecordedConfig):
+            return self
+        raise UserError("a simulated case has no inbox", hint="`fedaudit run CONFIG` runs it")
+
     @classmethod
     def choose_variant(cls, data: Mapping[str, Any]) -> "type[Config]":
         """The class of a config with these keys; raises UserError for one of the other class."""
@@ -411,22 +425,6 @@ class RecordedConfig(Config):
 
 # What is simulated; other keys say what is kept, attacked and reported of it
 SIMULATED = ("federation", "method", "aggregator", "prototype_aggregator", "adversary", "protections")
-
-
-def require_simulated(config: Config) -> SimulatedConfig:
-    """The same config; raises UserError for that of a recorded case."""
-    if isinstance(config, SimulatedConfig):
-        return config
-    raise UserError(
-        "a recorded case has nothing to simulate", hint="`fedaudit tools doctor INBOX` says what applies"
-    )
-
-
-def require_recorded(config: Config) -> RecordedConfig:
-    """The same config; raises UserError for that of a simulated case."""
-    if isinstance(config, RecordedConfig):
-        return config
-    raise UserError("a simulated case has no inbox", hint="`fedaudit run CONFIG` runs it")
 
 
 def load(path: Path, data: Mapping[str, Path] | None = None) -> Config:

@@ -76,7 +76,6 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
-    from fedaudit.audit.settings.config import require_simulated
 
     page = root / table.name / "table.md"
     todo = {
@@ -98,7 +97,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
         durable.write(page, markdown(table, found, blocks(table, found.runs)).encode())
 
     with sharing(), progress() as report:
-        configs = [require_simulated(c.config) for c in cells]
+        configs = [c.config.require_simulated() for c in cells]
         for config in {str(c.federation.dataset): c for c in configs}.values():
             SimulatedCase(config).data  # noqa: B018  (read once, before the first run)
         failures = run_cells(cells, report, after=write)

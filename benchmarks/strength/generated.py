@@ -16,7 +16,6 @@ from fedaudit.attacks.generators.critic_score import standardise_scores
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.generators import known_generators
 from fedaudit.audit.observer.truth import images
-from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.families.visit_noise import NoiseConfig, line_of, protect
@@ -70,7 +69,7 @@ def condensed(out: Path, variant: str) -> list[Figure]:
 
 def critic(out: Path, members: int) -> list[Figure]:  # noqa: ARG001
     """LOGAN on a critic of so many images after 2,000 steps of the generator, and with GANDALF's noise on it."""
-    where = SimulatedCase(require_simulated(overridden({}, merge(FRAME, GENERATING), where="critic")))
+    where = SimulatedCase(overridden({}, merge(FRAME, GENERATING), where="critic").require_simulated())
     known, auxiliary = (
         known_generators(where.training, where.device, where.data),
         images(where.data, where.examples.auxiliary),

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from benchmarks.paper_tables.main import Selection, main, reproduce
 from benchmarks.paper_tables.report import Finished, blocks, collect
 from benchmarks.paper_tables.table import load_table, tables
-from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime.errors import UserError
 from tests.selection import check_each
@@ -69,7 +68,7 @@ def test_every_column_has_rows_and_every_row_a_column(name: str) -> None:
 def check_cells(name: str, row: str) -> None:
     table = TABLES[name]
     for column in table.rows[row].published:
-        config = require_simulated(table.cell(column, row, rounds=3, seed=5, data=WHERE))
+        config = table.cell(column, row, rounds=3, seed=5, data=WHERE).require_simulated()
         resolved = resolve(config)
         assert resolved["method"]["rounds"] == 3 + table.more_rounds(column, row)
         assert resolved["seed"] == 5

@@ -8,20 +8,19 @@ import pytest
 from benchmarks.paper_tables.main import Selection, reproduce
 from benchmarks.paper_tables.report import collect
 from benchmarks.paper_tables.table import load_table
-from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.merge import merge
 
 
 def test_studies_of_attacks_sort_data_by_label_over_the_honest_and_attack_with_the_rest() -> None:
     table = load_table("bucketing-3")
-    cell = require_simulated(
-        table.cell("label-flip", "krum-s2", rounds=600, seed=7, data={"mnist": {"path": "x"}})
-    )
+    cell = table.cell(
+        "label-flip", "krum-s2", rounds=600, seed=7, data={"mnist": {"path": "x"}}
+    ).require_simulated()
     assert cell.federation.partition.settings == {"gamma": 0, "mixed": 5}
     assert cell.adversary is not None and cell.adversary.name == "label_flip"
     assert cell.adversary.settings["clients"] == [20, 21, 22, 23, 24]
     assert cell.aggregator.settings == {"s": 2, "rule": {"name": "krum", "f": 5}}
-    heat = require_simulated(load_table("byzfl").cell("similarity-0.33-f3", "adaptive", rounds=800, seed=7))
+    heat = load_table("byzfl").cell("similarity-0.33-f3", "adaptive", rounds=800, seed=7).require_simulated()
     assert heat.federation.clients == 13 and heat.adversary is not None
     assert (heat.adversary.name, heat.adversary.settings) == ("adaptive", {"clients": [10, 11, 12]})
     assert heat.aggregator.settings["rule"] == {"name": "nnm", "f": 3, "rule": "trimmed_mean"}

@@ -24,7 +24,6 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import load as load_config
-from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.resolve import dump
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.attestation.forger import (
@@ -153,7 +152,7 @@ def louder(folder: Path) -> None:
 
 def state_data(folder: Path) -> None:
     """data.json of what the settings deal out now."""
-    case = SimulatedCase(require_simulated(load_config(folder / "config.yaml")))
+    case = SimulatedCase(load_config(folder / "config.yaml").require_simulated())
     stated = {"data": of_data(case.data), "population": of_population(case.population)}
     (folder / "data.json").write_text(json.dumps(stated))
     refit(folder, "simulate")

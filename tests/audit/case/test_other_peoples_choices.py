@@ -14,7 +14,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import execute, phases
-from fedaudit.audit.settings.config import Config, load, require_simulated
+from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import reads_elsewhere
@@ -82,14 +82,14 @@ def test_a_received_config_downloads_nothing_and_one_of_the_user_may(tmp_path: P
     text = "federation: {dataset: {name: mnist, download: true}, clients: 2, model: logreg}\nmethod: fedavg\n"
     (tmp_path / "config.yaml").write_text(text)
     assert locate(load(tmp_path / "config.yaml")).settings["download"] is True
-    config = require_simulated(RunDir(tmp_path).load_config())
+    config = RunDir(tmp_path).load_config().require_simulated()
     assert "download" not in locate(config).settings
     derived = overridden(config, {"seed": 8, "federation": {"dataset": {"download": True}}}, where="a variant")
     assert "download" not in locate(derived).settings
 
 
 def locate(config: Config) -> PluginSpec:
-    return config.locate_files(require_simulated(config).federation.dataset)
+    return config.locate_files(config.require_simulated().federation.dataset)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_received_config_opens_no_file_outside_by_any_setting(
     file.write_text(yaml.safe_dump({"federation": federation, "method": "fedavg"}))
     for data in ({}, {name: tmp_path / "mine"}):
         data |= {"jsonl": tmp_path / "texts.jsonl"} if key == "tokenizer" else {}
-        config = require_simulated(load_run_config(file, trust_plugins=False, data=data))
+        config = load_run_config(file, trust_plugins=False, data=data).require_simulated()
         case = SimulatedCase(config)
         if name in data:
             assert config.locate_files(getattr(config.federation, part)).settings[key] == str(tmp_path / "mine")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.preflight import Forecast
-from fedaudit.audit.settings.config import load, require_simulated
+from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
 
 RUNNER = CliRunner()
@@ -28,7 +28,7 @@ def write(folder: Path, rounds: int) -> Path:
 
 
 def forecast(folder: Path, rounds: int) -> Forecast:
-    return Forecast(require_simulated(load(write(folder, rounds))))
+    return Forecast(load(write(folder, rounds)).require_simulated())
 
 
 @pytest.mark.parametrize("command", ["run", "phase simulate"])

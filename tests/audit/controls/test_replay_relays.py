@@ -18,7 +18,7 @@ from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
-from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
@@ -93,7 +93,7 @@ def test_relays_and_uploads_are_replayed_and_know_what_they_were_taught() -> Non
 def test_noise_of_visits_hides_members_of_replayed_models_as_well() -> None:
     _, config = ran()
     run, noised = ran()[0], validate(SimulatedConfig, settings(**NOISE), "test")
-    assert noised.method.settings["noise"] != require_simulated(config).method.settings["noise"]
+    assert noised.method.settings["noise"] != config.require_simulated().method.settings["noise"]
     world = SimulatedCase(noised)
     made = planted(world, [a for a in read(run.artifacts) if a.round == 1])
     assert len(made.artifacts) == 6 * (IMAGES // TOGETHER) and np.mean(knows(world, made)) < 0.3

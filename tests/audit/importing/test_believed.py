@@ -16,7 +16,7 @@ from fedaudit.audit.phases.import_inbox import ImportSources, bring
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import Config, require_recorded
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Party
@@ -65,7 +65,7 @@ def test_training_that_is_stated_as_it_was_is_borne_out(tmp_path: Path) -> None:
     assert check(found, "training").status == "holds" and check(found, "fit").status == "holds"
 
 
-EXAMPLES = require_recorded(config()).subject.examples.model_dump(mode="json")  # type: ignore[union-attr]
+EXAMPLES = config().require_recorded().subject.examples.model_dump(mode="json")  # type: ignore[union-attr]
 MORE_WRONG: dict[str, tuple[dict[str, Any], str]] = {  # that shapes, sums and counts cannot tell
     "fewer epochs": ({"method": METHOD | {"local_epochs": 1}}, "training"),
     "another batch size": ({"method": METHOD | {"batch_size": 100}}, "training"),

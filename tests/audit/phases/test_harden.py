@@ -24,7 +24,6 @@ from fedaudit.audit.phases.harden import (
 from fedaudit.audit.phases.load import load_config, make_config
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.settings.config import require_simulated
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.reports.result import Severity
 from tests.audit.importing.theirs import brought
@@ -78,7 +77,7 @@ def test_the_config_to_run_is_the_one_that_was_proved(hardened: Hardening) -> No
     stated = {p.name: p.settings for p in written.protections}
     assert stated.keys() == proved.keys()
     assert all(stated[name].items() >= settings.items() for name, settings in proved.items())
-    assert written.seed == 7 and require_simulated(written).method.name == "rebafl"
+    assert written.seed == 7 and written.require_simulated().method.name == "rebafl"
 
 
 def test_a_search_that_ended_gives_the_same(hardened: Hardening, folder: Path) -> None:

@@ -9,7 +9,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.settings.config import Config, load, require_simulated
+from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.trade_changes import choose_telling, describe_changes, describe_settings, difference
 from fedaudit.fl.runtime.errors import UserError
@@ -53,7 +53,7 @@ def test_each_variant_is_a_run_folder_of_its_own_with_the_same_seed(audited: tup
     for name in ("threshold", "secure"):
         config = load(folder / "out" / "variants" / name / "config.yaml")
         assert config.seed == load(folder / "c.yaml").seed and not config.variants
-    assert require_simulated(config).method.settings["lr"] == 0.02
+    assert config.require_simulated().method.settings["lr"] == 0.02
 
 
 def test_the_audited_run_comes_first_and_each_variant_says_what_it_changed(

@@ -16,7 +16,7 @@ from fedaudit.audit.robustness.dropout import (
     plan_dropout,
 )
 from fedaudit.audit.settings.absence import DropoutSettings
-from fedaudit.audit.settings.config import Config, SimulatedConfig, require_simulated
+from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
@@ -37,7 +37,7 @@ def absence(**changes: Any) -> DropoutSettings:
 def config(**changes: Any) -> SimulatedConfig:
     plain = yaml.safe_load(TEXT)
     plain.pop("matrix")
-    return require_simulated(validate(Config, plain | {"absence": ABSENCE | changes}, "c.yaml"))
+    return validate(Config, plain | {"absence": ABSENCE | changes}, "c.yaml").require_simulated()
 
 
 def histories(

@@ -13,7 +13,7 @@ from fedaudit.audit.phases.evidence import MATRIX
 from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
 from fedaudit.audit.robustness.table import choose_next_number
-from fedaudit.audit.settings.config import Config, require_simulated
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import dump, resolve
@@ -48,7 +48,7 @@ def config(**changes: Any) -> Config:
 
 
 def plan(config: Config) -> list[MatrixPlace]:
-    c = require_simulated(config)
+    c = config.require_simulated()
     assert c.matrix is not None
     return plan_matrix(c.matrix, c.method, c.federation, c.protections, c.seed)
 
@@ -87,7 +87,7 @@ def test_a_rule_is_told_what_assumed_says() -> None:
 
 def test_every_method_of_a_matrix_trains_as_long_and_in_as_large_steps_as_the_audits_own() -> None:
     many = config(matrix={"methods": ["fedavg", "rebafl", {"name": "fedprox", "lr": 0.25}]})
-    methods = [require_simulated(overridden(many, p.overrides, where=p.folder)).method for p in plan(many)]
+    methods = [overridden(many, p.overrides, where=p.folder).require_simulated().method for p in plan(many)]
     assert {m.name for m in methods} == {"fedavg", "rebafl", "fedprox"}
     assert {(m.settings["rounds"], m.settings["local_epochs"]) for m in methods} == {(2, 1)}
     assert {m.settings["lr"] for m in methods if m.name != "fedprox"} == {0.5}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.settings.config import SimulatedConfig, load, require_simulated
+from fedaudit.audit.settings.config import SimulatedConfig, load
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -16,7 +16,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 def config(tmp_path: Path, extra: str = "", text: str = TEXT) -> SimulatedConfig:
     path = tmp_path / "c.yaml"
     path.write_text(text + extra)
-    return require_simulated(load(path))
+    return load(path).require_simulated()
 
 
 def test_everything_but_the_subject_has_a_default(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_config_cannot_be_changed(tmp_path: Path) -> None:
 def test_workers_from_the_command_line(tmp_path: Path) -> None:
     c = config(tmp_path)
     assert c.with_workers("0").workers == 0 and c.with_workers("auto").workers == "auto"
-    assert require_simulated(c.with_workers("2")).federation == c.federation
+    assert c.with_workers("2").require_simulated().federation == c.federation
     with pytest.raises(UserError, match="--workers: workers must be auto"):
         c.with_workers("-3")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedaudit.audit.settings.config import Config, require_simulated
+from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.merge import merge
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.fl.runtime.errors import UserError
@@ -15,7 +15,7 @@ BASE = {
 
 
 def test_a_key_written_whole_is_the_same_as_nested() -> None:
-    whole = require_simulated(overridden(BASE, {"federation.partition.alpha": 1.0, "method.lr": 0.5}, where="a"))
+    whole = overridden(BASE, {"federation.partition.alpha": 1.0, "method.lr": 0.5}, where="a").require_simulated()
     assert whole == overridden(
         BASE, {"federation": {"partition": {"alpha": 1.0}}, "method": {"lr": 0.5}}, where="a"
     )
