@@ -7,7 +7,7 @@ DONE := .venv/.dev
 SITE := .venv-docs
 SCHEMAS := .venv/share/fedaudit/schemas
 
-.PHONY: help audit docs example-flower example-lora frameworks side-by-side test nightly faults mutants kills browser check bench paper claims equivalence mechanisms nulls strength dist fuzz dev clean
+.PHONY: help audit docs example-flower example-lora frameworks side-by-side test nightly faults mutants kills browser check bench bench-peers paper claims equivalence mechanisms nulls strength dist fuzz dev clean
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | expand -t 10
 
@@ -51,10 +51,15 @@ docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site: site/inde
 	$(RUN)/python -m release.pages build/pages
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --clean
 
-bench: $(INSTALLED)  ## speed, as ratios to a plain loop, to the hardware's limit and to dp-accounting
+bench: $(INSTALLED)  ## speed, as ratios to a plain loop, other frameworks, the hardware's limit and dp-accounting
 	$(RUN)/python -m benchmarks.speed.training
+	$(RUN)/python -m benchmarks.speed.training --clients 1000 --each 50
 	$(RUN)/python -m benchmarks.speed.aggregators
 	$(RUN)/python -m benchmarks.speed.noise_planner
+
+# BlazeFL runs on Python 3.12 and newer: PYTHON=python3.12
+PEERS := pfl fedlab flower $(shell $(PYTHON) -c "import sys; print('blazefl' * (sys.version_info >= (3, 12)))")
+bench-peers: $(PEERS:%=.peers/%/.installed)  ## environments of the frameworks that bench compares with, one each
 
 paper: $(INSTALLED)  ## a published table: TABLE=rebafl-1 ROUNDS=200 SEEDS=7,8 COLUMN=fmnist-m20; TABLE=freezefl-times CHARGE=probe
 ifeq ($(TABLE),freezefl-times)
@@ -107,7 +112,7 @@ fuzz: $(DONE)  ## changed folders, inboxes, configs, claims, reviewers' files an
 	$(RUN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) --folders $(or $(FOLDERS),2000) --inboxes $(or $(INBOXES),600) --configs $(or $(CONFIGS),600)
 
 clean:  ## remove the environments, the site and caches; run folders stay
-	rm -rf .venv .venv-docs site build .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv .venv-docs .peers site build .mypy_cache .ruff_cache *.egg-info
 
 # A stamp is newer than what decides the environment, so repeated targets start at once. An audit needs what users need
 # alone. The schemas are others' work: pip checks the digests of the archives that hold them, the tests those of the files.
@@ -130,6 +135,11 @@ $(DONE): $(INSTALLED) requirements-dev.lock release/schemas.txt
 	cd $(SCHEMAS) && tar -xzf pytest-*.tar.gz --transform 's|.*/||' --wildcards '*/junit-10.xsd'
 	cd $(SCHEMAS) && tar -xzf sarif_pydantic-*.tar.gz --transform 's|.*/||' --wildcards '*/sarif-schema-2.1.0.json'
 	rm $(SCHEMAS)/*.tar.gz
+	@touch $@
+
+.peers/%/.installed: benchmarks/speed/peers/%.txt constraints.txt
+	test -x .peers/$*/bin/python || $(PYTHON) -m venv .peers/$*
+	.peers/$*/bin/python -m pip install --quiet $$(grep '^torch==' constraints.txt) -r $<
 	@touch $@
 
 $(SITE)/.installed: requirements-docs.lock

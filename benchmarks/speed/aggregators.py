@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from benchmarks.speed.training import Workload, workload
+from benchmarks.speed.workload import Workload, workload
 from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.execution.site import build_site

@@ -1,0 +1,149 @@
+"""What every contender of the bench is: a process that trains the next round of a workload file when it is asked.
+
+`python -m benchmarks.speed.peers.NAME FILE` runs with the peer's interpreter alone: of what stands here it needs
+torch and numpy. It prints a line of JSON when it is ready and one after each round; a line on its standard input
+asks for the next round, and the end of it ends the contender.
+
+Everybody has the same network, start, clients and cohorts, and the same batches in the first round, in which all
+clients take part: all then have the same loss. Later batches are those of the first round; ours draws others.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, max_pool2d, relu
+
+EVALUATED = 2000  # examples that a loss is of
+
+
+class Network(nn.Module):
+    """The network `cnn_w` as users of torch write it, with its names, and pooled first as ours is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 5)
+        self.fc, self.head = nn.Linear(512, 128), nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(max_pool2d(self.conv1(x), 2))
+        x = relu(max_pool2d(self.conv2(x), 2))
+        logits: Tensor = self.head(relu(self.fc(x.flatten(1))))
+        return logits
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload file. `x` and `y` hold the clients' examples one after the other, in order of their batches."""
+
+    x: Tensor
+    y: Tensor
+    each: int  # examples a client
+    cohorts: list[list[int]]  # of each round; everybody takes part in the first
+    settings: Mapping[str, float]  # epochs, batch_size, lr, weight_decay
+    start: Mapping[str, Tensor]
+
+    @property
+    def clients(self) -> int:
+        return len(self.y) // self.each
+
+    @property
+    def epochs(self) -> int:
+        return int(self.settings["epochs"])
+
+    @property
+    def batch_size(self) -> int:
+        return int(self.settings["batch_size"])
+
+    def examples(self, client: int) -> tuple[Tensor, Tensor]:
+        rows = slice(client * self.each, (client + 1) * self.each)
+        return self.x[rows], self.y[rows]
+
+    def batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass over a client's examples."""
+        x, y = self.examples(client)
+        return zip(torch.split(x, self.batch_size), torch.split(y, self.batch_size), strict=True)
+
+    def network(self) -> Network:
+        """The network with the weights that everybody starts from."""
+        model = Network()
+        model.load_state_dict(self.start)
+        return model
+
+    def optimiser(self, parameters: Any, lr: float | None = None) -> torch.optim.SGD:
+        """The clients' optimiser."""
+        rate = self.settings["lr"] if lr is None else lr
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=self.settings["weight_decay"])
+
+    def train(self, model: nn.Module, client: int) -> None:
+        """Local training as a user of torch writes it, where a peer leaves it to its user."""
+        optimiser = self.optimiser(model.parameters())
+        model.train()
+        for _ in range(self.epochs):
+            for x, y in self.batches(client):
+                optimiser.zero_grad()
+                cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+
+    def loss(self, model: nn.Module) -> float:
+        """The mean loss of examples of all clients."""
+        rows = slice(None, None, max(1, len(self.y) // EVALUATED))
+        model.eval()
+        with torch.no_grad():
+            return float(cross_entropy(model(self.x[rows]), self.y[rows]))
+
+
+def read(path: str) -> Workload:
+    """What a workload file holds, with images as the network takes them."""
+    with np.load(path) as file:
+        held = {name: torch.from_numpy(file[name]) for name in file.files}
+    order = held["order"]  # [clients, each]: rows in the order of their batches
+    rows = (order + order.shape[1] * torch.arange(len(order))[:, None]).flatten()
+    prefix = "start/"
+    return Workload(
+        x=((held["x"] - held["mean"]) / held["std"])[rows],
+        y=held["y"][rows],
+        each=order.shape[1],
+        cohorts=[list(range(len(order))), *held["cohorts"].tolist()],
+        settings={name: float(held[name]) for name in ("epochs", "batch_size", "lr", "weight_decay")},
+        start={name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)},
+    )
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Turns:
+    """A contender's end of the bench. What it prints otherwise goes where its errors go."""
+
+    def __init__(self, work: Workload) -> None:
+        self._work, self._began = work, 0.0
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+
+    def ready(self, version: str, runs: str) -> None:
+        """Say that rounds can begin, which version will run them, and where."""
+        self._answer(version=version, runs=runs, torch=torch.__version__)
+
+    def begin(self) -> bool:
+        """Wait until a round is asked for; False: there is none any more."""
+        asked = bool(sys.stdin.readline())
+        self._began = time.perf_counter()
+        return asked
+
+    def end(self, model: nn.Module) -> None:
+        """The round is over, and this is the server's model."""
+        seconds = time.perf_counter() - self._began
+        self._answer(seconds=seconds, loss=self._work.loss(model))
+
+    def _answer(self, **values: str | float) -> None:
+        print(json.dumps(values), file=self._answers, flush=True)

@@ -1,0 +1,29 @@
+"""FedAvg as most research code writes it: one process with all threads, deepcopy, averages of state_dict."""
+
+import copy
+import sys
+
+import torch
+
+from benchmarks.speed.peers.contract import Turns, cores, read
+
+
+def main() -> None:
+    work = read(sys.argv[1])
+    turns, model = Turns(work), work.network()
+    torch.set_num_threads(cores())
+    turns.ready(torch.__version__, f"1 process of {torch.get_num_threads()} threads")
+    for cohort in work.cohorts:
+        if not turns.begin():
+            return
+        states = []
+        for client in cohort:
+            local = copy.deepcopy(model)
+            work.train(local, client)
+            states.append(local.state_dict())
+        model.load_state_dict({name: sum(s[name] for s in states) / len(states) for name in states[0]})
+        turns.end(model)
+
+
+if __name__ == "__main__":
+    main()
