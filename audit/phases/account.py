@@ -5,6 +5,7 @@ Leaves evidence/ledger.json, evidence/budgets.json, evidence/replay.json and evi
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.child import keep
 from fedaudit.audit.accounting.status import BoundCheck, decline
 from fedaudit.audit.accounting.verify import Verified, verify
-from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -25,6 +25,7 @@ from fedaudit.fl.ledger import Release, read
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.recording.recorder import read as read_messages
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.result import NoiseAuditRecord
 
 Progress = Callable[[str, int, int], None]
@@ -41,52 +42,59 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         run.write_json(run.evidence / name, found)
     progress("account", 1, 3)
     is_played = config.noise_audit.play and any(r.noise_multiplier for r in releases)
-    played = PlayedNoise(case, releases, is_ours=not config.list_code())
-    checks = played.check_bounds() if is_played else []
+    is_ours, alpha = not config.list_code(), 1 - config.noise_audit.confidence
+    play = partial(audit_bounds, case) if isinstance(case, SimulatedCase) else None
+    checks = check_bounds(play, releases, is_ours=is_ours) if is_played else []
     run.write_json(run.evidence / REPLAY, [asdict(check) for check in checks])
     progress("account", 2, 3)
-    alpha = 1 - config.noise_audit.confidence
-    records = played.test_noise(run.artifacts, config.delta, alpha) if is_played else []
+    test = partial(_test_recorded, run.artifacts, case.protections, releases, config.delta, alpha)
+    if isinstance(case, SimulatedCase):
+        test = partial(audit_noise, case, releases, config.delta, alpha)
+    records = test_noise(test, releases, config.delta, is_ours=is_ours) if is_played else []
     run.write_json(run.evidence / NOISE_AUDITS, [r.model_dump(mode="json") for r in records])
     progress("account", 3, 3)
 
 
-class PlayedNoise:
-    """The noise of a run and its bounds, put to the test by plays of the run, or by what was recorded of it.
+def check_bounds(
+    play: Callable[[], list[BoundCheck]] | None, releases: Sequence[Release], *, is_ours: bool
+) -> list[BoundCheck]:
+    """What neighbouring plays of the run say of each of its bounds; `play` is None where it ran elsewhere.
 
-    What a plugin of others raises is a reason why nothing was played; what our own code raises is an error.
+    What a plugin of others raises is a reason why none is played; what our own code raises is an error.
+    `is_ours`: the config names no code of others.
     """
+    if play is None:
+        return decline(releases, "The federation ran elsewhere and cannot be played on other data.")
+    try:
+        return play()
+    except Exception as error:  # code of others, on data that it never met  # noqa: BLE001
+        why = _explain(error, is_ours)
+        return decline(releases, f"The run could not be played on other data ({why}).")
 
-    def __init__(self, case: Case, releases: Sequence[Release], *, is_ours: bool) -> None:
-        """`is_ours`: the config names no code of others."""
-        self._case, self._releases, self._is_ours = case, releases, is_ours
 
-    def check_bounds(self) -> list[BoundCheck]:
-        """What neighbouring plays say of each bound."""
-        if not isinstance(self._case, SimulatedCase):
-            return decline(self._releases, "The federation ran elsewhere and cannot be played on other data.")
-        try:
-            return audit_bounds(self._case)
-        except Exception as error:  # code of others, on data that it never met  # noqa: BLE001
-            why = f"The run could not be played on other data ({self._explain(error)})."
-            return decline(self._releases, why)
+def test_noise(
+    test: Callable[[], list[NoiseAuditRecord]], releases: Sequence[Release], delta: float, *, is_ours: bool
+) -> list[NoiseAuditRecord]:
+    """The noise that the run draws, put to the test; errors are treated as in `check_bounds`."""
+    try:
+        return test()
+    except Exception as error:  # code of others, which sends what it never sent  # noqa: BLE001
+        missing = f"The run was not played: {_explain(error, is_ours)}."
+        return record_tests((), set(), releases, delta, missing)
 
-    def test_noise(self, artifacts: Path, delta: float, alpha: float) -> list[NoiseAuditRecord]:
-        """Tests of the noise that the run draws; of a recorded federation, of that of its means and uploads."""
-        case, releases = self._case, self._releases
-        try:
-            if isinstance(case, SimulatedCase):
-                return audit_noise(case, releases, delta, alpha)
-            tests, kinds = run_recorded_tests(read_messages(artifacts), releases, case.protections, alpha)
-            return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
-        except Exception as error:  # code of others, which sends what it never sent  # noqa: BLE001
-            return record_tests((), set(), releases, delta, f"The run was not played: {self._explain(error)}.")
 
-    def _explain(self, error: Exception) -> str:
-        """Raises the error again where no plugin of others can be its cause."""
-        if self._is_ours and not isinstance(error, UserError):
-            raise error
-        return f"{type(error).__name__}: {error}"
+def _test_recorded(
+    artifacts: Path, protections: Sequence[Protection], releases: Sequence[Release], delta: float, alpha: float
+) -> list[NoiseAuditRecord]:
+    tests, kinds = run_recorded_tests(read_messages(artifacts), releases, protections, alpha)
+    return record_tests(tests, kinds, releases, delta, "No message of the record shows its noise.")
+
+
+def _explain(error: Exception, is_ours: bool) -> str:
+    """Raises the error again where no plugin of others can be its cause."""
+    if is_ours and not isinstance(error, UserError):
+        raise error
+    return f"{type(error).__name__}: {error}"
 
 
 def compute_accounts(

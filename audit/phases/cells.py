@@ -58,6 +58,10 @@ class Failure:
     hint: str = ""
 
 
+# runs cells, by their overrides: those that came to their end, and why others did not
+Simulate = Callable[[Mapping[str, Mapping[str, Any]]], tuple[list[RunCell], list[Failure]]]
+
+
 def cells_of(
     base: Config | Mapping[str, Any],
     overrides: Mapping[str, Mapping[str, Any]],
@@ -127,6 +131,16 @@ def run_cells(
             for cell in left:
                 end(cell, _run(cell, progress, workers=None if as_stated else count))
     return [failures[c.name] for c in todo if c.name in failures]
+
+
+def simulate_cells(
+    base: Config, folder: Path, progress: Progress, overrides: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[RunCell], list[Failure]]:
+    """Simulate a config with other settings, below a folder."""
+    cells = cells_of(base, overrides, folder, ("simulate",))
+    failures = run_cells(cells, progress)
+    failed = {f.name for f in failures}
+    return [cell for cell in cells if cell.name not in failed], failures
 
 
 def do_share(origin: Origin, call: "Call", _: Path, what: Sequence[Mapping[str, Any]]) -> None:

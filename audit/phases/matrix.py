@@ -8,15 +8,16 @@ finished ones are not run again; those that an attack or a rule does not apply t
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.sharing import sharing
+from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import dropout
-from fedaudit.audit.phases.cells import Failure, cells_of, run_cells
+from fedaudit.audit.phases.cells import Failure, Simulate, simulate_cells
 from fedaudit.audit.phases.evidence import ABSENCE, MATRIX
 from fedaudit.audit.phases.failures import reasons
+from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.family import plan_family
 from fedaudit.audit.robustness.finished_runs import FinishedRun
 from fedaudit.audit.robustness.plan import MatrixPlace, plan_matrix
@@ -30,7 +31,6 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]
-PHASES = ("simulate",)
 
 
 def run(run: RunDir, config: Config, progress: Progress) -> None:
@@ -43,7 +43,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         durable.remove(run.evidence / MATRIX)
     else:
         if isinstance(config, SimulatedConfig):
-            made = measure(run.inside("matrix"), config, config.matrix, progress)
+            plan = partial(
+                plan_matrix,
+                method=config.method,
+                federation=config.federation,
+                protections=config.protections,
+                seed=config.seed,
+            )
+            simulate = partial(simulate_cells, config, run.inside("matrix"), progress)
+            made = measure(config.matrix, plan, simulate)
         else:
             case = RecordedCase(config.require_recorded(), run.artifacts, *run.find_truth())
             find = partial(find_round, case, config.matrix.round)
@@ -53,7 +61,11 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         if config.absence is None:
             durable.remove(run.evidence / ABSENCE)
         else:
-            curves = dropout.measure(run.inside("absence"), config, config.absence, progress)
+            with sharing():
+                wanted = plan_dropout(config.absence, config.method, find_holders(config))
+                classes = SimulatedCase(config).data.classes if config.absence.leaving else ()
+            simulate = partial(simulate_cells, config, run.inside("absence"), progress)
+            curves = dropout.measure(config.absence, wanted, classes, simulate)
             run.write(run.evidence / ABSENCE, curves.model_dump_json(indent=1).encode())
     progress("matrix", 1, 1)
 
@@ -71,24 +83,19 @@ def replay_round(
     return replay(here, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 
 
-def measure(folder: Path, config: SimulatedConfig, matrix: Matrix, progress: Progress) -> Robustness:
-    """The whole matrix, its runs below `folder`; raises UserError where none of them came to an end."""
-    plan = partial(
-        plan_matrix,
-        method=config.method,
-        federation=config.federation,
-        protections=config.protections,
-        seed=config.seed,
-    )
+def measure(matrix: Matrix, plan: Callable[[Matrix], list[MatrixPlace]], simulate: Simulate) -> Robustness:
+    """The whole matrix; raises UserError where none of its runs came to an end.
+
+    `plan` lists the runs of a matrix of this audit.
+    """
     todo, ended, failures = plan(matrix), dict[MatrixPlace, FinishedRun](), list[Failure]()
     ran = dict[str, MatrixPlace]()
     while True:
         wanted = {p.folder: p for p in todo}
-        cells = cells_of(config, {n: p.overrides for n, p in wanted.items()}, folder, PHASES)
+        cells, failed = simulate({n: p.overrides for n, p in wanted.items()})
         ran |= wanted
-        failures += run_cells(cells, progress)
-        failed = {f.name for f in failures}
-        ended |= {wanted[c.name]: FinishedRun(c.config, c.folder) for c in cells if c.name not in failed}
+        failures += failed
+        ended |= {wanted[c.name]: FinishedRun(c.config, c.folder) for c in cells}
         with workers.one_thread(), sharing():
             made = tabulate(ended, reasons(failures))
         todo = plan_family(ended, ran)

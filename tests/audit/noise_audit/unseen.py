@@ -6,6 +6,7 @@ python -m tests.audit.noise_audit.unseen [NAME ...] prints what is said of each,
 import copy
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,10 @@ from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.verify import verify
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases import simulate
-from fedaudit.audit.phases.account import PlayedNoise
+from fedaudit.audit.phases.account import check_bounds
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.ledger import read
 from fedaudit.fl.recording.recorder import manifest
@@ -53,9 +56,10 @@ def audit_system(system: System) -> list[PrivacyBound]:
         run = RunDir.create(Path(folder) / "run")
         simulate.run(run, config, lambda *_: None)
         case, releases = open_case(run, config), read(run.ledger)
+        assert isinstance(case, SimulatedCase)
         verified = verify(case, releases, manifest(run.artifacts), run.history())
         accounted = budgets(releases, config.accountants, config.delta, verified)
-        checks = PlayedNoise(case, releases, is_ours=True).check_bounds()
+        checks = check_bounds(partial(audit_bounds, case), releases, is_ours=True)
     found = combine_status(accounted, verified, checks, ())
     return [b for b in found if b.observer == system.towards and b.unit == system.unit]
 

@@ -1,11 +1,12 @@
 """What our own code raises ends an audit; what a plugin of others raises is a reason, said in a sentence."""
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import pytest
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.account import PlayedNoise
+from fedaudit.audit.noise_audit.replay import audit_bounds
+from fedaudit.audit.phases.account import check_bounds
 from fedaudit.fl.data.population import Population
 from tests.audit.noise_audit.drawn import line_of
 from tests.audit.noise_audit.systems import GAUSSIAN, make_case
@@ -22,10 +23,10 @@ class Broken(SimulatedCase):
 def test_an_error_of_our_own_code_is_no_reason_why_a_run_was_not_played() -> None:
     case = Broken(make_case(protections=[GAUSSIAN]).config)
     with pytest.raises(RuntimeError, match="nobody can build it"):
-        PlayedNoise(case, [line_of(0, 0, kind="local_model")], is_ours=True).check_bounds()
+        check_bounds(partial(audit_bounds, case), [line_of(0, 0, kind="local_model")], is_ours=True)
 
 
 def test_an_error_beside_a_plugin_of_others_is_said_in_a_sentence() -> None:
     case = Broken(make_case(protections=[OF_OTHERS]).config)
-    checks = PlayedNoise(case, [line_of(0, 0, kind="local_model")], is_ours=False).check_bounds()
+    checks = check_bounds(partial(audit_bounds, case), [line_of(0, 0, kind="local_model")], is_ours=False)
     assert checks and all("could not be played" in c.reason and "nobody can build it" in c.reason for c in checks)

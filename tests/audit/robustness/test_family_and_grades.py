@@ -9,6 +9,7 @@ import yaml
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import matrix as phase
+from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.robustness.family import label, list_preferred
 from fedaudit.audit.robustness.plan import describe
 from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
@@ -49,10 +50,10 @@ def test_an_attack_that_the_adaptive_attacker_preferred_has_a_cell_of_its_own(tm
         "adversaries": [{"name": "adaptive", "family": [{"name": "ipm", "tau": 16.0}, ALIE], "ahead": 1}],
         "malicious": [1],
     }
-    config = validate(Config, plain, "c.yaml")
-    assert config.matrix is not None
-    found = phase.measure(tmp_path / "matrix", config, config.matrix, lambda *_: None)
-    assert not found.not_run
+    run, config = RunDir.create(tmp_path), validate(Config, plain, "c.yaml")
+    phase.run(run, config, lambda *_: None)
+    found = EvidenceFolder(tmp_path).matrix
+    assert found is not None and not found.not_run
     cells = {c.adversary: c for c in found.cells}
     assert all((tmp_path / f / "metrics.jsonl").is_file() for c in found.cells for f in c.folders)
     rounds = [r for f in cells["adaptive"].folders for r in RunDir(tmp_path / f).history()]
