@@ -7,14 +7,16 @@ seconds and took 13 with the tests of accuracy.
 """
 
 import time
+from functools import partial
 
 import torch
 
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
-from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings import index
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
 
@@ -22,17 +24,15 @@ STEPS = 2  # that are timed at least, after one that is not
 SECONDS = 0.02  # that are timed at least: the processor's clock may not see a step of a small network
 
 
-def training_seconds(case: SimulatedCase) -> float:
+def training_seconds(federation: KnownFederation, settings: LocalConfig, make_net: "partial[Net]") -> float:
     """Seconds of one core for all rounds, were everybody to answer in each; 0 for a method without rounds."""
-    settings = case.training
     if not settings.local_epochs or not settings.rounds:
         return 0.0
-    parts = case.examples.parts.values()
-    key = name_model(case.make_net)
+    parts, key = federation.examples.parts.values(), name_model(make_net)
     each = index.recall("pace", f"{key} {settings.batch_size}") if key else None  # of a model of ours
     if not isinstance(each, float):
         rows = next(part for part in parts if len(part))[: settings.batch_size]
-        each = _train_batch(initialise(case.make_net, case.streams), case.data, rows)
+        each = _train_batch(initialise(make_net, federation.streams), federation.data, rows)
         if key:
             index.keep("pace", f"{key} {settings.batch_size}", each)
     return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds

@@ -132,7 +132,7 @@ class Forecast:
 
     @cached_property
     def _training_seconds(self) -> float:
-        return training_seconds(self._case)
+        return training_seconds(self._case, self._case.training, self._case.make_net)
 
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""
