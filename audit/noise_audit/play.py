@@ -74,7 +74,7 @@ class PlayScale:
 
 
 @dataclass(frozen=True)
-class Player:
+class RunPlayer:
     """Plays one federation, as much of it as the limits allow."""
 
     case: SimulatedCase
@@ -144,7 +144,7 @@ class Player:
                     metrics.close()
         return listener.world
 
-    def reseed(self) -> "Player":
+    def reseed(self) -> "RunPlayer":
         """The federation under another master seed.
 
         Data, clients and the first model stay: noise that follows from what everybody has is equal then.

@@ -29,7 +29,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, list_acting
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests, run_tests
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import NOTHING, Messages, Player, PlayLimits, find_clips, is_shipped
+from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips, is_shipped
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
     RELATIVE,
@@ -88,7 +88,7 @@ class PairOutcome:
 class PlayStage:
     """Where one observer listens to plays of the federation."""
 
-    player: Player
+    player: RunPlayer
     observer: str
 
     def listen(
@@ -133,7 +133,7 @@ def audit_bounds(
     Returns one check for each observer and unit that the noise speaks of. Raises whatever the federation's own
     code raises.
     """
-    player = Player(case, limits or PlayLimits())
+    player = RunPlayer(case, limits or PlayLimits())
     stages = {view: PlayStage(player, view) for view in (SERVER, CLIENT)}
     honest = {SERVER: stages[SERVER].listen(Side()).world}
     honest[CLIENT] = stages[CLIENT].listen(Side(), known=honest[SERVER]).world
@@ -312,14 +312,14 @@ def audit_noise(
     noised = [r for r in releases if r.noise_multiplier]
     if not noised:
         return []
-    player = Player(case, limits or PlayLimits())
+    player = RunPlayer(case, limits or PlayLimits())
     ours, again, other = (draw_noise(p, noised) for p in (player, player, player.reseed()))
     tests = run_tests(ours, other, alpha, same_seed=again)
     records = record_tests(tests, {s.line.kind for s in ours}, noised, delta)
     return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
 
 
-def draw_noise(player: Player, lines: Sequence[Release]) -> list[NoiseSample]:
+def draw_noise(player: RunPlayer, lines: Sequence[Release]) -> list[NoiseSample]:
     """The noise of one play in which everybody takes part.
 
     `lines` are what the run entered in its ledger. Raises whatever the federation's own code raises.

@@ -8,7 +8,7 @@ import pytest
 from fedaudit.audit.accounting.noise_records import find_claim
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests
-from fedaudit.audit.noise_audit.play import Player
+from fedaudit.audit.noise_audit.play import RunPlayer
 from fedaudit.audit.noise_audit.replay import audit_noise, draw_noise
 from fedaudit.fl.ledger import EACH, Release
 from fedaudit.reports.result import NoiseAuditRecord
@@ -95,7 +95,7 @@ def test_wrong_noise_of_a_plugin_is_refuted(name: str) -> None:
 
 
 def test_a_play_of_one_seed_draws_the_same_noise_and_of_another_other_noise() -> None:
-    player, lines = Player(make_case(protections=[GAUSSIAN])), lines_of("local_model")
+    player, lines = RunPlayer(make_case(protections=[GAUSSIAN])), lines_of("local_model")
     ours, again, other = (draw_noise(p, lines) for p in (player, player, player.reseed()))
     assert len(ours) == 4 * 6 * 2  # rounds, clients, and the weights and biases of logreg
     assert all(np.array_equal(a.values, b.values) for a, b in zip(ours, again, strict=True))

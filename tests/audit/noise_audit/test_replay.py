@@ -14,7 +14,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit import play, world
 from fedaudit.audit.noise_audit.noise_samples import build_rows
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import Player, PlayLimits
+from fedaudit.audit.noise_audit.play import PlayLimits, RunPlayer
 from fedaudit.audit.noise_audit.replay import _find_other_release, audit_bounds, draw_noise, list_doubts
 from fedaudit.audit.noise_audit.world import SAME, Listener, Probe
 from fedaudit.audit.phases import simulate
@@ -262,7 +262,7 @@ def test_how_many_rows_a_message_has_is_released_in_clear(protection: dict[str, 
 
 def listen(system: dict[str, Any], side: Side = Side(), first: world.World | None = None) -> Listener:  # noqa: B008
     listener = Listener("server", side.probe, first, absent=side.absent)
-    Player(make_case(**system)).play(listener, side.neighbour, None if side.is_honest else first)
+    RunPlayer(make_case(**system)).play(listener, side.neighbour, None if side.is_honest else first)
     return listener
 
 
@@ -282,7 +282,7 @@ def test_a_forced_world_shows_the_first_one_s_values_bit_for_bit() -> None:
         return carried
 
     second.carry = keep  # type: ignore[method-assign]
-    Player(make_case(**system)).play(second, known=first)
+    RunPlayer(make_case(**system)).play(second, known=first)
     [model] = [e.payload for k, e in first.events.items() if k.place == "release" and k.name != "message"]
     assert not [d for d in second.differences if d.ratio is None] and max(second.ratios.values()) > 0.4
     assert all(torch.equal(released[0][name], value) for name, value in model.items())
@@ -348,9 +348,9 @@ def test_a_play_that_is_not_the_run_leaves_a_bound_declared(tmp_path: Path) -> N
     run = RunDir.create(tmp_path / "run")
     simulate.run(run, case.config, lambda *_: None)
     ran = open_case(run, case.config)
-    assert isinstance(ran, SimulatedCase) and ran.artifacts is not None and Player(ran).is_whole
+    assert isinstance(ran, SimulatedCase) and ran.artifacts is not None and RunPlayer(ran).is_whole
     honest = Listener("another client", Probe())
-    Player(ran).play(honest)
+    RunPlayer(ran).play(honest)
     assert not [*_find_other_release(ran.artifacts, [honest.world])]
     [key] = [k for k in honest.world.events if k.place == "release" and k.name != "message"]
     for value in honest.world.events[key].payload.values():
@@ -394,7 +394,7 @@ def test_a_run_of_which_not_everything_is_trained_is_compared_all_the_same() -> 
 def test_the_noise_that_a_play_adds_is_handed_on() -> None:
     case = make_case(protections=[GAUSSIAN], federation={"availability": "full"})
     honest = Listener("server", Probe())
-    player = Player(case)
+    player = RunPlayer(case)
     player.play(honest)
     rows = build_rows(draw_noise(player, honest.world.lines))
     assert len(rows) == 6 * 4
