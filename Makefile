@@ -139,7 +139,8 @@ $(DONE): $(INSTALLED) requirements-dev.lock release/schemas.txt
 
 .peers/%/.installed: benchmarks/speed/peers/%.txt constraints.txt
 	test -x .peers/$*/bin/python || $(PYTHON) -m venv .peers/$*
-	.peers/$*/bin/python -m pip install --quiet $$(grep '^torch==' constraints.txt) -r $<
+	.peers/$*/bin/python -m pip install --quiet -c constraints.txt torch torchvision
+	.peers/$*/bin/python -m pip install --quiet --require-hashes --no-deps -r $<
 	@touch $@
 
 $(SITE)/.installed: requirements-docs.lock

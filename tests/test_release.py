@@ -95,6 +95,13 @@ def test_every_dependency_is_locked_with_a_digest_in_the_version_that_is_tested(
         assert {re.split(r"[\[>=<]", d)[0].lower() for d in wanted} <= set(found)
 
 
+def test_frameworks_that_the_bench_compares_with_are_locked() -> None:
+    named = {"pfl": "pfl", "fedlab": "fedlab", "flower": "flwr", "blazefl": "blazefl"}
+    assert set(named) == {path.stem for path in (ROOT / "benchmarks/speed/peers").glob("*.txt")}
+    for environment, package in named.items():
+        assert package in locked(f"benchmarks/speed/peers/{environment}.txt")
+
+
 def test_make_installs_nothing_but_by_digest_torch_and_ourselves() -> None:
     text = (ROOT / "Makefile").read_text()
     commands = re.findall(r"-m pip (install|download) (.*)", text)
@@ -102,6 +109,7 @@ def test_make_installs_nothing_but_by_digest_torch_and_ourselves() -> None:
     assert by_version == [
         "--quiet -c constraints.txt torch torchvision",
         "--quiet --no-deps --no-build-isolation -e .",
+        "--quiet -c constraints.txt torch torchvision",  # of each framework that `bench` compares with
     ]
     assert text.count("$(BY_DIGEST) requirements") == 2 and "build --no-isolation" in text
     assert [what for what, _ in commands].count("download") == 1 and "--hash=" in (

@@ -113,7 +113,7 @@ def choose_contenders(options: argparse.Namespace, file: Path) -> list[Contender
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.training", description=__doc__)
-    parser.add_argument("--methods", nargs="+", default=["fedavg", "rebafl"], help="ratios are to the first")
+    parser.add_argument("--methods", nargs="+", default=["fedavg", "scaffold", "rebafl"], help="first: 1")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--as-shipped", nargs="*", default=["plain", "pfl"], choices=["plain", *PEERS])
     parser.add_argument(

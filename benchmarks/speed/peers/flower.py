@@ -40,7 +40,7 @@ class Rounds(FedAvg):
     """FedAvg with the cohorts of the file, at the bench's turns."""
 
     def __init__(self, work: Workload, turns: Turns) -> None:
-        super().__init__(fraction_evaluate=0.0, min_available_nodes=work.clients)
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=work.clients)
         self._work, self._turns = work, turns
         self._nodes: dict[int, int] = {}  # of each client; the replies of the first round say
 
