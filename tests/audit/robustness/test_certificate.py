@@ -19,6 +19,7 @@ from fedaudit.fl.protections.central_dp import CentralDP
 from fedaudit.fl.wire.protection import Sending
 from fedaudit.reports.result import AuditResult, Severity
 from tests.audit.robustness.test_matrix import TEXT
+from tests.audit.tiny import VERDICTS
 
 
 def rounds(z: float, count: int, **changes: Any) -> list[Release]:
@@ -122,7 +123,7 @@ def audited(folder: Path, protection: str, noise: float) -> tuple[int, AuditResu
     }
     (folder / "c.yaml").write_text(yaml.safe_dump(plain))
     found = CliRunner().invoke(app, ["run", str(folder / "c.yaml"), "--out", str(folder / "out")])
-    assert found.exit_code == 0, found.output
+    assert found.exit_code in VERDICTS, found.output
     gate = CliRunner().invoke(app, ["check", str(folder / "out"), "--fail-on", "critical", "--trust-plugins"])
     return gate.exit_code, AuditResult.model_validate_json((folder / "out" / "audit.json").read_bytes())
 
