@@ -103,11 +103,8 @@ def test_frameworks_that_the_bench_compares_with_are_locked() -> None:
 
 
 def test_make_installs_nothing_but_by_digest_torch_and_ourselves() -> None:
-    """Frameworks that the bench compares with are in environments of their own, which nothing of ours runs in."""
     text = (ROOT / "Makefile").read_text()
-    commands = re.findall(r"^\t(?!\.peers/).*-m pip (install|download) (.*)", text, re.MULTILINE)
-    elsewhere = re.findall(r"^\t(\.peers/\S+) -m pip install", text, re.MULTILINE)
-    assert elsewhere == [".peers/$*/bin/python"]
+    commands = re.findall(r"-m pip (install|download) (.*)", text)
     by_version = [rest for what, rest in commands if "--require-hashes" not in rest and what == "install"]
     assert by_version == [
         "--quiet -c constraints.txt torch torchvision",
