@@ -23,7 +23,7 @@ class Measure:
 
 
 _F1, _F01 = f"1{_NBSP}% FPR", f"0.1{_NBSP}% FPR"
-_MEMBER = "A person is recognised as one whose data were trained on"
+_MEMBER = "Whether a person's record was trained on becomes known"
 MEASURES = {
     row.name: row
     for row in (

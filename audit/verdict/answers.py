@@ -18,7 +18,7 @@ LAW = (
     "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
     "Opinion 28/2024). It is no such assessment itself, and decides no legal question."
 )
-NOT_OF_MODEL = "On the model that is given away nothing is established"
+NOT_OF_MODEL = "Whether the model that is given away is anonymous was not established"
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
@@ -58,16 +58,16 @@ def _people(result: AuditResult) -> str:
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        limits = "has one:" if len(bounded) == 1 else "have one each, not to be summed; the largest is"
+        highest = ":" if len(bounded) == 1 else "; the highest (they are not to be summed) is"
         parts.append(
-            f"{len(bounded)} of {fmt.plural(len(people), 'question')} {limits} {worst.at_most or 0:,} of "
-            f"{worst.people:,} ({name_question(worst)})."
+            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest} "
+            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)})."
         )
     if len(people) > len(bounded):
         other = "the other " if bounded else ""
         everybody = max((q.people for q in people), default=0)
-        all_ = f": all {everybody:,} cannot be excluded" if everybody else ""
-        parts.append(f"Nothing limits {other}{len(people) - len(bounded)}{all_}.")
+        all_ = f", and all {everybody:,} cannot be excluded" if everybody else ""
+        parts.append(f"For {other}{len(people) - len(bounded)} none is known{all_}.")
     return " ".join(parts) or "Not known."
 
 
@@ -84,7 +84,7 @@ def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
         counts = {"not asked": untried, "bounded": cleared, "inconclusive": len(others) - untried - cleared}
         stand = _join([f"{n} {what}" for what, n in counts.items() if n])
         is_clear = cleared == len(others)
-        text += f" {fmt.sentence_case(names)} {'are cleared' if is_clear else 'are not cleared by that'}: of "
+        text += f" {fmt.sentence_case(names)} {'are bounded' if is_clear else 'cannot be excluded'}: of "
         text += f"{fmt.plural(len(others), 'question')} about them {stand}."
     return f"{text} {_conduct(ran, result)}"
 
@@ -123,8 +123,8 @@ def _blind(ran: Sequence[Finding]) -> str:
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
-        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; a "
-        f"rate of up to {most} stays possible. What was not demonstrated is not excluded."
+        f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; with "
+        f"so few, false alarms in up to {most} of them cannot be excluded. Nor can what was not demonstrated."
     )
 
 
@@ -166,8 +166,8 @@ def describe_more(left: Sequence[Question]) -> str:
         time = _estimate([*seconds.values()])
         more = f" and {fmt.plural(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
         parts.append(
-            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} can be asked"
-            f"{f' in about {time} of one core' if time else ''}, by attacks left out here: "
+            f"{len(waiting)} of {fmt.plural(len(left), 'open required question')} could be answered"
+            f"{f' in about {time} of one core' if time else ''}, by attacks that this audit left out: "
             f"{', '.join(names[:MOST_NAMES])}{more}."
         )
     if untested:
@@ -214,7 +214,7 @@ def _bound(result: AuditResult) -> str:
         text.insert(0, f"Refuted towards {towards}: no limit holds there.")
     why = next((r.sentence for b in result.bounds for r in b.reasons), "")
     return " ".join(text) or (
-        f"No, no mathematical limit applies: {why}." if why else "No: it protects nobody here."
+        f"No: {why}, and so no mathematical limit applies." if why else "No: it protects nobody here."
     )
 
 

@@ -305,8 +305,8 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        interval = f"95 % interval: {low:,} to {high:,}"
-        text = f"people are exposed by at least one harm that was demonstrated ({interval}); more could be"
+        text = "people are exposed by at least one harm that was demonstrated "
+        text += f"(95 % interval: {low:,} to {high:,}); this is no upper limit"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))

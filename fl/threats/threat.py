@@ -59,9 +59,9 @@ _WORDS = {
     Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
     Aim.MEMBERSHIP: "whoever has a person's record can tell that it was trained on (in a hospital: a patient), "
     "at 1 % false alarms",
-    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is told rightly",
-    Aim.INVERSION: "from a mean, a made example or a model a record is drawn that singles a person out",
-    Aim.RECONSTRUCTION: "from a change of the model a record is rebuilt that singles a person out",
+    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is learnt correctly",
+    Aim.INVERSION: "a record that singles a person out is recovered from a mean, a synthetic example or a model",
+    Aim.RECONSTRUCTION: "a record that singles a person out is recovered from a change of the model",
     Aim.REGURGITATION: "a model emits the record",
     Aim.LINKAGE: "a person or message is traced to its client",
     Aim.AVAILABILITY: "an answer is lost",

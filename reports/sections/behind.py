@@ -9,13 +9,14 @@ from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, T
 
 WORDS = {
     "Answered": "demonstrated or bounded.",
-    "Bounded": "an upper limit is known and tolerable, for leaks no fainter than those we planted.",
+    "Bounded": "an upper limit is known and tolerable; leaks fainter than those that were planted may exceed it.",
+    "Class": "the category of an example: a digit, a diagnosis.",
     "Client": "an organisation or a device that trains on data of its own and sends messages to a server.",
-    "Demonstrated": "an attack did better than guessing with its whole interval, on messages of this run or, "
-    "where these are few, on replays.",
+    "Demonstrated": "even the lowest value of an attack's 95 % interval is better than guessing, on messages of "
+    "this run or, where these are few, on replays.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
     "Guessing": "what somebody reaches who never saw the messages.",
-    "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials: no good news.",
+    "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials; not safe.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "People": "those whose examples were trained on; an example is one person where nobody says otherwise.",
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",

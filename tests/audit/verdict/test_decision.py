@@ -143,15 +143,16 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     untested = ask(State.INCONCLUSIVE, at_most=46, people=719, more=240, seconds=130.0)
     left = [miss("local_model", "lira", 10.0), miss("global_model", "lira", 10.0), lacking, untested]
     text = decide(audit(CLEAN, questions=left), POLICY).more.replace("\u00a0", " ")
-    assert text.startswith(
-        "2 of 4 open required questions can be asked in about 10 s of one core, by attacks left "
-    )
+    start = "2 of 4 open required questions could be answered in about 10 s of one core, by attacks that this "
+    assert text.startswith(start)
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
     assert text.endswith("1 stays open however long this audit runs: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
     for seconds, said in ((0.479, " in about 1 s of one core"), (None, "")):  # an estimate has no digits
         text = decide(audit(CLEAN, questions=[miss("local_model", "lira", seconds)]), POLICY).more
-        assert text.replace("\u00a0", " ").startswith(f"1 of 1 open required question can be asked{said}, by")
+        assert text.replace("\u00a0", " ").startswith(
+            f"1 of 1 open required question could be answered{said}, by"
+        )
 
 
 @pytest.mark.parametrize("source", ["accountant", "lint"])
