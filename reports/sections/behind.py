@@ -16,7 +16,7 @@ WORDS = {
     "this run or, where these are few, on replays.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
     "Guessing": "what somebody reaches who never saw the messages.",
-    "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials; not safe.",
+    "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials: no sign of safety.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "People": "those whose examples were trained on; an example is one person where nobody says otherwise.",
     "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
