@@ -104,7 +104,7 @@ class Bright(Dataset):
         )
 
 
-NOISE = 6.0
+NOISE = 12.0
 MALICIOUS: Sequence[int] = range(60)  # whoever is drawn
 
 
@@ -114,7 +114,7 @@ def audited(folder: Path, protection: str, noise: float) -> tuple[int, AuditResu
         "report": ["json"],
     }
     plain["federation"] |= {"dataset": f"{__name__}:Bright", "clients": 60}
-    plain["method"] |= {"weighting": "uniform", "rounds": 6}
+    plain["method"] |= {"weighting": "uniform", "rounds": 12}
     plain["matrix"] = {
         "adversaries": [{"name": "sign_flip", "scale": 1000}],
         "aggregators": [],
