@@ -7,7 +7,6 @@ released in clear.
 from pathlib import Path
 
 from fedaudit.audit.accounting.recompute import LedgerReplay, uploads
-from fedaudit.fl import ledger
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
@@ -15,10 +14,8 @@ from fedaudit.fl.runtime.errors import UserError
 BROUGHT = "stated-ledger.jsonl"  # the operator's own, as `fedaudit import` copied it
 
 
-def stated_ledger(own: Path, artifacts: Path, replay: LedgerReplay) -> list[Release]:
-    """Every release that is stated; raises UserError where `own`, the operator's file, is not a ledger."""
-    if own.is_file():
-        return ledger.read(own)
+def derive_ledger(artifacts: Path, replay: LedgerReplay) -> list[Release]:
+    """Every release that follows from the claimed protections; raises UserError where none can be derived."""
     traffic = uploads(list(manifest(artifacts)))
     rounds = {x.round for x in traffic}
     found: dict[Release, None] = {}  # lines of all clients' noise come once

@@ -20,7 +20,7 @@ from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
 from fedaudit.audit.importing.identity import check_identities, latest_uploads
-from fedaudit.audit.importing.ledger import BROUGHT, stated_ledger
+from fedaudit.audit.importing.ledger import BROUGHT, derive_ledger
 from fedaudit.audit.importing.messages import aggregate, meaning, shapes
 from fedaudit.audit.importing.model_fit import fits
 from fedaudit.audit.importing.protect_messages import TAKEN
@@ -154,8 +154,11 @@ class ImportedFiles:
         self.write(imported)
 
     def _list_releases(self) -> list[ledger.Release]:
-        replay = LedgerReplay(self._case, self._case.method, self._case.initial())
-        return stated_ledger(self._run.inside(BROUGHT), self._run.artifacts, replay)
+        """The operator's own, where it brought any."""
+        own, case = self._run.inside(BROUGHT), self._case
+        if own.is_file():
+            return ledger.read(own)
+        return derive_ledger(self._run.artifacts, LedgerReplay(case, case.method, case.initial()))
 
     def _name_data(self) -> dict[str, str]:
         """Digests of what clients are said to hold, and of who they are said to be."""

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, cores_of_rank
-from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, make_portable
+from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, make_portable, serialize
 
 
 @contextmanager
@@ -136,8 +136,10 @@ class Pool(Workers):
             self._processes.append(process)
 
     def everywhere(self, name: str, *args: Any) -> None:
+        data = serialize((name, args))
         for end in self._ends:
-            _send(end, (name, args))
+            with _describing_ends():
+                end.send_serialized(data)
         answers = [_receive_answer(end) for end in self._ends]  # all of them, before one is raised
         for answer in answers:
             _unwrap_answer(answer)
@@ -159,7 +161,8 @@ class Pool(Workers):
                         exhausted = True
                         break
                     end = idle.pop()
-                    _send(end, (name, (item,)))
+                    with _describing_ends():
+                        end.send((name, (item,)))
                     working[end] = number
                     selected += 1
                 while position in done:
@@ -189,9 +192,11 @@ class Pool(Workers):
         super().close()
 
 
-def _send(end: SharedPipe, call: tuple[str, tuple[Any, ...]]) -> None:
+@contextmanager
+def _describing_ends() -> Iterator[None]:
+    """Sending to a process that ended raises UserError."""
     try:
-        end.send(call)
+        yield
     except (BrokenPipeError, ConnectionResetError) as error:
         raise _describe_end() from error
 
