@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedaudit.fl.runtime.machine import cores
 
 ROOT = Path(__file__).parents[2]
@@ -60,13 +62,14 @@ class Row:
     reason: str = ""  # why it was not run
 
 
-def peer(name: str, file: Path, python: Path | None = None, tuned: bool = True) -> Contender:
-    """A peer in its environment, or with another interpreter."""
+def peer(name: str, file: Path, python: Path | None = None, device: str = "cpu", tuned: bool = True) -> Contender:
+    """A peer in its environment, or with another interpreter. pfl runs a process a core, or one a GPU."""
     python = python or ROOT / ".peers" / name / "bin" / "python"
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    processes = str(cores() if device == "cpu" else torch.cuda.device_count())
     command = [
         str(python),
-        *(torchrun if name == "pfl" else []),
+        *([*torchrun, processes] if name == "pfl" else []),
         "-m",
         f"benchmarks.speed.peers.{name}",
         str(file),

@@ -10,6 +10,7 @@ from benchmarks.speed.workload import CLASSES, LOCAL, SEED, network
 from fedaudit import __version__
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Participation
+from fedaudit.fl.execution.batched import Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import RoundMethod
@@ -55,8 +56,9 @@ def main() -> None:
         load("fedaudit.fl.methods", name, RoundMethod), LOCAL | {"local_epochs": work.epochs}, "method"
     )
     holdings = hold(path, streams)
-    site = partial(build_site, method, holdings, network, "cpu")
-    with worker_kinds.start(int(workers), site) as pool:
+    site = partial(build_site, method, holdings, network, work.device)
+    stacked = work.device != "cpu"
+    with Batched(site) if stacked else worker_kinds.start(int(workers), site) as pool:
         federation = Federation(
             holdings=holdings,
             initial=dict(work.start),
@@ -66,7 +68,10 @@ def main() -> None:
         )
         method.open(federation)
         state, memory = method.start(federation), dict[int, Tree]()
-        turns.ready(__version__, f"{workers} worker processes of 1 thread")
+        turns.ready(
+            __version__,
+            f"clients stacked on {work.device}" if stacked else f"{workers} worker processes of 1 thread",
+        )
         for t, cohort in enumerate(work.cohorts):
             if not turns.begin():
                 return

@@ -26,22 +26,23 @@ from torch import Tensor
 
 from benchmarks.speed import contenders, workload
 from benchmarks.speed.contenders import PEERS, Contender, Row
+from benchmarks.speed.peers.contract import wait_for
 from fedaudit.fl.runtime import workers
-from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.machine import choose_device, cores
 
 # How far a loss may be from the plain loop's, in shares of it: after the first round, with the same batches, and
 # at the end, with others
 SAME, SIMILAR = 0.002, 0.1
 
 
-def measure_limits(seconds: float = 1.0) -> dict[str, float]:
-    """Client-samples per second if all arithmetic ran like one large float32 kernel, on every processor.
+def measure_limits(device: str, seconds: float = 1.0) -> dict[str, float]:
+    """Client-samples per second if all arithmetic ran like one large float32 kernel, on all processors or a GPU.
 
     A product `@` goes to MKL, which takes a slow path on some processors; convolutions go to oneDNN.
     """
     side, channels, image = 2048, 128, 28
-    a, x = torch.rand(side, side), torch.rand(32, channels, image, image)
-    w = torch.rand(channels, channels, 3, 3).contiguous(memory_format=torch.channels_last)
+    a, x = torch.rand(side, side, device=device), torch.rand(32, channels, image, image, device=device)
+    w = torch.rand(channels, channels, 3, 3, device=device).contiguous(memory_format=torch.channels_last)
     x = x.contiguous(memory_format=torch.channels_last)
     wide, kernel = a.t().reshape(1, side, side, 1), a.reshape(side, side, 1, 1)
     kernels: dict[str, tuple[float, Callable[[], Tensor]]] = {
@@ -58,6 +59,7 @@ def measure_limits(seconds: float = 1.0) -> dict[str, float]:
                 for name, (flop, run) in kernels.items():
                     began = time.perf_counter()
                     run()
+                    wait_for(device)
                     best[name] = max(best[name], flop / (time.perf_counter() - began))
     finally:
         torch.set_num_threads(threads)
@@ -95,17 +97,21 @@ def describe_difference(row: Row, plain: Row) -> str:
     return " - TRAINS SOMETHING ELSE" if not (first <= SAME and last <= SIMILAR) else ""
 
 
+def name_device(device: str) -> str:
+    return f"{cores()} cores" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {cores()} cores"
+
+
 def choose_contenders(options: argparse.Namespace, file: Path) -> list[Contender]:
     """Ours, the plain loop and the peers of the command line."""
     pythons = {name: Path(path) for name, path in (one.split("=", 1) for one in options.python)}
     return [
         *(contenders.method(name, file, options.workers) for name in options.methods),
         contenders.plain(file),
-        *(contenders.peer(name, file, pythons.get(name)) for name in options.peers),
+        *(contenders.peer(name, file, pythons.get(name), options.device) for name in options.peers),
         *(
             contenders.plain(file, tuned=False)
             if name == "plain"
-            else contenders.peer(name, file, pythons.get(name), tuned=False)
+            else contenders.peer(name, file, pythons.get(name), options.device, tuned=False)
             for name in options.as_shipped
         ),
     ]
@@ -123,23 +129,26 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=workload.CLIENTS)
     parser.add_argument("--each", type=int, default=workload.EACH, help="examples a client")
     parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--device", default="auto", type=choose_device, help="auto, cpu or cuda")
     parser.add_argument("--workers", type=int, default=workers.processes("auto", "cpu"))
     options = parser.parse_args()
     work = workload.workload(options.clients, options.each)
     limits: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "workload.npz"
-        workload.write(file, work, options.epochs, options.rounds)
+        workload.write(file, work, options.epochs, options.rounds, options.device)
         name, cohort = work.name, workload.cohort(options.clients)
         del work
         rows = contenders.race(
             choose_contenders(options, file),
             [n * options.each * options.epochs for n in (options.clients, *[cohort] * options.rounds)],
-            lambda: limits.append(measure_limits()),
+            lambda: limits.append(measure_limits(options.device)),
             lambda line: print(line, file=sys.stderr, flush=True),
         )
     print(f"{name}; {cohort} of {options.clients} clients of {options.each} examples; E = {options.epochs};")
-    print(f"torch {torch.__version__}, {cores()} cores; median of {options.rounds} interleaved rounds;")
+    print(
+        f"torch {torch.__version__}, {name_device(options.device)}; median of {options.rounds} rounds in turns;"
+    )
     print("glibc's allocator is tuned for all but those named as shipped\n")
     print("\n".join(describe_table(rows, rows[0], rows[len(options.methods)], limits)))
 

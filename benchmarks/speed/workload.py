@@ -63,8 +63,8 @@ def cohort(clients: int) -> int:
     return max(1, clients // 2)
 
 
-def write(path: Path, work: Workload, epochs: int, rounds: int) -> None:
-    """A workload file: a round of everybody and so many of half. `peers/contract.py` reads it."""
+def write(path: Path, work: Workload, epochs: int, rounds: int, device: str = "cpu") -> None:
+    """A workload file, which `peers/contract.py` reads: a round of everybody and so many of half."""
     streams, clients, each = Streams(SEED), len(work.parts), len(work.parts[0])
     rng, rows = np.random.default_rng(2), np.concatenate(work.parts)
     order = [torch.randperm(each, generator=streams.torch("batches", 0, k)).numpy() for k in range(clients)]
@@ -79,6 +79,7 @@ def write(path: Path, work: Workload, epochs: int, rounds: int) -> None:
         order=np.stack(order),  # ours in the first round, for everybody
         cohorts=np.reshape(cohorts, (rounds, -1)).astype(np.int64),
         epochs=epochs,
+        device=np.array(device),
         **{name: LOCAL[name] for name in ("batch_size", "lr", "weight_decay")},  # type: ignore[arg-type]
         **{f"start/{k}": v.numpy() for k, v in state_of(initialise(network, streams)).items()},  # type: ignore[arg-type]
     )

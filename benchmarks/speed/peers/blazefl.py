@@ -24,7 +24,7 @@ class Selector:
         self._work = work
 
     def select_model(self, model_name: str) -> Network:
-        return self._work.network()
+        return self._work.network().cpu()  # BlazeFL moves it
 
 
 class Trainer(FedAvgThreadPoolClientTrainer):
@@ -39,7 +39,7 @@ class Trainer(FedAvgThreadPoolClientTrainer):
     def worker(
         self, cid: int, device: str, payload: FedAvgDownlinkPackage, stop_event: threading.Event
     ) -> FedAvgUplinkPackage:
-        model = Network()
+        model = Network().to(device)
         deserialize_model(model, payload.model_parameters)
         self._work.train(model, cid)
         return FedAvgUplinkPackage(cid, serialize_model(model), self._work.each)
@@ -53,13 +53,13 @@ def main() -> None:
         "model_selector": Selector(work),
         "model_name": "network",
         "num_clients": work.clients,
-        "device": "cpu",
+        "device": work.device,
         "batch_size": work.batch_size,
         "seed": 0,
     }
     trainer = Trainer(work, **settings)
     server = FedAvgBaseServerHandler(dataset=None, global_round=len(work.cohorts), sample_ratio=1.0, **settings)
-    turns.ready(version("blazefl"), f"{cores()} threads, Python {sys.version.split()[0]}")
+    turns.ready(version("blazefl"), f"{cores()} threads on {work.device}, Python {sys.version.split()[0]}")
     for cohort in work.cohorts:
         if not turns.begin():
             return

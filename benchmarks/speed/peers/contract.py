@@ -8,6 +8,7 @@ Everybody has the same network, start, clients and cohorts, and the same batches
 clients take part: all then have the same loss. Later batches are those of the first round; ours draws others.
 """
 
+import copy
 import json
 import os
 import sys
@@ -46,6 +47,7 @@ class Workload:
     x: Tensor
     y: Tensor
     each: int  # examples a client
+    device: str  # where everybody trains, and where x and y lie
     cohorts: list[list[int]]  # of each round; everybody takes part in the first
     settings: Mapping[str, float]  # epochs, batch_size, lr, weight_decay
     start: Mapping[str, Tensor]
@@ -73,7 +75,7 @@ class Workload:
 
     def network(self) -> Network:
         """The network with the weights that everybody starts from."""
-        model = Network()
+        model = Network().to(self.device)
         model.load_state_dict(self.start)
         return model
 
@@ -95,7 +97,7 @@ class Workload:
     def loss(self, model: nn.Module) -> float:
         """The mean loss of examples of all clients."""
         rows = slice(None, None, max(1, len(self.y) // EVALUATED))
-        model.eval()
+        model = copy.deepcopy(model).to(self.device).eval()  # a peer's server may lie elsewhere
         with torch.no_grad():
             return float(cross_entropy(model(self.x[rows]), self.y[rows]))
 
@@ -103,18 +105,26 @@ class Workload:
 def read(path: str) -> Workload:
     """What a workload file holds, with images as the network takes them."""
     with np.load(path) as file:
-        held = {name: torch.from_numpy(file[name]) for name in file.files}
+        device = str(file["device"])
+        held = {name: torch.from_numpy(file[name]) for name in file.files if name != "device"}
     order = held["order"]  # [clients, each]: rows in the order of their batches
     rows = (order + order.shape[1] * torch.arange(len(order))[:, None]).flatten()
     prefix = "start/"
     return Workload(
-        x=((held["x"] - held["mean"]) / held["std"])[rows],
-        y=held["y"][rows],
+        x=((held["x"] - held["mean"]) / held["std"])[rows].to(device),
+        y=held["y"][rows].to(device),
         each=order.shape[1],
+        device=device,
         cohorts=[list(range(len(order))), *held["cohorts"].tolist()],
         settings={name: float(held[name]) for name in ("epochs", "batch_size", "lr", "weight_decay")},
         start={name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)},
     )
+
+
+def wait_for(device: str) -> None:
+    """Until a device has done what it was given; a processor has."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def cores() -> int:
@@ -142,6 +152,7 @@ class Turns:
 
     def end(self, model: nn.Module) -> None:
         """The round is over, and this is the server's model."""
+        wait_for(self._work.device)
         seconds = time.perf_counter() - self._began
         self._answer(seconds=seconds, loss=self._work.loss(model))
 

@@ -29,10 +29,11 @@ def workload() -> Workload:
 def train(message: Message, context: Context) -> Message:
     work, model, client = workload(), Network(), int(context.node_config["partition-id"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    work.train(model, client)
+    work.train(model.to(work.device), client)
     metrics = MetricRecord({"num-examples": work.each, "client": client})
     return Message(
-        content=RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message
+        content=RecordDict({"arrays": ArrayRecord(model.cpu().state_dict()), "metrics": metrics}),
+        reply_to=message,
     )
 
 
@@ -77,9 +78,9 @@ class Rounds(FedAvg):
 def serve(grid: Grid, _: Context) -> None:
     work = workload()
     turns = Turns(work)
-    turns.ready(version("flwr"), f"{cores()} Ray actors of 1 thread")
+    turns.ready(version("flwr"), f"{cores()} Ray actors on {work.device}")
     strategy = Rounds(work, turns)
-    arrays = ArrayRecord(work.network().state_dict())
+    arrays = ArrayRecord(work.network().cpu().state_dict())
     try:
         strategy.start(grid=grid, initial_arrays=arrays, num_rounds=len(work.cohorts))
     except EOFError:
@@ -93,7 +94,7 @@ def main() -> None:
         client_app,
         workload().clients,
         backend_config={
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "client_resources": {"num_cpus": 1, "num_gpus": 1 / cores() if workload().device == "cuda" else 0.0},
             "init_args": {"num_cpus": cores(), "include_dashboard": False},
         },
     )

@@ -58,7 +58,9 @@ class Rounds(TrainingProcessCallback, HyperParam):
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
         if self._turns is not None:
-            self._turns.ready(version("pfl"), f"{pytorch_ops.distributed.world_size} processes of 1 thread")
+            self._turns.ready(
+                version("pfl"), f"{pytorch_ops.distributed.world_size} processes on {self._work.device}"
+            )
         self._await()
         return Metrics()
 
@@ -71,7 +73,7 @@ class Rounds(TrainingProcessCallback, HyperParam):
 
     def _await(self) -> bool:
         """Every process waits until the first one is asked for a round."""
-        asked = torch.tensor([float(self._turns is not None and self._turns.begin())])
+        asked = torch.tensor([float(self._turns is not None and self._turns.begin())], device=self._work.device)
         pytorch_ops.distributed.all_reduce([asked])
         self._round, self._drawn = self._round + 1, 0
         return bool(asked.item())

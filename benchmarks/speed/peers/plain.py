@@ -12,7 +12,12 @@ def main() -> None:
     work = read(sys.argv[1])
     turns, model = Turns(work), work.network()
     torch.set_num_threads(cores())
-    turns.ready(torch.__version__, f"1 process of {torch.get_num_threads()} threads")
+    turns.ready(
+        torch.__version__,
+        f"1 process of {torch.get_num_threads()} threads"
+        if work.device == "cpu"
+        else f"1 process, {work.device}",
+    )
     for cohort in work.cohorts:
         if not turns.begin():
             return
