@@ -112,56 +112,107 @@ def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
 
 
 def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
-    method, config, net = site.method, site.method.config, site.net
-    net.train()
-    start = {k: v.to(site.device) for k, v in clients[0].start.items()}
-    trainable = [k for k, _ in net.named_parameters() if method.is_trainable(k)]
-    moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
-    fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}
-    params, buffers = (
-        {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in names}
-        for names in (trainable, moving)
-    )
-    anchor = {k: v.clone() for k, v in params.items()}
-    rate = config.lr * config.lr_decay ** clients[0].round
-    optimiser = _Stepper(config, params, rate, torch.zeros(len(clients), device=site.device))
-
-    def loss(p: Params, b: Params, x: Tensor, y: Tensor, c: Any) -> tuple[Tensor, Params]:
-        own = {k: v.clone() for k, v in b.items()}  # which the network changes in place
-        return method.loss(Handle(net, {**fixed, **own, **p}), x, y, c), own
-
-    step = vmap(grad_and_value(loss, has_aux=True), randomness="different")
-    correct = vmap(method.correct)
+    method, config = site.method, site.method.config
+    stack = _Stack(site, clients, const)
+    step = _Step(stack.advance, torch.device(site.device))
     queues = [_Queue(c, method.count_epochs(len(c.y)), config.batch_size) for c in clients]
     x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
     offsets = torch.tensor([0, *(len(c.y) for c in clients)]).cumsum(0)
-    sums = torch.zeros(len(clients), device=x.device)
     while rows := _choose_rows(queues):
-        here = torch.tensor(rows)
-        index = (torch.stack([queues[i].next for i in rows]) + offsets[here, None]).to(x.device)
-        here, xb = here.to(x.device), x[index]
+        index = (torch.stack([queues[i].next for i in rows]) + offsets[rows, None]).to(x.device)
+        xb = x[index]
         if clients[0].augment == "crop_flip":
             xb = torch.stack([crop_flip(b, queues[i].order) for b, i in zip(xb, rows, strict=True)])
-        own, statistics, first, own_const = _take_rows([params, buffers, anchor, const], here, len(clients))
-        grads, (values, moved) = step(own, statistics, xb, y[index], own_const)
-        if config.grad_clip > 0:
-            grads = vmap(partial(_clip, config.grad_clip))(grads)
-        grads = correct(grads, own, first, own_const)
-        own = optimiser.step(own, {k: g.detach() for k, g in grads.items()}, here)
-        own |= method.after_step(own, own_const, rate)
-        for whole, some in ((params, own), (buffers, moved)):
-            for k, v in some.items():
-                whole[k][here] = v.detach()
-        last = torch.tensor([queues[i].is_last for i in rows]).to(x.device)
-        sums[here] += values.detach() * last
+        step(rows, xb, y[index], torch.tensor([queues[i].is_last for i in rows]).to(x.device))
         for i in rows:
             queues[i].advance()
-    return [
-        Trained(
-            {k: _take_row({**params, **buffers}, fixed, k, i) for k in net.state_dict()}, q.steps, total / q.lasts
+    return stack.finish([q.steps for q in queues], [q.lasts for q in queues])
+
+
+class _Stack:
+    """The weights of clients, a row each, and what moves them."""
+
+    def __init__(self, site: Site, clients: list[Client], const: Any) -> None:
+        method, config, net = site.method, site.method.config, site.net
+        net.train()
+        start = {k: v.to(site.device) for k, v in clients[0].start.items()}
+        trainable = [k for k, _ in net.named_parameters() if method.is_trainable(k)]
+        moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
+        fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}
+        self._params, self._buffers = (
+            {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in names}
+            for names in (trainable, moving)
         )
-        for i, (q, total) in enumerate(zip(queues, sums.tolist(), strict=True))
-    ]
+        self._anchor = {k: v.clone() for k, v in self._params.items()}
+        self._const, self._fixed, self._net, self._method = const, fixed, net, method
+        self._rate = config.lr * config.lr_decay ** clients[0].round
+        self._losses = torch.zeros(len(clients), device=site.device)  # summed over the last epoch
+        self._optimiser = _Stepper(config, self._params, self._rate, torch.zeros_like(self._losses))
+
+        def loss(p: Params, b: Params, x: Tensor, y: Tensor, c: Any) -> tuple[Tensor, Params]:
+            own = {k: v.clone() for k, v in b.items()}  # which the network changes in place
+            return method.loss(Handle(net, {**fixed, **own, **p}), x, y, c), own
+
+        self._differentiate = vmap(grad_and_value(loss, has_aux=True), randomness="different")
+        self._correct = vmap(method.correct)
+
+    def advance(self, rows: Tensor, x: Tensor, y: Tensor, last: Tensor) -> None:
+        """A step of these rows with a batch each; `last` says whether it is of a client's last epoch."""
+        everything = [self._params, self._buffers, self._anchor, self._const]
+        own, statistics, first, const = _take_rows(everything, rows, len(self._losses))
+        grads, (values, moved) = self._differentiate(own, statistics, x, y, const)
+        if (limit := self._method.config.grad_clip) > 0:
+            grads = vmap(partial(_clip, limit))(grads)
+        grads = self._correct(grads, own, first, const)
+        own = self._optimiser.step(own, {k: g.detach() for k, g in grads.items()}, rows)
+        own |= self._method.after_step(own, const, self._rate)
+        for whole, some in ((self._params, own), (self._buffers, moved)):
+            for k, v in some.items():
+                whole[k][rows] = v.detach()
+        self._losses[rows] += values.detach() * last
+
+    def finish(self, steps: Sequence[int], lasts: Sequence[int]) -> list[Trained]:
+        """What each client has after so many steps, so many of them in its last epoch."""
+        moved = {**self._params, **self._buffers}
+        return [
+            Trained({k: _take_row(moved, self._fixed, k, i) for k in self._net.state_dict()}, n, total / m)
+            for i, (n, m, total) in enumerate(zip(steps, lasts, self._losses.tolist(), strict=True))
+        ]
+
+
+class _Step:
+    """A step of some rows with a batch each, which CUDA repeats from a recording from its second time on.
+
+    A step of small networks is some hundred kernels, and the host takes longer to launch them than they run. The
+    first step of the same rows and shapes runs as it stands, which also prepares libraries. Recordings share
+    memory: they run one after the other, and what a step leaves lies outside of it.
+    """
+
+    def __init__(self, advance: Callable[..., None], device: torch.device) -> None:
+        self._advance, self._device = advance, device
+        self._met: set[Any] = set()
+        self._recordings: dict[Any, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    def __call__(self, rows: Sequence[int], *batch: Tensor) -> None:
+        kind = (tuple(rows), *(b.shape for b in batch))
+        if self._pool is None or kind not in self._met:
+            self._met.add(kind)
+            self._advance(torch.tensor(rows).to(self._device), *batch)
+            return
+        if kind not in self._recordings:
+            self._recordings[kind] = self._record(torch.tensor(rows).to(self._device), batch)
+        graph, held = self._recordings[kind]
+        for place, given in zip(held[1:], batch, strict=True):
+            place.copy_(given)
+        graph.replay()
+
+    def _record(self, rows: Tensor, batch: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+        """A step of these rows, and the tensors that it reads, of which all but the rows change."""
+        graph, held = torch.cuda.CUDAGraph(), [rows, *(b.clone() for b in batch)]
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._advance(*held)
+        return graph, held
 
 
 class _Queue:
