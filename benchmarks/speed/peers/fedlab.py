@@ -38,7 +38,7 @@ class Server(SyncServerHandler):
     """FedLab's synchronous server with the cohorts of the file, at the bench's turns."""
 
     def __init__(self, work: Workload, turns: Turns) -> None:
-        super().__init__(work.network().cpu(), global_round=len(work.cohorts), sample_ratio=1.0)
+        super().__init__(work.network(), global_round=len(work.cohorts), sample_ratio=1.0)
         self._cohorts, self._turns = work.cohorts, turns
 
     @property
@@ -67,18 +67,20 @@ def shares(clients: int, processes: int) -> Iterator[range]:
 def main() -> None:
     torch.set_num_threads(1)
     work, processes = read(sys.argv[1]), cores()
+    if work.device != "cpu":
+        raise RuntimeError("FedLab forks its clients, and CUDA works in no fork")
     turns = Turns(work)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = "127.0.0.1", str(free.getsockname()[1])
     for rank, own in enumerate(shares(work.clients, processes), start=1):
-        trainer = SGDSerialClientTrainer(work.network(), len(own), cuda=work.device == "cuda", device="cuda:0")
+        trainer = SGDSerialClientTrainer(work.network(), len(own))
         trainer.setup_dataset(Part(work, own[0]))
         trainer.setup_optim(work.epochs, work.batch_size, work.settings["lr"])
         trainer.optimizer = work.optimiser(trainer.model.parameters())
         PassiveClientManager(DistNetwork(address, processes + 1, rank), trainer).start()
     server = SynchronousServerManager(DistNetwork(address, processes + 1, 0), Server(work, turns))
-    turns.ready(version("fedlab"), f"{processes} processes on {work.device}, and the server's")
+    turns.ready(version("fedlab"), f"{processes} processes of 1 thread, and the server's")
     server.run()
 
 
