@@ -86,9 +86,10 @@ class Tally:
         self.measure(stats)
         model = next((message[k] for k in (*TRAINED, *DELTAS) if message.get(k)), None)
         if model:
-            flat = torch.cat([v.flatten().double() for v in model.values() if v.is_floating_point()])
-            same = self._sum is not None and self._sum.shape == flat.shape
-            self._sum = self._sum + flat if same and self._sum is not None else flat
+            flat = torch.cat([v.flatten() for v in model.values() if v.is_floating_point()]).double()
+            if self._sum is None or self._sum.shape != flat.shape:
+                self._sum = torch.zeros_like(flat)
+            self._sum += flat
             self._squares += float(flat @ flat)
 
     def note(self, averages: Averages, more: Sequence[tuple[str, Any]] = ()) -> None:

@@ -21,7 +21,7 @@ def normalise(x: Tensor, data: Scale) -> Tensor:
     if not x.is_floating_point():
         return x
     mean, std = _shape_scale(x, data)
-    return (x - mean) / std
+    return (x - mean).div_(std)
 
 
 def denormalise(x: Tensor, data: Scale) -> Tensor:

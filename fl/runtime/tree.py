@@ -5,6 +5,7 @@ in the order in which they were, so that a run that goes on adds, iterates and w
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,12 @@ def finite(payload: Mapping[str, Tensor], counted: str = "") -> bool:
     """True where no array holds an infinity or NaN, and the one named `counted` nothing below 0."""
     if counted in payload and bool((payload[counted] < 0).any()):
         return False
-    return all(bool(torch.isfinite(v).all()) for v in payload.values() if v.is_floating_point())
+    return all(_is_finite(v) for v in payload.values() if v.is_floating_point() and v.numel())
+
+
+def _is_finite(value: Tensor) -> bool:
+    """From its ends, which are NaN where anything is: isfinite of each number takes six times as long."""
+    return all(math.isfinite(float(end)) for end in torch.aminmax(value))
 
 
 def size_bytes(payload: Mapping[str, Tensor]) -> int:

@@ -1,5 +1,6 @@
 """Checkpoints and trees: what is saved comes back, half-written files never count, damage is named."""
 
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,17 @@ def test_a_pickle_in_place_of_a_tree_is_refused(tmp_path: Path) -> None:
 def test_finite_looks_at_every_float_and_no_integer() -> None:
     ok = {"a": torch.ones(2), "n": torch.tensor([2**62]), "none": torch.empty(0)}
     assert tree.finite(ok) and tree.finite({})
-    for bad in (float("nan"), float("inf"), -float("inf")):
-        assert not tree.finite(ok | {"b": torch.tensor([1.0, bad])})
+    for bad, dtype, place in itertools.product(
+        (float("nan"), float("inf"), -float("inf")),
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        (0, 37, 99),
+    ):
+        numbers = torch.linspace(-3, 3, 100, dtype=dtype)
+        assert tree.finite(ok | {"b": numbers})
+        numbers[place] = bad
+        assert not tree.finite(ok | {"b": numbers})
+    largest = torch.full((9,), torch.finfo(torch.float32).max)  # whose sum is infinite
+    assert tree.finite({"a": largest})
     assert tree.size_bytes(ok) == 8 + 8
 
 
