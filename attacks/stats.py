@@ -75,7 +75,7 @@ def clopper_pearson(hits: float, trials: float, alpha: float = ALPHA) -> Interva
     return float(low), float(high)
 
 
-def paired_difference(both: int, first: int, second: int, neither: int, alpha: float = ALPHA) -> Estimate:
+def paired_difference(both: float, first: float, second: float, neither: float, alpha: float = ALPHA) -> Estimate:
     """First proportion minus second, of two yes-or-no answers about the same things.
 
     `first` counts where the first alone is yes, `second` where the second alone is. Newcombe (Stat. Med. 17,

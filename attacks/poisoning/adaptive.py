@@ -1,6 +1,6 @@
 """Attackers who try what they could send on the very rule that the server uses."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -18,10 +18,11 @@ from fedaudit.attacks.poisoning._updates import (
     vector,
 )
 from fedaudit.attacks.poisoning.backdoors import Backdoors
+from fedaudit.attacks.stats import ALPHA, Estimate, paired_difference
 from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero, Share
-from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, Meeting, Payload, Trail
+from fedaudit.fl.threats.adversary import Adversary, Card, Colluded, JudgedModel, Meeting, Payload, Trail
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 PLUGINS = ("adaptive", "adaptive_backdoor")
@@ -57,9 +58,10 @@ class Adaptive(Adversary):
     Tramer, Carlini, Brendel, Madry. On Adaptive Attacks to Adversarial Example Defenses. NeurIPS 2020.
     arXiv:2002.08347 (the principle); Fang et al. USENIX Security 2020. arXiv:1911.11815 (knowing the rule).
     In each round every member of the `family` forges its updates, the rule makes a model of them and of the
-    honest ones, and what is left of that model on the compromised clients' own examples is measured: right
-    answers and their probability, half each, of all classes or of the worst one; for classes they do not hold,
-    how far it went the honest mean's way. The `looks` attacks that leave least are followed for `ahead` rounds
+    honest ones, and what is left of that model is measured: right answers and their probability, half each, of
+    all classes or of the worst one. Compromised clients keep half of each class to measure on and train on the
+    other half, twice as often. For classes they do not hold it is how far the model went the honest mean's way,
+    or how often it answers with them whatever it is shown. The `looks` attacks that leave least are followed for `ahead` rounds
     more, in which the compromised clients really train on the model so far, and honest clients are taken to
     change what they sent by as much as these changed. Who leaves least at the end is sent; what was sent the
     round before is kept while nothing leaves two points less, because an attack that is kept up does more than
@@ -133,22 +135,13 @@ class Adaptive(Adversary):
             each = [-float((vector(c) - crowd.mean).norm()) for c in changes]
         else:
             rounds = [t.rounds for t in tried for _ in t.changes]
-            scores = zip(crowd.meeting.judge(changes), changes, rounds, strict=True)
-            each = [self._measure(score, measure_progress(crowd, c, n)) for score, c, n in scores]
+            judged = zip(crowd.meeting.judge(changes), changes, rounds, strict=True)
+            each = [self._measure(estimate_recalls(j, measure_progress(crowd, c, n))) for j, c, n in judged]
         left = torch.tensor(each, dtype=torch.float64).reshape(len(tried), -1).mean(1).tolist()
         return sorted((replace(t, left=x) for t, x in zip(tried, left, strict=True)), key=lambda t: t.left)
 
-    def _measure(self, score: Tensor, progress: float) -> float:
-        """[3, C] right answers, summed, and examples, by class.
-
-        For classes that the compromised clients do not hold, the model's progress stands.
-        """
-        held = score[1] > 0
-        right, seen = score[:2, held]
-        share = float(held.double().mean())
-        if self.config.minimises == "mean":
-            return share * float((right / seen).mean()) + (1 - share) * progress  # each class counts alike
-        return min(float((right / seen).min()), 1.0 if share == 1 else progress)
+    def _measure(self, recalls: Tensor) -> float:
+        return float(recalls.mean() if self.config.minimises == "mean" else recalls.min())
 
 
 class AdaptiveBackdoor(Backdoors):
@@ -157,9 +150,12 @@ class AdaptiveBackdoor(Backdoors):
     Bagdasaryan et al. AISTATS 2020. arXiv:1807.00459, sec. 3.3 (constrain and scale), with the rule known as in
     Fang et al. USENIX Security 2020. arXiv:1911.11815. In each round what the compromised clients learnt from
     triggered batches is tried at every strength, by itself, cut to the median honest norm, and as a distance from
-    the honest mean. Of those whose model loses at most `loss` on the clients' own examples, beside what the rule
-    makes of the honest mean in their place, the one with most success is sent; where all lose more, the one that
-    loses least.
+    the honest mean. Of those whose model loses at most `loss` beside what the rule makes of the honest mean in
+    their place, the one with most success is sent; where all lose more, it is the honest mean. Loss and success
+    are of answers to half of the clients' examples, each class alike, on which they do not train: they train on
+    the other half twice as often. Where a class is not held nothing tells what it loses, and the model may
+    move no further than an honest client's update in their place would move it. The metrics hold what is claimed
+    of each round's model: success, loss, and the most that may be lost, with confidence over all that was tried.
     """
 
     card = Card(
@@ -177,7 +173,7 @@ class AdaptiveBackdoor(Backdoors):
         strengths: Annotated[
             tuple[Amount, ...], Field(min_length=1, max_length=50, description="factors that are tried")
         ] = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-        loss: Annotated[Share, Field(description="accuracy that may be lost on the clients' own examples")] = 0.02
+        loss: Annotated[Share, Field(description="accuracy that may be lost, beside the honest mean")] = 0.02
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
@@ -185,14 +181,32 @@ class AdaptiveBackdoor(Backdoors):
             return Colluded(messages={})
         draws = range(3 if is_random(crowd) else 1)
         tried = [dict.fromkeys(meeting.own, crowd.mean), *self._forge_all(crowd)]
-        scores = meeting.judge([aggregate(crowd, sent, draw) for sent in tried for draw in draws])
-        sums = torch.stack(scores).reshape(len(tried), len(draws), 3, -1).mean(1).sum(2)  # [tried, 3]
-        left, success = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 1]
-        allowed = left >= left[0] - self.config.loss
-        allowed[0] = False
-        best = int((success.where(allowed, -1.0) if allowed.any() else left[1:].nan_to_num()).argmax())
-        sent = tried[best if allowed.any() else best + 1]
-        return crowd.send(lambda k: sent[k])
+        changes = [[aggregate(crowd, sent, draw) for draw in draws] for sent in tried]
+        judged = meeting.judge([c for each in changes for c in each])
+        models = [judged[k : k + len(draws)] for k in range(0, len(judged), len(draws))]
+        losses = [estimate_loss(models[0], m, ALPHA / len(tried)) for m in models]
+        success = [self._measure_success(m) for m in models]
+        near = self._find_near(crowd, [vector(c[0]) for c in changes], judged[0])
+        best = max((k for k in near if losses[k].value <= self.config.loss), key=lambda k: success[k])
+        loss = losses[best]
+        claims = {"loss": loss.value, "loss_at_most": loss.interval[1], "success": success[best]}
+        return replace(crowd.send(lambda k: tried[best][k]), claims=claims)
+
+    def _measure_success(self, models: list[JudgedModel]) -> float:
+        """Share of the examples of other classes that are answered with the target."""
+        other = models[0].labels != self.config.target
+        return float(torch.stack([m.turned[other].double() for m in models]).mean().nan_to_num())
+
+    def _find_near(self, crowd: Crowd, made: list[Tensor], judged: JudgedModel) -> list[int]:
+        """Which of what the rule made [P] is no further from the first than an honest client's change moves it.
+
+        All of them, where the compromised clients hold every class: examples then tell more than distances.
+        """
+        if len(judged.labels.unique()) == judged.classes:
+            return list(range(len(made)))
+        honest = (dict.fromkeys(crowd.meeting.own, row) for row in crowd.honest)
+        far = max(float((vector(aggregate(crowd, sent, 0)) - made[0]).norm()) for sent in honest)
+        return [k for k, x in enumerate(made) if float((x - made[0]).norm()) <= far]
 
     def _forge_all(self, crowd: Crowd) -> Iterator[dict[int, Tensor]]:
         own = {k: crowd.compute_honest_update(k) for k in crowd.meeting.own}
@@ -224,6 +238,39 @@ def is_random(crowd: Crowd) -> bool:
     own = {k: crowd.compute_honest_update(k) for k in crowd.meeting.own}
     one, other = (vector(aggregate(crowd, own, draw)) for draw in (0, 1))
     return not torch.equal(one, other)
+
+
+def estimate_recalls(judged: JudgedModel, progress: float) -> Tensor:
+    """[C] how far examples of each class are answered rightly: the answer and its probability, half each.
+
+    Of a class without an example it is how far the model went the honest way, `progress`. But what is answered to
+    some examples of every class is answered to those too, so that of a model that knows one answer alone that
+    class is left, and no less.
+    """
+    seen = torch.bincount(judged.labels, minlength=judged.classes)
+    held = seen > 0
+    answers = torch.zeros(judged.classes, judged.classes, dtype=torch.float64)
+    one = torch.ones(len(judged.labels), dtype=torch.float64)
+    answers.index_put_((judged.labels, judged.answers), one, accumulate=True)
+    right = (judged.chances + (judged.answers == judged.labels)) / 2
+    shares = answers[held] / seen[held, None]
+    always = shares.amin(0) if held.any() else torch.zeros(judged.classes, dtype=torch.float64)
+    found = torch.zeros(judged.classes, dtype=torch.float64).index_add(0, judged.labels, right) / seen
+    return found.where(held, always.clamp(min=max(0.0, progress)))
+
+
+def estimate_loss(before: Sequence[JudgedModel], after: Sequence[JudgedModel], alpha: float) -> Estimate:
+    """Accuracy that is lost from one model to the other, by answers, each class alike; of each one model a draw.
+
+    Classes of few examples weigh as much as others, so there are fewer trials than examples.
+    """
+    labels = before[0].labels
+    seen = torch.bincount(labels)
+    weights = 1 / (seen[labels] * (seen > 0).sum()).double()
+    trials = 1 / float(weights.square().sum()) if len(labels) else 0.0
+    first, second = (torch.stack([m.answers == labels for m in models]) for models in (before, after))
+    cells = (first & second, first & ~second, ~first & second, ~first & ~second)
+    return paired_difference(*(trials * float((weights * c.double().mean(0)).sum()) for c in cells), alpha)
 
 
 def measure_progress(crowd: Crowd, change: Payload, rounds: int) -> float:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
@@ -30,9 +29,9 @@ from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.threats.adversary import Adversary
+from fedaudit.fl.threats.adversary import Adversary, JudgedModel
 from fedaudit.fl.threats.compromise import Compromise, Tampering
-from fedaudit.fl.threats.rehearsal import RuleRehearsal
+from fedaudit.fl.threats.rehearsal import RuleRehearsal, judge_model
 from fedaudit.fl.wire.protection import Message, Payload
 
 REPLAYABLE = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what becomes a model without a step of the server's own
@@ -96,17 +95,18 @@ class ModelTest:
         logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
         return np.asarray(logits.argmax(1), np.int64)
 
-    def judge(self, models: Sequence[Payload]) -> list[Tensor]:
-        """[3, C] of each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
-        x, labels = self._take_sample(self.held.auxiliary)
-        y, classes = torch.from_numpy(labels), len(self.data.classes)
-        seen, nothing = torch.bincount(y, minlength=classes).double(), torch.zeros(classes, dtype=torch.float64)
-        found = []
-        for model in models:
-            logits = torch.from_numpy(self._architecture({k: v.numpy() for k, v in model.items()}).logits(x))
-            right = logits.double().softmax(1).gather(1, y[:, None])[:, 0]
-            found.append(torch.stack([nothing.index_add(0, y, right), seen, nothing]))
-        return found
+    def judge(self, models: Sequence[Payload]) -> list[JudgedModel]:
+        """Each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
+        images, labels = self._take_sample(self.held.auxiliary)
+        x, y = torch.from_numpy(images), torch.from_numpy(labels)
+
+        def judge_one(model: Payload) -> JudgedModel:
+            known = self._architecture({k: v.numpy() for k, v in model.items()})
+            return judge_model(
+                lambda x: torch.from_numpy(known.logits(x.numpy())), x, y, len(self.data.classes), None
+            )
+
+        return [judge_one(model) for model in models]
 
 
 @dataclass(frozen=True)
@@ -261,9 +261,9 @@ class _Names(Net):
 class _Tried(RuleRehearsal):
     """What attackers try on a recorded round; the auditor's auxiliary examples stand for theirs."""
 
-    measure: Callable[[Sequence[Payload]], list[Tensor]] | None
+    measure: Callable[[Sequence[Payload]], list[JudgedModel]] | None
 
-    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
+    def judge(self, changes: Sequence[Payload]) -> list[JudgedModel]:
         assert self.measure is not None
         return self.measure([self.apply_change(c) for c in changes])
 

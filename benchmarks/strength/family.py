@@ -4,8 +4,9 @@ Random pairs of a rule and a partition, with paired seeds: each attack meets the
 The attacker is named beforehand: adaptive, or adaptive_backdoor for a backdoor that is to succeed. Each pair
 and seed leaves two files below --out, one of the members and one of the attacker, and what is there is not run
 again: the same command goes on where it was stopped. Members 15 points milder than the attacker with the first
-two seeds do not meet the other three. Prints a line a pair, with the member that did most harm; exits
-with 1 where one did more than three points more.
+two seeds do not meet the other three. What an attack costs is counted from the same clients sending the honest
+mean, which does nothing. Prints a line a pair, with the member that did most harm; exits with 1 where one did
+more than three points more, or where a backdoor cost more accuracy than it may by over two standard errors.
 """
 
 import argparse
@@ -41,7 +42,8 @@ Settings = Mapping[str, Any]
 Scores = tuple[float, float]  # of the last model: accuracy, and a backdoor's success
 
 SEED, SEEDS = 32, (1, 2, 3, 4, 5)
-CLIENTS, MALICIOUS, IMAGES, ROUNDS = 10, 2, 500, 5
+CLIENTS, MALICIOUS, ROUNDS = 10, 2, 5
+IMAGES, ALL = 500, 1437  # of digits; on the few of two clients a loss of two points of accuracy is not seen
 MOST = 0.03  # that a member may do more
 FIRST, HOPELESS = 2, 0.15  # after so many seeds members that do so much less harm are out
 LOSS = 0.02  # of accuracy, within which a backdoor's success counts
@@ -67,9 +69,9 @@ PARTITIONS: tuple[Any, ...] = (
     {"name": "dirichlet", "alpha": 0.3},
     {"name": "dirichlet", "alpha": 1.0},
 )
-NOBODY: Settings = {"name": ""}
+IDLE: Settings = {"name": "alie", "z": 0.0}  # the honest mean
 HEADER = (
-    *("draw", "rule", "partition", "nobody", "attacker", "worst member", "more harm (standard error)"),
+    *("draw", "rule", "partition", "idle", "attacker", "worst member", "more harm (standard error)"),
     *("attacker costs", "member costs", "member", ""),
 )
 
@@ -84,11 +86,12 @@ class Contest:
     place: int  # of its harm among the scores
     sign: int  # 1 where more of that is more harm
     loss: float = 1.0  # of accuracy, within which harm counts
+    images: int = IMAGES
 
     def compute_excess(self, means: Mapping[str, Scores], member: str) -> float:
         """How much more harm it did than the attacker; -1 where it lost more accuracy than both may."""
-        clean, own, found = means[name(NOBODY)], means[name(self.attacker)], means[member]
-        if found[0] < min(clean[0] - self.loss, own[0]):
+        idle, own, found = means[name(IDLE)], means[name(self.attacker)], means[member]
+        if found[0] < min(idle[0] - self.loss, own[0]):
             return -1.0
         return self.sign * (found[self.place] - own[self.place])
 
@@ -108,6 +111,7 @@ CONTESTS: dict[str, Contest] = {
         place=1,
         sign=1,
         loss=LOSS,
+        images=ALL,
     ),
 }
 
@@ -119,10 +123,10 @@ def draw_pairs() -> list[tuple[Settings, Settings]]:
 
 
 @cache
-def load_digits() -> Data:
-    """The first training images, and all that are tested on."""
+def load_digits(images: int) -> Data:
+    """So many training images, the first, and all that are tested on."""
     data: Data = catalog.load("datasets", "digits")().load()
-    return dataclasses.replace(data, train=Arrays(x=data.train.x[:IMAGES], y=data.train.y[:IMAGES]))
+    return dataclasses.replace(data, train=Arrays(x=data.train.x[:images], y=data.train.y[:images]))
 
 
 def build(shelf: str, settings: Settings) -> Any:
@@ -132,18 +136,15 @@ def build(shelf: str, settings: Settings) -> Any:
     return configure(cls, assumed | {k: v for k, v in settings.items() if k != "name"}, shelf)
 
 
-def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, rounds: int = ROUNDS) -> Scores:
+def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, images: int = IMAGES) -> Scores:
     """What becomes of the model where the last clients carry out an attack."""
-    data, streams = load_digits(), Streams(seed)
+    data, streams = load_digits(images), Streams(seed)
     parts = build("partitions", pair[1]).split(OwnedLabels(data.train.y, 10), CLIENTS, streams.numpy("partition"))
-    compromise = Compromise()
-    if attack["name"]:
-        bad = range(CLIENTS - MALICIOUS, CLIENTS)
-        cls = catalog.load("adversaries", attack["name"])
-        own = {k: v for k, v in attack.items() if k != "name"}
-        made = configure(cls, {"clients": tuple(bad)} | own, "adversary")
-        compromise = Compromise(made, frozenset(bad))
-    method = FedAvg(FedAvg.Config(rounds=rounds, local_epochs=1, batch_size=50, lr=0.5, weighting="uniform"))
+    bad = range(CLIENTS - MALICIOUS, CLIENTS)
+    cls = catalog.load("adversaries", attack["name"])
+    own = {k: v for k, v in attack.items() if k != "name"}
+    compromise = Compromise(configure(cls, {"clients": tuple(bad)} | own, "adversary"), frozenset(bad))
+    method = FedAvg(FedAvg.Config(rounds=ROUNDS, local_epochs=1, batch_size=50, lr=0.5, weighting="uniform"))
     holdings = Holdings(data, parts, streams)
     make = partial(MLP, data.shape, 10, MLP.Config(hidden=(64,)))
     with workers.start(0, partial(build_site, method, holdings, make, "cpu", None, compromise)) as pool:
@@ -155,7 +156,7 @@ def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, rounds
             workers=pool,
             aggregator=build("aggregators", pair[0]),
             compromise=compromise,
-            evaluate_every=rounds,
+            evaluate_every=ROUNDS,
         )
         method.run(federation)
     last = federation.history[-1]
@@ -164,16 +165,16 @@ def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, rounds
 
 def name(settings: Settings) -> str:
     """As a row says it: min_max direction=sd."""
-    return " ".join([settings["name"], *(f"{k}={v}" for k, v in settings.items() if k != "name")]) or "nobody"
+    return " ".join([settings["name"], *(f"{k}={v}" for k, v in settings.items() if k != "name")])
 
 
 def read_or_measure(
-    file: Path, attacks: Sequence[Settings], pair: tuple[Settings, Settings], seed: int
+    file: Path, attacks: Sequence[Settings], pair: tuple[Settings, Settings], seed: int, images: int
 ) -> dict[str, Scores]:
     """By attack; those that the file lacks are run."""
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if missing := [a for a in attacks if name(a) not in known]:
-        known |= {name(a): measure(pair, seed, a) for a in missing}
+        known |= {name(a): measure(pair, seed, a, images) for a in missing}
         durable.write(file, json.dumps(known, indent=1).encode())
     return {name(a): (known[name(a)][0], known[name(a)][1]) for a in attacks}
 
@@ -186,6 +187,12 @@ class Result:
     worst: str  # of the members
     excess: float  # of its harm over the attacker's
     error: float  # standard error of that over the seeds
+    beyond: float  # how far the attacker's loss of accuracy is above what it may be, less two standard errors
+
+    @property
+    def verdict(self) -> str:
+        """Empty where the attacker keeps what it promises."""
+        return "BEATEN" * (self.excess > MOST) or "COSTLY" * (self.beyond > 0)
 
 
 def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> Result:
@@ -193,9 +200,10 @@ def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> R
     contest, pair = CONTESTS[aim], draw_pairs()[number]
     family, found = contest.family, list[dict[str, Scores]]()
     for seed in seeds:
-        whose = {"family": family, "attacker": (NOBODY, contest.attacker)}
+        whose = {"family": family, "attacker": (IDLE, contest.attacker)}
         files = {w: out / aim / f"{number:02}-{seed}-{w}.json" for w in whose}
-        found.append({k: v for w in whose for k, v in read_or_measure(files[w], whose[w], pair, seed).items()})
+        members, chosen = (read_or_measure(files[w], whose[w], pair, seed, contest.images) for w in whose)
+        found.append(members | chosen)
         if len(found) == FIRST:
             means = average(found)
             excess = {name(m): contest.compute_excess(means, name(m)) for m in family}
@@ -204,9 +212,14 @@ def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> R
     means = average(found)
     worst = max(map(name, family), key=lambda m: contest.compute_excess(means, m))
     gaps = [f[worst][contest.place] - f[name(contest.attacker)][contest.place] for f in found]
-    return Result(
-        means, worst, contest.compute_excess(means, worst), float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
-    )
+    losses = [f[name(IDLE)][0] - f[name(contest.attacker)][0] for f in found]
+    beyond = float(np.mean(losses)) - 2 * compute_error(losses) - contest.loss
+    return Result(means, worst, contest.compute_excess(means, worst), compute_error(gaps), beyond)
+
+
+def compute_error(values: Sequence[float]) -> float:
+    """The standard error of their mean."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5
 
 
 def average(found: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
@@ -218,30 +231,31 @@ def average(found: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
 
 def write_row(number: int, pair: tuple[Settings, Settings], contest: Contest, r: Result) -> tuple[str, ...]:
     """As HEADER says, in points."""
-    scores = [r.means[a] for a in (name(NOBODY), name(contest.attacker), r.worst)]
+    scores = [r.means[a] for a in (name(IDLE), name(contest.attacker), r.worst)]
     shown = [f"{100 * s[contest.place]:.1f}" for s in scores]
     losses = [f"{100 * (scores[0][0] - s[0]):.1f}" for s in scores[1:]]
     excess = f"{100 * r.excess:+.1f} ({100 * r.error:.1f})" if r.excess > -1 else "none is allowed"
-    return (str(number), *map(name, pair), *shown, excess, *losses, r.worst, "BEATEN" * (r.excess > MOST))
+    return (str(number), *map(name, pair), *shown, excess, *losses, r.worst, r.verdict)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--aim", choices=list(CONTESTS), default="accuracy", help="what the attacker is after")
-    parser.add_argument("--draws", type=int, help="pairs; 60 for accuracy, 20 for a backdoor")
+    parser.add_argument("--pairs", type=int, nargs="+", help="some of them; 0 to 59, or 19 for a backdoor")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/family"), help="folder of the results; runs/family"
     )
     given = parser.parse_args()
     contest, rows = CONTESTS[given.aim], []
     with workers.one_thread():
-        for number, pair in enumerate(draw_pairs()[: given.draws or contest.draws]):
+        for number in given.pairs or range(contest.draws):
+            pair = draw_pairs()[number]
             rows.append(write_row(number, pair, contest, compare(given.aim, number, given.out)))
             print("\t".join(rows[-1]), file=sys.stderr, flush=True)
     print_table(HEADER, rows)
-    beaten = sum(bool(row[-1]) for row in rows)
-    print(f"{beaten} of {len(rows)} attackers are beaten by over {100 * MOST:.0f} points")
-    raise SystemExit(beaten > 0)
+    beaten, costly = (sum(row[-1] == word for row in rows) for word in ("BEATEN", "COSTLY"))
+    print(f"{beaten} of {len(rows)} attackers are beaten by over {100 * MOST:.0f} points, {costly} cost too much")
+    raise SystemExit(beaten + costly > 0)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ class Site(SiteEvaluation):
     def client(self, job: tuple[int, Tree, Message]) -> Client:
         """One client with its data, ready to work."""
         k, memory, personal = job
-        x, y = self.examples(self.data.train, self.holdings.parts[k])
+        rows = self.compromise.list_training_rows(k, self.round, self.holdings.parts[k], self.data.train.y)
+        x, y = self.examples(self.data.train, rows)
         own, times = self._move_here(personal), self.holdings.time_model
         received = self.method.receive(
             Client(
@@ -69,7 +70,7 @@ class Site(SiteEvaluation):
                 before=self.before,
                 clock=None if times is None else clock(times, k, len(y)),
                 workload=None if times is None else times.workload,
-                records=torch.from_numpy(np.asarray(self.holdings.parts[k], dtype=np.int64)),
+                records=torch.from_numpy(np.asarray(rows, dtype=np.int64)),
                 read_public=self.read_public,
             )
         )

@@ -1,5 +1,7 @@
 """How a worker scores models: those of the federation, and those that an adversary tries."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,8 @@ from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site_memory import SiteMemory
 from fedaudit.fl.model import Net, State
+from fedaudit.fl.threats.adversary import JudgedModel
+from fedaudit.fl.threats.rehearsal import judge_model
 
 
 class SiteEvaluation(SiteMemory):
@@ -51,25 +55,15 @@ class SiteEvaluation(SiteMemory):
         loss = float((losses / seen.clamp(min=1)).sum())
         return by_class[0], by_class[1], loss, (0, 0), (2 * right > seen).cpu()
 
-    def judge(self, state: State) -> Tensor:
-        """[3, C] of a shared model on the compromised clients' examples, for `Meeting.judge`."""
-        rows = [self.holdings.parts[k] for k in sorted(self.compromise.clients)]
-        x, y = self.examples(self.data.train, np.concatenate(rows))
+    def judge(self, state: State) -> JudgedModel:
+        """A shared model on what the compromised clients keep from their training, for `Meeting.judge`."""
+        bad, parts, labels = self.compromise, self.holdings.parts, self.data.train.y
+        rows = np.concatenate([bad.divide(parts[k], labels)[1] for k in sorted(bad.clients)])
+        x, y = self.examples(self.data.train, rows)
         model = {k: v.to(self.device) for k, v in state.items()}
         net = self.net if model.keys() == self.net.state_dict().keys() else self.trained
-        nothing = torch.zeros(self.classes, dtype=torch.float64, device=y.device)
-
-        def add_up(images: Tensor, wanted: Tensor) -> Tensor:
-            # accuracy is of answers, which few examples tell coarsely, and of probabilities they tell more
-            logits = evaluate(net, "forward", model, images)
-            chances = logits.softmax(1).gather(1, wanted[:, None])[:, 0].double()
-            return nothing.index_add(0, y, (chances + (logits.argmax(1) == wanted)) / 2)
-
-        adversary = self.compromise.adversary
-        aim = adversary.aim(x, self.data.mean, self.data.std) if adversary else None
-        turned = nothing if aim is None else add_up(aim[0], torch.full_like(y, aim[1]))
-        seen = torch.bincount(y, minlength=self.classes).double()
-        return torch.stack([add_up(x, y), seen, turned]).cpu()
+        aim = bad.adversary.aim(x, self.data.mean, self.data.std) if bad.adversary else None
+        return judge_model(partial(evaluate, net, "forward", model), x, y, self.classes, aim)
 
     def _count_conversions(self, net: Net, x: Tensor, y: Tensor) -> tuple[int, int]:
         """Of other classes than the adversary's, the test examples it turns into that class, and all of them."""

@@ -74,6 +74,17 @@ class Trail:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JudgedModel:
+    """What a shared model answers to examples that the compromised clients kept from their training."""
+
+    classes: int
+    labels: Tensor  # [n]
+    answers: Tensor  # [n]
+    chances: Tensor  # [n] probability of the label, float64
+    turned: Tensor  # [n] whether it is answered as the adversary wants, once aim() has changed it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Meeting:
     """What colluding clients have before them when all replies of a round are in."""
 
@@ -87,10 +98,9 @@ class Meeting:
     # Of a card that knows "aggregator", else None. What the server's rule would make of the clients' changes, and
     # the number for which its random draws are made anew, after the rounds of a trail, which it goes on by one;
     aggregate: Callable[[Mapping[int, Payload], int, Trail | None], Payload] | None
-    # what shared models so changed are worth on the compromised clients' own examples, [3, C] each: right answers
-    # and their probability, half each, summed over a class's examples; their number; and the same of the
-    # adversary's own answer to them, changed as aim() does; None without such a model;
-    judge: Callable[[Sequence[Payload]], list[Tensor]] | None = None
+    # what shared models so changed answer to examples of the compromised clients that these do not train on; None
+    # without such a model;
+    judge: Callable[[Sequence[Payload]], list[JudgedModel]] | None = None
     # and what each compromised client of the round would send after training on it, and what that is relative to
     train: Callable[[Payload], Mapping[int, tuple[Message, Message]]] | None = None
 
@@ -105,6 +115,9 @@ class Colluded:
     # harmful; the metrics say so as `sent` and `near`
     member: Mapping[str, Any] = field(default_factory=dict)
     near: Sequence[Mapping[str, Any]] = ()
+    claims: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of the shared model that comes of it, for the metrics
 
 
 class Adversary(Plugin):
@@ -131,6 +144,11 @@ class Adversary(Plugin):
                 raise UserError(
                     "adversary has both clients and share", hint="say how many are compromised by one of them"
                 )
+
+    @property
+    def judges(self) -> bool:
+        """Whether it tries what it could send; its clients then keep half of their examples to judge on."""
+        return "aggregator" in self.card.threat.knows
 
     @property
     def colludes(self) -> bool:

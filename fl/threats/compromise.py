@@ -9,9 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedaudit.fl.aggregation import aggregator
 from fedaudit.fl.aggregation.aggregator import Averages
 from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
@@ -72,6 +76,26 @@ class Compromise:
         """Who does not follow the protocol in a round."""
         leaves = self.adversary.config.leaves if self.adversary is not None and self.clients else None
         return self.clients if leaves is None or round < leaves else frozenset()
+
+    def divide(self, rows: Index, labels: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
+        """Of a compromised client's rows those it trains on, and those that an adversary with a judge judges on.
+
+        `labels` are of all rows of the data. Of each class it is every second example, beginning with the first.
+        """
+        if self.adversary is None or not self.adversary.judges:
+            return rows, rows[:0]
+        by_class = np.argsort(labels[rows], kind="stable")
+        sizes = np.unique(labels[rows], return_counts=True)[1]
+        kept = np.zeros(len(rows), dtype=bool)
+        kept[by_class] = np.concatenate([np.arange(n) % 2 == 1 for n in sizes] or [kept])
+        return rows[~kept], rows[kept]
+
+    def list_training_rows(self, client: int, round: int, rows: Index, labels: NDArray[np.integer[Any]]) -> Index:
+        """What a client of these rows trains on in a round, as many as it has.
+
+        What an adversary keeps to judge on is replaced by copies of the rest: it takes as many steps as others.
+        """
+        return np.resize(self.divide(rows, labels)[0], len(rows)) if client in self.acting(round) else rows
 
     def answer(self, server: Client, reply: Reply) -> Reply:
         """What the server answers to a batch of split learning."""
@@ -185,7 +209,7 @@ class Tampering:
         sent: Mapping[int, Message] = {}
         if own:
             knows, rehearsal = adversary.card.threat.knows, self.rehearsal
-            tries = "aggregator" in knows
+            tries = adversary.judges
             shared = bool(self.averages.parameters) and set(self.averages.parameters) <= rehearsal.model.keys()
             honest = {k: r.message for k, r in heard.items() if k not in own}
             colluded = adversary.collude(
@@ -205,6 +229,8 @@ class Tampering:
             sent, self._state = colluded.messages, colluded.state
             if colluded.member:
                 self._chosen = [("sent", dict(colluded.member)), ("near", [dict(m) for m in colluded.near])]
+            if colluded.claims:
+                self._chosen.append(("claims", dict(colluded.claims)))
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
 

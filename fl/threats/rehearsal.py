@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Averages
@@ -16,10 +17,29 @@ from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
-from fedaudit.fl.threats.adversary import Trail
+from fedaudit.fl.threats.adversary import JudgedModel, Trail
 from fedaudit.fl.wire.protection import Message, Payload
 
 Job = tuple[int, Tree, Message]  # a client, its memory, what it alone was sent
+
+
+def judge_model(
+    forward: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, classes: int, aim: tuple[Tensor, int] | None
+) -> JudgedModel:
+    """What a model, `forward` to logits [n, C], answers to x, and to x as an adversary with an aim changes it."""
+    if not len(y):
+        nothing = torch.zeros(0, dtype=torch.float64)
+        return JudgedModel(
+            classes=classes, labels=nothing.long(), answers=nothing.long(), chances=nothing, turned=nothing.bool()
+        )
+    logits, nothing = forward(x), torch.zeros_like(y, dtype=torch.bool)
+    return JudgedModel(
+        classes=classes,
+        labels=y.cpu(),
+        answers=logits.argmax(1).cpu(),
+        chances=logits.double().softmax(1).gather(1, y[:, None])[:, 0].nan_to_num().cpu(),
+        turned=(nothing if aim is None else forward(aim[0]).argmax(1) == aim[1]).cpu(),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +80,8 @@ class RuleRehearsal(ABC):
         return moved
 
     @abstractmethod
-    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
-        """[3, C] of the shared model after each change, on the compromised clients' own examples.
-
-        These are sums over a class's examples of how far they are answered rightly, their number, and the same
-        sums of the adversary's own answer to them. Half of it is the answer, 0 or 1, and half its probability.
-        """
+    def judge(self, changes: Sequence[Payload]) -> list[JudgedModel]:
+        """The shared model after each change, on examples of the compromised clients that nobody trains on."""
 
     @abstractmethod
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:
@@ -88,7 +104,7 @@ class Rehearsal(RuleRehearsal):
     workers: Workers
     job: Callable[[int], Job]
 
-    def judge(self, changes: Sequence[Payload]) -> list[Tensor]:
+    def judge(self, changes: Sequence[Payload]) -> list[JudgedModel]:
         return list(self.workers.map("judge", (self.apply_change(c) for c in changes)))
 
     def train(self, clients: Sequence[int], change: Payload) -> dict[int, tuple[Message, Message]]:

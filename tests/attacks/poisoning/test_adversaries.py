@@ -1,7 +1,6 @@
 """Every adversary against known numbers, or against what it says of itself."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from torch import Tensor
 from fedaudit.attacks.poisoning.alie import deviations
 from fedaudit.attacks.poisoning.backdoors import stamp_images, stamp_normalised_images
 from fedaudit.audit.settings import catalog
-from fedaudit.fl.aggregation.aggregator import Averages, Combined, RowRule
 from fedaudit.fl.clients.client import Reply, count_of
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting, Trail
-from fedaudit.fl.threats.rehearsal import RuleRehearsal
+from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting
 from fedaudit.fl.wire.protection import Message
 from tests.fl.worlds import TinyNet
 
@@ -140,169 +137,6 @@ def test_buffers_are_never_forged() -> None:
     for name in ("ipm", "gaussian", "mimic"):
         message = adversary(name).collude(meeting({0: (0, 0, 0)})).messages[0]
         assert int(message[Kind.LOCAL_MODEL]["seen"]) == 3
-
-
-def aggregate_by(made: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """A server's rule, as colluding clients know it: of all changes, as rows."""
-    return lambda given, draw=0, trail=None: {"w": made(torch.stack([v["w"].double() for v in given.values()]))}
-
-
-def test_where_nothing_tells_what_a_model_is_worth_the_adaptive_attacker_moves_the_rule_furthest() -> None:
-    mean = torch.tensor(HONEST).double().mean(0)
-    met = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0)))
-    found = adversary("adaptive", family=("alie", {"name": "ipm", "tau": 16.0}, "min_max")).collude(met)
-    assert found.member == {"name": "ipm", "tau": 16.0}
-    assert changes(found)[0] == pytest.approx((-16 * mean).tolist(), rel=1e-5)
-    deaf = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[1]))
-    assert adversary("adaptive").collude(deaf).member == {
-        "name": "ipm",
-        "tau": 0.1,
-    }  # nothing moves the rule: the first
-
-
-def test_the_adaptive_attacker_sends_what_leaves_least_of_the_model_on_its_own_examples() -> None:
-    def judge(moved: Any) -> list[Tensor]:  # two classes: the model is good at 0 where w[0] grows, at 1 with w[1]
-        return [torch.stack([m["w"][:2].clamp(-1, 1) + 1, torch.tensor([2.0, 2.0]).double()]) for m in moved]
-
-    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0))), judge=judge)
-    weak, strong = {"name": "ipm", "tau": 0.1}, {"name": "ipm", "tau": 16.0}
-    for family in ((weak, strong), (strong, weak)):
-        assert adversary("adaptive", family=family).collude(met).member == {"name": "ipm", "tau": 16.0}
-
-    third = {"name": "ipm", "tau": 15.99}
-    found = adversary("adaptive", family=(weak, strong, third)).collude(met)
-    assert found.member == strong and found.near == [third]
-
-    # ipm leaves 0.4 of both classes, alie all of one and nothing of the other
-    def uneven(moved: Any) -> list[Tensor]:
-        return [torch.tensor([[0.4, 0.4] if m["w"][0] < 0 else [1.0, 0.0], [1, 1]]).double() for m in moved]
-
-    met = replace(met, judge=uneven, aggregate=aggregate_by(lambda rows: rows[0]))
-    for minimises, expected in (("mean", "ipm"), ("worst_class", "alie")):
-        made = adversary("adaptive", family=(weak, {"name": "alie", "z": 0.5}), minimises=minimises)
-        assert made.collude(met).member["name"] == expected
-
-
-def test_for_classes_that_the_attackers_do_not_hold_the_models_progress_stands() -> None:
-    def blind(moved: Any) -> list[Tensor]:
-        return [torch.tensor([[0.0, 0.0], [1.0, 0.0]]).double() for _ in moved]
-
-    family = ({"name": "alie", "z": 0.5}, {"name": "ipm", "tau": 1.0})
-    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=blind)
-    assert adversary("adaptive", family=family).collude(met).member == {"name": "ipm", "tau": 1.0}
-
-
-def test_the_adaptive_attacker_follows_attacks_for_rounds_and_sends_what_pays_later() -> None:
-    trained = list[float]()
-
-    def train(change: Any) -> dict[int, tuple[Message, Message]]:
-        """In every round the compromised client learns nothing."""
-        trained.append(float(change["w"][0]))
-        model = {"w": START + change["w"].float()}
-        return {0: ({Kind.LOCAL_MODEL: model}, {Kind.GLOBAL_MODEL: model})}
-
-    def judge(moved: Any) -> list[Tensor]:
-        return [torch.tensor([[1 + float(m["w"][0]) / 100], [1.0]]).double() for m in moved]
-
-    def rule(given: Any, draw: int = 0, trail: Any = None) -> Any:
-        """Takes what client 0 sends, but long changes in the first round alone."""
-        sent = given[0]["w"].double()
-        return {"w": sent * float(not draw or sent[0] > -10)}
-
-    family = ({"name": "ipm", "tau": 8.0}, {"name": "alie", "z": 6.0})  # by -12 once, or by -4.8 in every round
-    met = replace(meeting({0: (0, 0, 0)}, aggregate=rule), judge=judge, train=train)
-    assert (
-        adversary("adaptive", family=family, ahead=0).collude(met).member == {"name": "ipm", "tau": 8.0}
-        and not trained
-    )
-    assert adversary("adaptive", family=family, ahead=1).collude(met).member == {"name": "ipm", "tau": 8.0}
-    assert adversary("adaptive", family=family, ahead=2).collude(met).member == {"name": "alie", "z": 6.0}
-    assert len(trained) == 2 * (1 + 2)  # each attack, each round
-
-
-def test_an_attack_is_kept_up_while_nothing_leaves_two_points_less() -> None:
-    def judge(moved: Any) -> list[Tensor]:
-        return [torch.tensor([[1 + float(m["w"][0]) / 100], [1.0]]).double() for m in moved]
-
-    family = ({"name": "ipm", "tau": 1.0}, {"name": "ipm", "tau": 2.0}, {"name": "ipm", "tau": 4.0})
-    met = replace(meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=judge)
-    found = adversary("adaptive", family=family).collude(met)
-    assert found.member == {"name": "ipm", "tau": 4.0} and found.state == {"member": found.member}
-    # of a honest mean of 1.5 these leave 1.5, 3 and 6 points less
-    for tau, kept in ((2.0, 4.0), (1.0, 4.0)):
-        again = replace(met, before={"member": {"name": "ipm", "tau": tau}})
-        assert adversary("adaptive", family=family).collude(again).member["tau"] == kept
-    again = replace(met, before={"member": {"name": "ipm", "tau": 1.0}})
-    assert adversary("adaptive", family=family[:2]).collude(again).member["tau"] == 1.0
-
-
-def test_a_rule_begins_rounds_ahead_with_what_it_remembers_of_those_before() -> None:
-    seen = list[tuple[int, float]]()
-
-    class Remembering(RowRule):
-        title = "Remembers"
-
-        def combine(self, rows: Any, weights: Any, clients: Any, context: Any) -> Combined:
-            seen.append((int(context.state.get("n", 0)), float(context.start["w"][0])))
-            state = {"n": context.state.get("n", 0) + 1}
-            return Combined(change=rows.double().mean(0), kept=dict.fromkeys(clients, 1.0), state=state)
-
-    class Tried(RuleRehearsal):
-        def judge(self, changes: Any) -> Any:
-            raise NotImplementedError
-
-        def train(self, clients: Any, change: Any) -> Any:
-            raise NotImplementedError
-
-    averages = Averages(Remembering(), 3, Streams(1), state={"model": {"n": 5}}, parameters=("w",))
-    tried = Tried(averages=averages, model={"w": START}, weight=lambda reply: 1.0)
-    heard = {k: Reply(message=sent((0, 0, 0)), examples=1) for k in (0, 1)}
-    moved, trail = {k: {"w": torch.tensor([1.0, 0, 0]).double()} for k in (0, 1)}, Trail()
-    for _ in range(2):
-        tried.aggregate(heard, moved, 0, trail)
-    tried.aggregate(heard, moved)
-    at = float(START[0])
-    assert seen == [(5, at), (6, at + 1), (5, at)] and trail.rounds == 2 and float(trail.change["w"][0]) == 2
-
-
-def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> None:
-    """Accuracy falls and success grows with w[0]; what stands for no attack has the honest mean's 1.5."""
-
-    def judge(moved: Any) -> list[Tensor]:
-        sizes = [float(m["w"][0].clamp(-100, 100)) for m in moved]
-        return [torch.tensor([[1 - 0.01 * s], [1.0], [0.01 * s]]).double() for s in sizes]
-
-    met = replace(meeting({0: (2, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0])), judge=judge)
-
-    def send(loss: float) -> float:
-        return changes(adversary("adaptive_backdoor", loss=loss).collude(met))[0][0]
-
-    assert send(1.0) == pytest.approx(
-        20 * float(torch.tensor(HONEST).float().norm(dim=1).quantile(0.5)), rel=1e-4
-    )
-    assert 6 < send(0.1) <= 11.5 and 1.5 < send(0.02) <= 3.5
-    assert send(0.0) <= 1.5
-    unseen = meeting({0: (2, 0, 0)}, aggregate=aggregate_by(lambda rows: rows[0]))
-    assert not adversary("adaptive_backdoor").collude(unseen).messages
-
-
-def test_a_rule_that_draws_at_random_is_tried_several_times() -> None:
-    tried = list[int]()
-
-    def rule(given: Any, draw: int = 0, trail: Any = None) -> Any:
-        tried.append(draw)
-        return {"w": torch.stack([v["w"].double() for v in given.values()])[draw % 2]}
-
-    adversary("adaptive", family=("alie",), draws=4).collude(meeting({0: (0, 0, 0)}, aggregate=rule))
-    assert tried == [0, 1, 0, 1, 2, 3]
-
-
-def test_a_family_is_made_of_attacks_that_forge_changes() -> None:
-    met = meeting({0: (0, 0, 0)}, aggregate=aggregate_by(lambda rows: rows.mean(0)))
-    with pytest.raises(UserError, match="family takes adversaries that forge changes, and Label flip does not"):
-        adversary("adaptive", family=("label_flip",)).collude(met)
-    with pytest.raises(UserError, match="tau"):
-        adversary("adaptive", family=({"name": "ipm", "tau": -1},)).collude(met)
 
 
 def test_an_attacker_with_partial_knowledge_goes_by_what_it_learnt_itself() -> None:

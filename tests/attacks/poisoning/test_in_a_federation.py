@@ -11,9 +11,12 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.aggregators.krum import Krum
 from fedaudit.fl.aggregators.median import Median
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.data.partition import Index
 from fedaudit.fl.data.scale import normalise
-from fedaudit.fl.execution.site import build_site
+from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.compromise import Compromise
@@ -151,25 +154,43 @@ def test_rounds_say_where_forged_changes_stand_and_clean_ones_do_not() -> None:
     assert all("norm_rank" not in r for r in clean("fedavg").history)
 
 
-def test_a_model_is_judged_by_answers_and_their_probability_half_each_on_own_examples_alone() -> None:
-    d, index, streams = data(n=60), parts(data(n=60), (20, 20, 20, 0, 0), skew=False), Streams(5)
-    compromise = Compromise(adversary("adaptive_backdoor", target=2), frozenset({1}))
-    holdings = Holdings(d, index, streams)
-    site = build_site(method("fedavg"), holdings, TinyNet, "cpu", None, compromise)  # type: ignore[arg-type]
-    net = initialise(TinyNet, streams)
-    found = site.judge(state_of(net))
-    pixels, y = torch.from_numpy(d.train.x[index[1]]), torch.from_numpy(d.train.y[index[1]])
-
-    def add_up(images: torch.Tensor, wanted: torch.Tensor) -> list[float]:
-        logits = net.eval()((images - 0.4) / 0.25).detach()
-        each = [
-            0.5 * float(z.softmax(0)[w]) + 0.5 * float(z.argmax() == w)
-            for z, w in zip(logits, wanted, strict=True)
-        ]
-        return [sum(e for e, c in zip(each, y.tolist(), strict=True) if c == k) for k in range(4)]
-
-    assert found[0].tolist() == pytest.approx(add_up(pixels, y), abs=1e-5)
-    assert found[1].tolist() == torch.bincount(y, minlength=4).tolist()
-    assert found[2].tolist() == pytest.approx(
-        add_up(stamp_images(pixels, "patch"), torch.full_like(y, 2)), abs=1e-5
+def build_compromised_site(name: str, rows: int) -> tuple[Site, Data, Index]:
+    """A worker whose client 1 is compromised and holds so many of the examples."""
+    d, index, streams = data(n=60), parts(data(n=60), (20, rows, 20, 0, 0), skew=False), Streams(5)
+    compromise = Compromise(
+        adversary(name, **({"target": 2} if name == "adaptive_backdoor" else {})), frozenset({1})
     )
+    site = build_site(method("fedavg"), Holdings(d, index, streams), TinyNet, "cpu", None, compromise)  # type: ignore[arg-type]
+    return site, d, index[1]
+
+
+def test_a_model_is_judged_by_its_answers_to_what_the_attackers_keep_from_training() -> None:
+    site, d, rows = build_compromised_site("adaptive_backdoor", 20)
+    net = initialise(TinyNet, Streams(5))
+    found = site.judge(state_of(net))
+    kept = site.compromise.divide(rows, d.train.y)[1]
+    pixels, y = torch.from_numpy(d.train.x[kept]), torch.from_numpy(d.train.y[kept])
+    logits, triggered = (net.eval()((x - 0.4) / 0.25).detach() for x in (pixels, stamp_images(pixels, "patch")))
+    assert found.labels.tolist() == y.tolist() and found.answers.tolist() == logits.argmax(1).tolist()
+    assert found.chances.tolist() == pytest.approx(
+        [float(z.softmax(0)[c]) for z, c in zip(logits, y, strict=True)]
+    )
+    assert found.turned.tolist() == (triggered.argmax(1) == 2).tolist()
+
+
+@pytest.mark.parametrize("name", [n for n in catalog.names("adversaries") if adversary(n).judges])
+def test_nobody_judges_on_what_it_trains_on(name: str) -> None:
+    """Half of each class is judged on and trained on by nobody; the other half is trained on twice."""
+    site, d, rows = build_compromised_site(name, 20)
+    site.begin(0, {Kind.GLOBAL_MODEL: state_of(initialise(TinyNet, Streams(5)))})
+    trained, other = (site.client((k, {}, {})).records for k in (1, 0))
+    assert trained is not None and other is not None and len(other) == len(trained) == 20
+    judged = site.compromise.divide(rows, d.train.y)[1]
+    assert {*trained.tolist()} ^ {*judged.tolist()} == {*rows.tolist()}
+    counts = [
+        torch.bincount(torch.from_numpy(d.train.y[r]), minlength=4) for r in (trained.unique().numpy(), judged)
+    ]
+    assert all(0 <= int(a - b) <= 1 for a, b in zip(*counts, strict=True)) and len(judged) > 5
+    assert site.judge(state_of(site.net)).labels.tolist() == d.train.y[judged].tolist()
+    alone = build_compromised_site(name, 1)[0]
+    assert alone.judge(state_of(initialise(TinyNet, Streams(5)))).labels.tolist() == []
