@@ -9,14 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.runtime.distributions import beta_sf
 
 END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
 SMALL = 5  # people of a group, below which a fact about it is one about them
-FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +88,3 @@ def count_withheld(people: PeopleCount, arrivals: Mapping[int, Arrivals]) -> Peo
         if more:
             left[client] = tried + Share(trials=more)
     return replace(people, left=dict(sorted(left.items())))
-
-
-def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:
-    """Which of the largest scores of non-members the threshold of membership is, counted from 1.
-
-    The smallest rank at which the rate of false alarms, distributed as Beta(r, n - r + 1), is at least
-    `false_alarms` in 99 of 100 draws of non-members. `bound_flagged` subtracts that rate and so subtracts too
-    little. Raises ValueError without non-members.
-    """
-    if non_members < 1:
-        raise ValueError(f"a threshold needs non-members, got {non_members}")
-    ranks = np.arange(1, non_members + 1)
-    enough = beta_sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
-    return int(ranks[enough][0])

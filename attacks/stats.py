@@ -15,11 +15,13 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, norm_isf
+from fedaudit.attacks.people import END
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, norm_isf
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
 ALPHA = 0.05
+FALSE_ALARMS = 0.01  # rate for which thresholds of membership are set
 
 
 class Grouping(Enum):
@@ -397,3 +399,17 @@ def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:
         variance = k / (k - 1) * float(((sums - rate * counts) ** 2).sum())
         effect = max(1.0, variance / (len(x) * rate * (1 - rate)))
     return len(x) / (effect * _compute_design_effect(k, alpha))
+
+
+def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:
+    """Which of the largest scores of non-members the threshold of membership is, counted from 1.
+
+    The smallest rank at which the rate of false alarms, distributed as Beta(r, n - r + 1), is at least
+    `false_alarms` in 99 of 100 draws of non-members. `bound_flagged` subtracts that rate and so subtracts too
+    little. Raises ValueError without non-members.
+    """
+    if non_members < 1:
+        raise ValueError(f"a threshold needs non-members, got {non_members}")
+    ranks = np.arange(1, non_members + 1)
+    enough = beta_sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
+    return int(ranks[enough][0])

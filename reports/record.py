@@ -9,9 +9,9 @@ from fedaudit.fl.threats.threat import ThreatModel
 
 
 class Record(BaseModel):
-    """Unknown fields are refused, infinities are kept as text by JSON."""
+    """Unknown fields are refused, infinities are kept as text by JSON; costs nothing before it is used."""
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
 
 class Taxon(Record):

@@ -4,7 +4,7 @@ A person's scores in all messages that it may be in are brought to one scale, by
 people have in the same messages, and the largest is the one answer about that person: who is exposed in one round
 is exposed. Held-out people are scored in the same way, each in the place of one client, so that their
 scores are independent. At least FALSE_ALARMS of such people pass the threshold
-(attacks/people.choose_threshold_rank).
+(attacks/stats.choose_threshold_rank).
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.people import FALSE_ALARMS, PeopleCount, choose_threshold_rank
+from fedaudit.attacks.people import PeopleCount
+from fedaudit.attacks.stats import FALSE_ALARMS, choose_threshold_rank
 from fedaudit.fl.kinds import Kind
 
 Values = NDArray[np.floating[Any]]

@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from fedaudit.audit.case.digests import commit, named_plugins, of_file, of_value, packages
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.schemas import Form
 from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -54,20 +53,16 @@ READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands wher
 }
 
 
-class Aside(BaseModel):
+class Aside(Form):
     """What differs between two runs of one config: in the record's digest, and not in the content's."""
-
-    model_config = ConfigDict(extra="forbid")
 
     started: str
     threads: int  # of this process; attacks and the server compute on one
     commit: str
 
 
-class Link(BaseModel):
+class Link(Form):
     """One phase. Digests are SHA-256; `read` has those of other links, of the policy and of files of claims."""
-
-    model_config = ConfigDict(extra="forbid")
 
     settings: str
     read: dict[str, str]
@@ -81,10 +76,8 @@ class Link(BaseModel):
         return of_value(self.model_dump(exclude={"aside"}))
 
 
-class Registration(BaseModel):
+class Registration(Form):
     """What was fixed before an attack phase: the policy, and the plan with its seeds and numbers of trials."""
-
-    model_config = ConfigDict(extra="forbid")
 
     at: str  # ISO 8601, UTC
     policy: str
@@ -92,10 +85,8 @@ class Registration(BaseModel):
     first_evidence: str = ""
 
 
-class Chain(BaseModel):
+class Chain(Form):
     """chain.json."""
-
-    model_config = ConfigDict(extra="forbid")
 
     links: dict[str, Link] = {}
     registrations: list[Registration] = []

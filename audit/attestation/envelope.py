@@ -18,8 +18,9 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from fedaudit.audit.case.schemas import Form
 from fedaudit.fl.runtime.errors import UserError
 
 HOW = "openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out key.pub.pem"
@@ -27,16 +28,12 @@ LARGEST_KEY = 1 << 16
 K = TypeVar("K", Ed25519PrivateKey, Ed25519PublicKey)
 
 
-class Signature(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Signature(Form):
     sig: str  # base64
     keyid: str = ""
 
 
-class Envelope(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Envelope(Form):
     payload: str  # base64
     payloadType: str
     signatures: list[Signature] = Field(min_length=1)

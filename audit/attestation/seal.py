@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fedaudit.audit.attestation import chain, envelope
 from fedaudit.audit.attestation.record import BOM, SEAL, digest_record
@@ -23,6 +23,7 @@ from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.environment import versions
 from fedaudit.audit.case.reading import parse
 from fedaudit.audit.case.run_folder import RunDir, sha256
+from fedaudit.audit.case.schemas import Form
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import manifest
@@ -41,11 +42,7 @@ RESULTS = {Word.READY: "PASSED", Word.WITH_CONDITIONS: "WARNED", Word.NOT_READY:
 ASK = "do not decide from this folder; ask for the one that was sealed"
 
 
-class SealForm(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Descriptor(SealForm):
+class Descriptor(Form):
     """A ResourceDescriptor: a name, digests and annotations."""
 
     name: str
@@ -53,7 +50,7 @@ class Descriptor(SealForm):
     annotations: dict[str, Any] | None = None
 
 
-class TestResult(SealForm):
+class TestResult(Form):
     """The predicate. A test is a finding; it failed where something was demonstrated, warned where it is open."""
 
     result: Literal["PASSED", "WARNED", "FAILED"]
@@ -72,7 +69,7 @@ class TestResult(SealForm):
         )
 
 
-class Statement(SealForm):
+class Statement(Form):
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
     subject: list[Descriptor] = Field(min_length=1)
     predicateType: Literal["https://in-toto.io/attestation/test-result/v0.1"]

@@ -1,4 +1,4 @@
-"""Digests of what a run is made from: its data and who holds which examples, the code, values and files.
+"""Digests of values, of files and of the code that runs.
 
 All are SHA-256, in hexadecimal. Of a JSON file what is compared between two runs is its content without times,
 and a digest here is of that: `TIMES` lists the keys that are left out.
@@ -14,13 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.index import PACKAGES, ROOT
 from fedaudit.audit.settings.spec import NamedPlugin
-from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.population import Population
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
@@ -77,30 +73,6 @@ def _drop_path(value: Any, path: list[str]) -> Any:
         return value
     kept = {k: v for k, v in value.items() if k != head}
     return {**kept, head: _drop_path(value[head], rest)} if rest else kept
-
-
-def of_data(data: Data) -> str:
-    """Every example with its label and owner, and how models see them."""
-    seen = hashlib.sha256(repr((data.classes, data.mean, data.std, data.augment)).encode())
-    for part in (data.train, data.test):
-        for array in (part.x, part.y, part.owner):
-            _add(seen, array)
-    return seen.hexdigest()
-
-
-def of_population(population: Population) -> str:
-    """Which examples every client holds, and which were held out for whom."""
-    seen = hashlib.sha256()
-    held_out = population.auxiliary, population.reference, population.server
-    for index in (*population.parts, *population.own, *held_out):
-        _add(seen, index)
-    return seen.hexdigest()
-
-
-def _add(seen: Any, array: Any) -> None:
-    values = np.zeros(0) if array is None else np.ascontiguousarray(array)
-    seen.update(f"{values.dtype.str} {values.shape};".encode())
-    seen.update(values.data if values.size else b"")
 
 
 def named_plugins(plugins: Iterable[NamedPlugin], keys: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ Count = Annotated[int, Ge(0)]
 
 
 class Form(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """Base of all of them: unknown keys are refused, and a form costs nothing before something is read by it."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Environment(Form):

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedaudit.audit.case import digests
 from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.sharing import share_result
@@ -66,7 +66,7 @@ class SimulatedData(FromConfig):
             test=_draw_subset(data.test, limits.test_limit, self.streams, "test_limit"),
             predicts=read_task(limits.model, "federation.model"),
         )
-        return self._require_same("data", data, digests.of_data)
+        return self._require_same("data", data, of_data)
 
     @cached_property
     def partition(self) -> Partition:
@@ -92,7 +92,7 @@ class SimulatedData(FromConfig):
                 "what is held out is not trained on",
                 hint="give test examples that are no training examples, or a smaller federation.holdout",
             )
-        return self._require_same("population", population, digests.of_population)
+        return self._require_same("population", population, of_population)
 
     def _require_same(self, name: str, value: T, digest: Callable[[T], str]) -> T:
         """`value`; raises UserError where the run was made with another."""

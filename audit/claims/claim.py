@@ -10,16 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedaudit.audit.claims.setting import ClaimGroup, Neighbours, Positive, Role, Setting
+from fedaudit.audit.claims.setting import Neighbours, Positive, Role, Setting
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.settings.spec import Number, Whole
+from fedaudit.audit.settings.spec import Group, Number, Whole
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.ledger import Mechanism
 
 Status = Literal["checked", "assumed", "contradicted"]
 
 
-class Promise(ClaimGroup):
+class Promise(Group):
     """What is promised."""
 
     epsilon: Positive | None = Field(default=None, description="null: no number is given")
@@ -35,7 +35,7 @@ class Promise(ClaimGroup):
         return self
 
 
-class Prerequisite(ClaimGroup):
+class Prerequisite(Group):
     """Something the claim needs that cannot be computed from its numbers."""
 
     text: str = Field(description="what must hold")
@@ -46,7 +46,7 @@ class Prerequisite(ClaimGroup):
     because: str = Field(description="why")
 
 
-class NoiseTarget(ClaimGroup):
+class NoiseTarget(Group):
     """A guarantee to find the noise for."""
 
     epsilon: Positive = Field(description="of the guarantee")
@@ -55,7 +55,7 @@ class NoiseTarget(ClaimGroup):
     releases: Whole = Field(default=1, ge=1, description="how many")
 
 
-class Claim(ClaimGroup):
+class Claim(Group):
     """One claim."""
 
     id: str = Field(description="short, for tables")
@@ -110,7 +110,7 @@ class Claim(ClaimGroup):
         return s.releases or max(self.releases.values())
 
 
-class TimedClaim(ClaimGroup):
+class TimedClaim(Group):
     """A claim about devices and their times, which the simulated clock decides (audit/claims/clock.py)."""
 
     id: str = Field(description="short, for tables")
@@ -130,7 +130,7 @@ class TimedClaim(ClaimGroup):
         return self
 
 
-class ClaimFile(ClaimGroup):
+class ClaimFile(Group):
     """A file of claims."""
 
     title: str = Field(description="of the report")

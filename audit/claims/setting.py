@@ -12,11 +12,11 @@ import math
 from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedaudit.audit.accounting.accountant import seen_as
 from fedaudit.audit.accounting.terms import Term
-from fedaudit.audit.settings.spec import Number, Whole
+from fedaudit.audit.settings.spec import Group, Number, Whole
 from fedaudit.fl.ledger import Mechanism, Release, Sampling, Unit
 
 Role = Literal["claimed", "actual", "measured", "other"]
@@ -25,11 +25,7 @@ DRAWN = {"poisson": "Poisson", "fixed_without_replacement": "fixed number", "shu
 Positive = Annotated[Number, Field(gt=0)]
 
 
-class ClaimGroup(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Tuning(ClaimGroup):
+class Tuning(Group):
     """The best of a random number of runs is released."""
 
     mean: Number = Field(gt=1, le=1e6, description="how many runs, on average")
@@ -41,7 +37,7 @@ class Tuning(ClaimGroup):
     )
 
 
-class Setting(ClaimGroup):
+class Setting(Group):
     """One set of assumptions about a release."""
 
     name: str = Field(max_length=200, description="in the words of the report")

@@ -1,5 +1,6 @@
 """What a command may open: the files that the user named, below some of them also to write, and nothing else."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ def _paths(value: Any) -> Iterator[Path]:
     if isinstance(value, Path):
         yield value
     elif isinstance(value, str):
-        text = value.partition("=")[2] or value
-        if text and "\0" not in text and len(text) < 4096 and Path(text).expanduser().exists():
-            yield Path(text).expanduser()
+        path = os.path.expanduser(value.partition("=")[2] or value)
+        if os.path.exists(path):  # False of what can be no path, such as a page of text
+            yield Path(path)
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _paths(one)

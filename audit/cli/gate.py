@@ -19,7 +19,6 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
-from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
 from fedaudit.reports.result import AuditResult, Severity
@@ -64,7 +63,11 @@ class Judged:
         return self.review.result
 
     def decide_again(self, result: AuditResult, policy: str) -> None:
-        """Give the verdict of another result, under the same terms."""
+        """Give the verdict of a result of this federation under the same terms; without any it has its own."""
+        if not self.terms.has_any:
+            return
+        from fedaudit.audit.verdict.decision import decide
+
         result.questions = accept_questions(result.questions, self.terms)
         result.decision = decide(result, load_policy(policy or self.config.locate_policy()), self.terms)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedaudit.audit.claims.claim import load as load_claims
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.origin import is_run_folder
@@ -49,5 +48,8 @@ def find_config(path: Path) -> Path:
 def _check_files(policy: str, claims: Sequence[str]) -> None:
     """Read now what would otherwise be refused after an hour of training."""
     load_policy(policy)
-    for path in claims:
-        load_claims(Path(path))
+    if claims:
+        from fedaudit.audit.claims import claim  # loads the accountants
+
+        for path in claims:
+            claim.load(Path(path))

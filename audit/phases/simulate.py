@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedaudit.audit.case.digests import of_data, of_population
+from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible

@@ -16,7 +16,13 @@ DEEPEST = 40
 LARGEST = 2**63  # of a whole number
 
 
-class _Loader(yaml.SafeLoader):
+try:
+    from yaml import CSafeLoader as _Safe  # libyaml's parser, ten times as fast
+except ImportError:  # PyYAML was built without it
+    from yaml import SafeLoader as _Safe  # type: ignore[assignment]
+
+
+class _Loader(_Safe):
     """PyYAML's safe loader, which builds no Python objects, with duplicate keys refused."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -49,7 +55,7 @@ def read_yaml(path: Path) -> Any:
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path} is larger than 1 MB", hint="a config is a page of text")
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        data = yaml.load(_read_shallow(path), Loader=_Loader)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not text: {error}", hint="name a YAML config saved as UTF-8; `fedaudit init` writes one"
@@ -64,10 +70,18 @@ def read_yaml(path: Path) -> Any:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
         first = str(error).splitlines()[0]
         raise UserError(f"{path}: not valid YAML: {first}", hint="save it as plain YAML") from error
-    except RecursionError as error:
-        raise UserError(f"{path} is nested too deeply", hint="a config has few levels") from error
     _check_values(data, path)
     return data
+
+
+def _read_shallow(path: Path) -> str:
+    """The text of a YAML file; raises UserError for one whose levels would overflow libyaml's stack."""
+    text, level = path.read_text(encoding="utf-8"), 0
+    for event in yaml.parse(text, Loader=_Safe):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > DEEPEST + 1:
+            raise UserError(f"{path} is nested too deeply", hint="a config has few levels")
+    return text
 
 
 def _check_values(data: Any, path: Path) -> None:
@@ -95,8 +109,8 @@ def _check_values(data: Any, path: Path) -> None:
 def line_of(path: Path, key: str) -> int | None:
     """The line, from 1, on which a key such as "attacks[2].steps" stands, or the innermost group around it."""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        node = yaml.compose(_read_shallow(path), Loader=_Loader)
+    except (OSError, ValueError, yaml.YAMLError, UserError):
         return None
     line = None
     for part in re.findall(r"[^.\[\]]+", key):

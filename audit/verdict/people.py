@@ -16,7 +16,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedaudit.attacks.people import END, PeopleCount, Share, choose_threshold_rank
+from fedaudit.attacks.people import END, PeopleCount, Share
+from fedaudit.attacks.stats import choose_threshold_rank
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
 from fedaudit.fl.threats.threat import Aim
 

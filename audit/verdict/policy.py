@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.spec import Group
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Position
@@ -27,11 +28,7 @@ FLOOR_AIMS = (Aim.EXFILTRATION, Aim.MEMBERSHIP, Aim.ATTRIBUTE, Aim.INVERSION, Ai
 FLOOR_OBSERVERS = (Position.SERVER, Position.CLIENT, Position.PUBLIC)  # whom no policy may leave out
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Condition(_Group):
+class Condition(Group):
     """One threshold on one measure."""
 
     measure: str = Field(description="a measure's name or a pattern such as tpr_at_fpr_*")
@@ -61,7 +58,7 @@ class Condition(_Group):
         return f"{name}{units}{statistic} {sign} {shown}"
 
 
-class Rule(_Group):
+class Rule(Group):
     """A severity for evidence that meets all conditions in one place."""
 
     id: str = Field(description="a name that findings cite")
@@ -73,21 +70,21 @@ class Rule(_Group):
         return " and ".join(c.words() for c in self.all)
 
 
-class Power(_Group):
+class Power(Group):
     """When an attack that found nothing had trials enough to say so."""
 
     largest_detectable: float = Field(gt=0, le=1, description="share of what guessing leaves")
     reason: str = Field(min_length=10, description="why")
 
 
-class DeploymentBar(_Group):
+class DeploymentBar(Group):
     """Which demonstrated findings forbid a deployment."""
 
     not_ready: Severity = Field(description="a demonstrated finding of this severity or a worse one forbids it")
     reason: str = Field(min_length=10, description="why")
 
 
-class Demand(_Group):
+class Demand(Group):
     """Questions that must be answered, or accepted by name, before a verdict is given."""
 
     aims: tuple[Aim, ...] = Field(min_length=1, description="what is asked")
@@ -100,7 +97,7 @@ class Demand(_Group):
     reason: str = Field(min_length=10, description="why")
 
 
-class Tolerance(_Group):
+class Tolerance(Group):
     """The share of people, or of a model's answers, up to which a question is bounded."""
 
     aims: tuple[Aim, ...] = Field(min_length=1, description="of these questions")
@@ -108,7 +105,7 @@ class Tolerance(_Group):
     reason: str = Field(min_length=10, description="why")
 
 
-class Demands(_Group):
+class Demands(Group):
     """What a verdict waits for, and how much of a harm is tolerable."""
 
     required: tuple[Demand, ...] = Field(min_length=1, description="questions that must be answered")
@@ -145,7 +142,7 @@ class Demands(_Group):
         return next(t.share for t in self.tolerable if aim in t.aims)
 
 
-class GradingPolicy(_Group):
+class GradingPolicy(Group):
     """A whole policy; rules are tried from the severest down."""
 
     name: str = Field(description="of the policy")

@@ -22,6 +22,11 @@ class Terms:
     unmet: Sequence[str] = ()  # requirements that were not met, as sentences
     refused: Sequence[str] = ()  # waivers that do not count, as sentences
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the reviewer adds anything."""
+        return any(vars(self).values())
+
     def forgives(self, finding: Finding) -> bool:
         """Whether a finding does not forbid a deployment, although it was demonstrated."""
         return finding.id in self.accepted or finding.id in self.known

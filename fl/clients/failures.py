@@ -16,13 +16,15 @@ what it remembered.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import Field
 
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, BelowOne, Positive
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.runtime.streams import Streams
+
+if TYPE_CHECKING:
+    from fedaudit.fl.runtime.streams import Streams
 
 
 @settings
@@ -84,7 +86,7 @@ class RandomFaults:
     """Faults drawn from streams of their own, by round and client, named for relays, which had them first."""
 
     config: FailureConfig
-    streams: Streams
+    streams: "Streams"
     round: int
     lost: frozenset[int] = frozenset()  # clients that train and are never heard
 

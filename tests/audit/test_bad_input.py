@@ -47,6 +47,8 @@ CONFIGS = {  # what is wrong: (text, a phrase of the sentence, a phrase of the h
         "aliases",
     ),
     "very deep": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply", ""),
+    "deeper than a stack": ("[" * 900_000, "nested too deeply", ""),
+    "lists on one line": ("- " * 400_000 + "a", "nested too deeply", ""),
     "unknown key": (TEXT + "atacks: []\n", "unknown key atacks", "did you mean 'attacks'?"),
     "unknown inner key": (TEXT.replace("clients: 4", "client: 4"), "unknown key federation.client", "'clients'"),
     "unknown deep key": (
@@ -160,7 +162,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path: Path) -> None:
 def run_folder(tmp_path: Path, **changes: str) -> Path:
     """A folder as a finished simulation leaves it, with some of its files replaced."""
     from fedaudit.audit.attestation import chain
-    from fedaudit.audit.case.digests import of_data, of_population
+    from fedaudit.audit.case.data_digests import of_data, of_population
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.phases.plan import FIXED

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
-from fedaudit.attacks.people import PeopleCount, Share, choose_threshold_rank
+from fedaudit.attacks.people import PeopleCount, Share
+from fedaudit.attacks.stats import choose_threshold_rank
 
 CLIENTS, EACH, HELD_OUT = 10, 72, 449
 

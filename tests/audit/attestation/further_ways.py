@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 from safetensors.numpy import load, save
 
-from fedaudit.audit.case.digests import of_data, of_population
+from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir, sha256
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.plan import execute, phases

@@ -157,6 +157,12 @@ def test_a_command_may_open_what_its_arguments_name_and_write_what_it_says(tmp_p
     assert tmp_path not in access.reads and Path("default") not in access.reads
 
 
+@pytest.mark.parametrize("text", ["./" + "word " * 600, "~nobody-of-this-name/x", "a/\0", ""])
+def test_text_that_can_be_no_path_opens_nothing(text: str) -> None:
+    usual = derive_access({}, writes=[], own=[])
+    assert derive_access({"policy": text}, writes=[], own=[]) == usual
+
+
 def test_a_config_of_the_user_names_data_and_one_of_a_run_folder_does_not(tmp_path: Path) -> None:
     data = tmp_path / "elsewhere" / "d.npz"
     data.parent.mkdir()

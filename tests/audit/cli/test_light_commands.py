@@ -92,6 +92,10 @@ def test_a_light_command_loads_nothing_that_it_does_not_use(command: str, loaded
     assert HEAVY & loaded[command] == set()
 
 
+def test_who_reads_a_verdict_loads_no_arrays(loaded: dict[str, set[str]]) -> None:
+    assert {"numpy", "scipy"} & loaded["check"] == set()
+
+
 def test_the_first_plan_of_a_config_loads_no_renderer(folder: Path) -> None:
     done = execute(folder, "-c", CODE, json.dumps([PLAN]), cache="first")
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 from scipy import stats
 
-from fedaudit.attacks.people import PeopleCount, Share, choose_threshold_rank
+from fedaudit.attacks.people import PeopleCount, Share
+from fedaudit.attacks.stats import choose_threshold_rank
 from fedaudit.audit.verdict.people import (
     bound_by_privacy,
     bound_exposure,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedaudit.audit.case.digests import of_data, of_population
+from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.population import Population
 
