@@ -6,15 +6,16 @@ measurement of this machine is compared with the one that the cards' seconds are
 corrected: which attacks an audit runs, and in which order, rests on the cards alone and is the same everywhere.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
-
-import numpy as np
+from typing import Any
 
 from fedaudit.audit.settings import index
 
-ERRORS, MACHINE = "efforts", "machine"
+ERRORS, MACHINE = "efforts", "machine"  # names in the index
+SPEED = "speed"  # the one key of the machine
 LEAST = 0.1  # seconds, below which an attack says nothing of a card
 SIDE, PRODUCTS = 384, 40  # of the matrix products that are timed
 REFERENCE = 0.047  # processor-seconds of these on the machine of the cards
@@ -26,22 +27,30 @@ def record_error(setup: str, attack: str, estimated: float, seconds: float) -> N
         index.keep(ERRORS, f"{attack} {setup}", max(seconds, LEAST) / max(estimated, LEAST))
 
 
+def recall_errors() -> dict[str, Any]:
+    """All that was kept of errors, which every estimate that people read follows from."""
+    return index.recall_all(ERRORS)
+
+
 def correct_estimates(setup: str, seconds: Mapping[str, float]) -> dict[str, float]:
     """Estimates of the cards, by attack, as this machine takes them on this setup (`AttackChoice.setup`)."""
-    kept = {name: index.recall(ERRORS, f"{name} {setup}") for name in seconds}
-    errors = {name: error for name, error in kept.items() if isinstance(error, float) and 0 < error < np.inf}
+    kept = recall_errors()
+    known = {name: kept.get(f"{name} {setup}") for name in seconds}
+    errors = {name: error for name, error in known.items() if isinstance(error, float) and 0 < error < math.inf}
     usual = statistics.median(errors.values()) if errors else measure_machine()
     return {name: estimate * errors.get(name, usual) for name, estimate in seconds.items()}
 
 
 def measure_machine() -> float:
     """Times as long as the machine of the cards; measured once, in some hundredths of a second."""
-    kept = index.recall(ERRORS, MACHINE)
-    if isinstance(kept, float) and 0 < kept < np.inf:
+    kept = index.recall(MACHINE, SPEED)
+    if isinstance(kept, float) and 0 < kept < math.inf:
         return kept
+    import numpy as np  # which a plan that was kept does not load
+
     ones, began = np.ones((SIDE, SIDE), np.float32), time.process_time()
     for _ in range(PRODUCTS):
         ones @ ones
     times = max(time.process_time() - began, 1e-3) / REFERENCE
-    index.keep(ERRORS, MACHINE, times)
+    index.keep(MACHINE, SPEED, times)
     return times

@@ -8,18 +8,14 @@ whole.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 from fedaudit.audit.attestation.record import digest_record
-from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.resolve import keep, resolve
 from fedaudit.reports.result import AuditResult
-
-LIBRARIES = ("dp-accounting", "numpy", "scipy", "torch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +41,7 @@ def keep_review(folder: Path, made: Review) -> None:
     config = run.load_config()
     kept = {name: value for name, value in vars(made).items() if name not in ("result", "variants")}
     keep(config.model_dump(), resolve(config))  # light commands ask for it
-    index.keep("reviewed", _key(made.record), kept | {"policy": made.result.policy.sha256})
+    index.keep("reviewed", made.record, kept | {"policy": made.result.policy.sha256})
     for name, part in made.variants.items():
         keep_review(run.inside(f"variants/{name}"), part)
 
@@ -55,14 +51,10 @@ def recall_review(folder: Path, policy: str = "") -> Review | None:
 
     `policy` is the digest of the reviewer's, by default that of the folder's own.
     """
-    kept = index.recall("reviewed", _key(digest_record(folder)))
+    kept = index.recall("reviewed", digest_record(folder))
     if not isinstance(kept, dict):
         return None
     own = kept.pop("policy")
     if policy and policy != own:
         return None
     return Review(result=read_result(folder), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})
-
-
-def _key(record: str) -> str:
-    return of_value([record, [version(name) for name in LIBRARIES]])

@@ -1,7 +1,8 @@
 """The index: what follows from our files alone, kept in the user's cache folder so that nothing is imported.
 
 The cards that `fedaudit tools list` prints and the defaults of a config are found by importing plugins, and torch
-with them. They are kept with the time and size of every file of ours, and made anew when one of them changes.
+with them. They are kept with the state of every file of ours and the versions of what is installed, and made anew
+when one of them changes.
 Without the index, or without a place to keep it, all stays the same but the time.
 """
 
@@ -11,10 +12,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from fedaudit.fl.runtime import durable
@@ -54,14 +56,14 @@ def entries(kind: str, make: Callable[[], list[Entry]]) -> list[Entry]:
 
 def recall(name: str, key: str) -> Any:
     """What was kept under a name and a key; None where there is nothing, or it is of other files, or damaged."""
-    return _read(name).get(key)
+    return recall_all(name).get(key)
 
 
 def keep(name: str, key: str, value: Any) -> None:
     """Keep a plain value for later processes; a folder that cannot be written is no error."""
     if (file := _file(name)) is not None:
         with contextlib.suppress(UserError, OSError), durable.take_turn(file.parent):
-            newest = list(_read(name).items())[-MOST + 1 :]
+            newest = list(recall_all(name).items())[-MOST + 1 :]
             content = {
                 "state": _state(),
                 "values": dict([(k, v) for k, v in newest if k != key] + [(key, value)]),
@@ -69,20 +71,40 @@ def keep(name: str, key: str, value: Any) -> None:
             durable.write(file, json.dumps(content).encode())
 
 
+def digest_states(paths: Iterable[Path], without: Collection[str] = ()) -> str:
+    """Changes with any file at or below these paths, none of which is read: by its place, its size and two times.
+
+    One of the times is that of the last change by the system's clock, which nobody sets back as `cp -p` does the
+    other. A path where nothing is counts too, since something may come there. `without` are names of folders.
+    """
+    seen, folders = hashlib.sha256(), set[tuple[int, int]]()
+    waiting = [os.path.abspath(path) for path in paths]
+    while waiting:
+        at, state = waiting.pop(), "cannot be opened"
+        with contextlib.suppress(OSError):
+            found = os.stat(at)
+            state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+            if S_ISDIR(found.st_mode):
+                state = "a folder"
+                if (found.st_dev, found.st_ino) not in folders:  # no link that leads back
+                    folders.add((found.st_dev, found.st_ino))
+                    waiting += [os.path.join(at, name) for name in sorted(os.listdir(at)) if name not in without]
+        seen.update(os.fsencode(f"{at} {state}\n"))
+    return seen.hexdigest()
+
+
 @cache
 def _state() -> str:
-    """Changes with the time or size of any file of ours: a card may read what another file defines.
+    """Changes with any file of ours, since a card may read what another file defines, and with what is installed.
 
     Of a process it is that of its first question: what changes later is not what it runs.
     """
-    seen = hashlib.sha256()
-    for package in PACKAGES:
-        for folder, folders, names in os.walk(ROOT / package):
-            folders[:] = sorted(f for f in folders if f != "__pycache__")
-            for name in sorted(n for n in names if n.endswith(".py")):
-                stat = os.stat(os.path.join(folder, name))
-                seen.update(f"{folder}/{name} {stat.st_mtime_ns} {stat.st_size}\n".encode())
-    return seen.hexdigest()
+    installed = {sys.version}  # and names that end in versions, such as numpy-2.4.6.dist-info
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            installed.update(name for name in os.listdir(folder) if name.endswith(".dist-info"))
+    ours = digest_states((ROOT / package for package in PACKAGES), without=("__pycache__", "configs"))
+    return hashlib.sha256("\n".join([ours, *sorted(installed)]).encode()).hexdigest()
 
 
 def _file(name: str) -> Path | None:
@@ -114,7 +136,7 @@ def _cache() -> Path | None:
     return home / ".cache"
 
 
-def _read(name: str) -> dict[str, Any]:
+def recall_all(name: str) -> dict[str, Any]:
     """All that is kept under a name."""
     try:
         file = _file(name)

@@ -15,6 +15,7 @@ from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.config import PATH, TOKENIZER, Config, SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.spec import NamedPlugin
+from fedaudit.fl.runtime.plugin import configure
 
 
 def resolve(config: Config) -> dict[str, Any]:
@@ -32,13 +33,26 @@ def resolve(config: Config) -> dict[str, Any]:
     return found
 
 
+def list_files(config: SimulatedConfig) -> list[Path]:
+    """Files, and folders with all below them, that an audit reads besides its config: rules, a network and data.
+
+    Code of a user's own, which may read what it likes, is left out.
+    """
+    files = [Path(config.locate_policy())] if config.names_policy_file else []
+    files += config.locate_claims()
+    model = config.locate_files(config.federation.model).settings
+    files += [Path(str(model[key])).expanduser() for key in (PATH, TOKENIZER) if model.get(key)]
+    data = resolve(config)["federation"]["dataset"]
+    if PATH in data or data.get(TOKENIZER):  # without a path stated, its usual place
+        spec = config.locate_files(config.federation.dataset)
+        dataset = configure(catalog.load("datasets", spec.name), spec.settings, "federation.dataset")
+        files += dataset.list_files()
+    return files
+
+
 def reads_elsewhere(config: Config) -> bool:
     """Whether an audit reads more than this config and our code: code of a user's own, data or rules in files."""
-    files = config.claims or config.names_policy_file
-    if not isinstance(config, SimulatedConfig) or files or config.list_code():
-        return True
-    parts = [resolve(config)["federation"][part] for part in ("dataset", "model")]
-    return any(PATH in part or part.get(TOKENIZER) for part in parts)  # without a path stated, its usual place
+    return not isinstance(config, SimulatedConfig) or bool(config.list_code() or list_files(config))
 
 
 def keep(values: Mapping[str, Any], resolved: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """The contract of a data set: labelled images (or token sequences) in a training and a test part."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -80,6 +81,11 @@ class Dataset(Plugin):
     def load(self) -> Data:
         """Read the data; raises UserError saying where it looked and how to get it."""
 
+    def list_files(self) -> Sequence[Path]:
+        """Files, and folders with all below them, that load() opens or looks for outside of this package."""
+        named = (getattr(self.config, key, None) for key in FILES)
+        return [Path(str(name)).expanduser() for name in named if name]
+
 
 def read_data(dataset: Dataset) -> Data:
     """The data of a data set.
@@ -87,9 +93,8 @@ def read_data(dataset: Dataset) -> Data:
     Raises UserError where its files are pipes or devices, or its arrays not what the contract says, whoever
     wrote load().
     """
-    for key in FILES:
-        if named := getattr(dataset.config, key, None):
-            refuse_special(Path(str(named)).expanduser())
+    for file in dataset.list_files():
+        refuse_special(file)
     data, title = dataset.load(), dataset.title
     for part, arrays in (("train", data.train), ("test", data.test)):
         x, where = arrays.x, f"dataset {title!r}: {part}.x is"

@@ -6,8 +6,10 @@ training image.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,14 +103,21 @@ def _find_planted(data: Data) -> NDArray[np.bool_]:
 
 def _drop_duplicates(data: Data) -> Index:
     """Indices of training examples that appear neither earlier nor in the test set."""
-    seen = {content(x) for x in data.test.x}
-    keep = []
-    for i, x in enumerate(data.train.x):
-        digest = content(x)
-        if digest not in seen:
-            seen.add(digest)
-            keep.append(i)
-    return np.array(keep, dtype=np.int64)
+    sums = np.concatenate([_sum_bits(data.test.x), _sum_bits(data.train.x)])
+    _, which, counts = np.unique(sums, return_inverse=True, return_counts=True)
+    in_test, in_train = np.split(counts[which] > 1, [len(data.test)])  # of the others no digest is needed
+    seen, keep = {content(x) for x in data.test.x[in_test]}, ~in_train
+    for i in np.flatnonzero(in_train):
+        digest = content(data.train.x[i])
+        keep[i] = digest not in seen
+        seen.add(digest)
+    return np.flatnonzero(keep)
+
+
+def _sum_bits(x: NDArray[Any]) -> NDArray[np.uint64]:
+    """A number for each example, equal for duplicates and different for nearly all others."""
+    rows = np.ascontiguousarray(x).reshape(len(x), math.prod(x.shape[1:]))
+    return rows.view(np.uint32).sum(1, dtype=np.uint64)
 
 
 def content(x: np.ndarray) -> bytes:

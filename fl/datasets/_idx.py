@@ -11,12 +11,13 @@ import zlib
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Arrays
+from fedaudit.fl.data.dataset import Arrays, Dataset
 from fedaudit.fl.datasets._arrays import find, images
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.settings import settings
@@ -77,33 +78,39 @@ class DownloadConfig:
     download: bool = Field(default=False, description="whether files that are missing may be downloaded")
 
 
-def locate(
-    name: str,
-    torchvision_name: str,
-    where: DownloadConfig,
-    *,
-    installed: Path | None = None,
-    files: tuple[str, ...] = PARTS,
-    hint: str,
-    **options: str,
-) -> list[Path]:
-    """The four files: in `where.path` or where a system package puts them; downloaded only if told to.
+class IdxDataset(Dataset):
+    """A data set of four IDX files: `config.path` is their folder, or the root that torchvision was given."""
 
-    `where.path` may be the folder of the files, or the root that torchvision's data set was given.
-    """
-    roots = [Path(where.path).expanduser()] if where.path else [CACHE]
-    folders = [f for r in roots for f in (r, r / "raw", r / torchvision_name / "raw")]
-    if not where.path and installed is not None:
-        folders.insert(0, installed)
-    if not where.download:
-        return find(name, folders, files, hint)
-    try:
-        return find(name, folders, files, hint)
-    except UserError:
+    Config = DownloadConfig
+    published: ClassVar[str]  # torchvision's name of it
+    files: ClassVar[Sequence[str]] = PARTS
+    installed: ClassVar[Path | None] = None  # where a system package puts it
+    hint: ClassVar[str]
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.config.path).expanduser() if self.config.path else CACHE
+
+    def _list_folders(self) -> list[Path]:
+        system = [self.installed] if self.installed and not self.config.path else []
+        return [*system, self._root, self._root / "raw", self._root / self.published / "raw"]
+
+    def list_files(self) -> Sequence[Path]:
+        """Each of the four wherever it may lie, plain or gzipped."""
+        names = [name for plain in self.files for name in (plain, f"{plain}.gz")]
+        return [folder / name for folder in self._list_folders() for name in names]
+
+    def locate(self, **options: str) -> list[Path]:
+        """The four files; downloaded only if told to."""
+        try:
+            return find(self.title, self._list_folders(), self.files, self.hint)
+        except UserError:
+            if not self.config.download:
+                raise
         from fedaudit.fl.runtime.vision import torchvision
 
         try:
-            getattr(torchvision.datasets, torchvision_name)(str(roots[0]), download=True, **options)
+            getattr(torchvision.datasets, self.published)(str(self._root), download=True, **options)
         except (OSError, RuntimeError) as error:
-            raise UserError(f"{name} could not be downloaded: {error}", hint=hint) from error
-        return find(name, folders, files, hint)
+            raise UserError(f"{self.title} could not be downloaded: {error}", hint=self.hint) from error
+        return find(self.title, self._list_folders(), self.files, self.hint)

@@ -67,14 +67,24 @@ class _Cifar(Dataset):
         """Where the files lie."""
 
     folder: str  # of the binary version
+    pickles: str  # folder of the Python version
     train: Sequence[str]  # its files
     test: Sequence[str]
     label_bytes: int
     classes: tuple[str, ...]
 
+    @property
+    def _root(self) -> Path:
+        return Path(self.config.path).expanduser() if self.config.path else CACHE
+
+    def list_files(self) -> Sequence[Path]:
+        """The files of the binary version wherever they may lie, and the folder of the Python version."""
+        places = (self._root, self._root / self.folder)
+        return [*(p / f for p in places for f in (*self.train, *self.test)), self._root / self.pickles]
+
     def load(self) -> Data:
         """From `path` or the cache; downloaded only if told to."""
-        root = Path(self.config.path).expanduser() if self.config.path else CACHE
+        root = self._root
         for place in (root, root / self.folder):
             files = [[place / f for f in names] for names in (self.train, self.test)]
             if all(f.is_file() for part in files for f in part):
@@ -105,6 +115,7 @@ class CIFAR10(_Cifar):
 
     title = "CIFAR-10"
     folder = "cifar-10-batches-bin"
+    pickles = "cifar-10-batches-py"
     train = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
     test = ("test_batch.bin",)
     label_bytes = 1
@@ -121,6 +132,7 @@ class CIFAR100(_Cifar):
 
     title = "CIFAR-100"
     folder = "cifar-100-binary"
+    pickles = "cifar-100-python"
     train = ("train.bin",)
     test = ("test.bin",)
     label_bytes = 2

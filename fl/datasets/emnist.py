@@ -9,8 +9,8 @@ to [-1, 1], as in GANDALF.
 import numpy as np
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Arrays, Data, Dataset
-from fedaudit.fl.datasets._idx import DownloadConfig, locate, read_four
+from fedaudit.fl.data.dataset import Arrays, Data
+from fedaudit.fl.datasets._idx import DownloadConfig, IdxDataset, read_four
 from fedaudit.fl.runtime.settings import settings
 
 FILES = tuple(
@@ -21,10 +21,13 @@ FILES = tuple(
 CLASSES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt")
 
 
-class EMNIST(Dataset):
+class EMNIST(IdxDataset):
     title = "EMNIST balanced"
     holds = "public"
     source = "arXiv:1702.05373"
+    published = "EMNIST"
+    files = FILES
+    hint = "give `path`, or set `download: true` (562 MB)"
 
     @settings
     class Config(DownloadConfig):
@@ -33,17 +36,9 @@ class EMNIST(Dataset):
         )
 
     def load(self) -> Data:
-        paths = locate(
-            self.title,
-            "EMNIST",
-            self.config,
-            files=FILES,
-            hint="give `path`, or set `download: true` (562 MB)",
-            split="balanced",
-        )
         train, test = (
             Arrays(x=np.ascontiguousarray(a.x.transpose(0, 1, 3, 2)), y=a.y)
-            for a in read_four(paths, len(CLASSES))
+            for a in read_four(self.locate(split="balanced"), len(CLASSES))
         )
         return Data(
             train=train,

@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedaudit.fl.data.dataset import Data, Dataset
-from fedaudit.fl.datasets._idx import DownloadConfig, locate, read_four
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.datasets._idx import DownloadConfig, IdxDataset, read_four
 from fedaudit.fl.runtime.settings import settings
 
 PLUGINS = ("fashion_mnist", "mnist")
@@ -14,7 +14,7 @@ PLUGINS = ("fashion_mnist", "mnist")
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
-class MNIST(Dataset):
+class MNIST(IdxDataset):
     """MNIST: 70,000 handwritten digits of 28 x 28 grey pixels.
 
     LeCun, Bottou, Bengio, Haffner 1998. Read from `path`: the four IDX files, plain or gzipped, also a
@@ -24,18 +24,11 @@ class MNIST(Dataset):
     title = "MNIST"
     holds = "public"
     source = "LeCun et al., Proceedings of the IEEE 1998"
-
-    class Config(DownloadConfig):
-        """Where the files lie."""
+    published = "MNIST"
+    hint = "give `path`, or set `download: true`; `digits` comes with the package"
 
     def load(self) -> Data:
-        paths = locate(
-            self.title,
-            "MNIST",
-            self.config,
-            hint="give `path`, or set `download: true`; `digits` comes with the package",
-        )
-        train, test = read_four(paths, 10)
+        train, test = read_four(self.locate(), 10)
         return Data(
             train=train,
             test=test,
@@ -46,7 +39,7 @@ class MNIST(Dataset):
         )
 
 
-class FashionMNIST(Dataset):
+class FashionMNIST(IdxDataset):
     """Fashion-MNIST: 70,000 images of clothes of 28 x 28 grey pixels in ten classes.
 
     Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747. Read from `path` (IDX files, plain or gzipped, also a
@@ -57,6 +50,9 @@ class FashionMNIST(Dataset):
     title = "Fashion-MNIST"
     holds = "public"
     source = "arXiv:1708.07747"
+    published = "FashionMNIST"
+    installed = Path("/usr/share/datasets/fashion-mnist")
+    hint = "install Debian's dataset-fashion-mnist, give `path`, or set `download: true`"
 
     @settings
     class Config(DownloadConfig):
@@ -65,14 +61,7 @@ class FashionMNIST(Dataset):
         )
 
     def load(self) -> Data:
-        paths = locate(
-            self.title,
-            "FashionMNIST",
-            self.config,
-            installed=Path("/usr/share/datasets/fashion-mnist"),
-            hint="install Debian's dataset-fashion-mnist, give `path`, or set `download: true`",
-        )
-        train, test = read_four(paths, len(CLASSES))
+        train, test = read_four(self.locate(), len(CLASSES))
         return Data(
             train=train,
             test=test,

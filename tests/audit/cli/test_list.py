@@ -93,6 +93,15 @@ def test_a_changed_file_makes_the_cards_anew(
     assert ask() and made == ["1", "22", "22"]
     (tmp_path / "ours" / "fl" / "b.py").write_text("")
     assert ask() and len(made) == 4
+    (tmp_path / "ours" / "audit" / "policy").mkdir(parents=True)
+    (tmp_path / "ours" / "audit" / "policy" / "default.yaml").write_text("rules: []")
+    assert ask() and len(made) == 5
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "torch-99.0.dist-info").mkdir()
+    assert ask() and len(made) == 6  # another version of something
+    (tmp_path / "ours" / "audit" / "configs").mkdir()
+    (tmp_path / "ours" / "audit" / "configs" / "a.yaml").write_text("seed: 7")
+    assert ask() and len(made) == 6  # a config is no code
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"state": 1}', '{"entries": [{"name": 3}]}', "null"])
