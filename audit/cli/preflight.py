@@ -8,7 +8,7 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.pace import training_seconds
-from fedaudit.audit.phases.choice import choose, duration, plan_traffic, refuse_impossible
+from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.questions import plan_questions, read_attackers
@@ -38,8 +38,8 @@ class Forecast:
         config, case = self._config, self._case
         with locate_errors(config.file):
             resolve(config)
-            planned = plan_traffic(case.card, case.protections, config.federation.time_model != "none")
-            refuse_impossible(planned, config.attacks or (), config.protections, case.protections)
+            timed = config.federation.is_timed
+            refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}

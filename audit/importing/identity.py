@@ -12,6 +12,7 @@ different uploads would then be somebody's best with a probability below LEVEL.
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from fedaudit.audit.importing.protections import acts_on
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import TRAINED, UPDATES, Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Protection
@@ -38,18 +38,21 @@ MOST_EXAMPLES = 500  # of a client, for its losses
 Build = Callable[[Data], KnownArchitecture]  # the stated network, for examples of these data
 
 
-def check_identities(
-    build: Build | None,
-    data: Data,
-    examples: Examples,
-    protections: Sequence[Protection],
-    streams: Streams,
-    latest: list[Artifact],
-) -> CheckedStatement:
-    """The map from nodes to truth; `latest` holds clients' latest uploads and the broadcasts of those rounds.
+@dataclass(frozen=True, kw_only=True)
+class LatestUploads:
+    """What clients sent last, with what is stated of it and the examples that it is held against."""
 
-    `build` is None where no network is stated.
-    """
+    messages: Sequence[Artifact]  # clients' latest uploads, and the broadcasts of those rounds
+    build: Build | None  # None: no network is stated
+    data: Data
+    examples: Examples
+    protections: Sequence[Protection]
+    streams: Streams
+
+
+def check_identities(uploads: LatestUploads) -> CheckedStatement:
+    """The map from nodes to truth."""
+    examples, latest = uploads.examples, uploads.messages
     if not examples.parts:
         return CheckedStatement(
             id="who", title=TITLE, status="open", text="No client's examples were given: nothing to mix up."
@@ -58,7 +61,7 @@ def check_identities(
         text = "No client's message was recorded: what is measured is measured on what all are said to hold."
         return CheckedStatement(id="who", title=TITLE, status="declared", text=text)
     counts = {int(str(a.sender.index)): int(a.payload["count"]) for a in latest if a.kind == Kind.NUM_EXAMPLES}
-    if acts_on(protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
+    if acts_on(uploads.protections, latest, Kind.NUM_EXAMPLES):  # said to be noised
         counts = {}
     held = {k: len(rows) for k, rows in examples.parts.items()}
     told = {k: n for k, n in counts.items() if k in held}
@@ -69,12 +72,12 @@ def check_identities(
     by_counts = (
         f"{len(told) - len(wrong)} of {len(told)} clients sent the number of examples that their truth has"
     )
-    clients, table = _measure_losses(build, data, examples.parts, streams, latest)
+    clients, table = _measure_losses(uploads)
     if told and len(wrong) == 0 and alone == sent:
         text = f"{by_counts}, and no other client has that number."
         found = CheckedStatement(id="who", title=TITLE, status="holds", text=text)
     else:
-        found = _judge_losses(clients, table, build is not None)
+        found = _judge_losses(clients, table, uploads.build is not None)
     names = [f"client/{k}" for k in clients]
     found = found.model_copy(update={"matrix": table.round(4).tolist(), "names": names})
     if wrong:
@@ -105,15 +108,14 @@ def distinct(kinds: int, clients: int) -> float:
     return float(law[kinds:].sum())
 
 
-def _measure_losses(
-    build: Build | None, data: Data, parts: Mapping[int, Index], streams: Streams, latest: list[Artifact]
-) -> tuple[list[int], NDArray[np.float64]]:
+def _measure_losses(uploads: LatestUploads) -> tuple[list[int], NDArray[np.float64]]:
     """Clients with truth and an upload, and [upload, data] mean loss; empty where no network is known."""
-    models = client_models(latest)
+    build, data, parts = uploads.build, uploads.data, uploads.examples.parts
+    models = client_models(uploads.messages)
     clients = sorted(models.keys() & parts.keys())[:MOST_CLIENTS]
     if build is None or len(clients) < 2:
         return [], np.zeros((0, 0))
-    run, rng, train = build(data), streams.numpy("who"), data.train
+    run, rng, train = build(data), uploads.streams.numpy("who"), data.train
     rows = {k: np.sort(rng.permutation(parts[k])[:MOST_EXAMPLES]) for k in clients}
     table = np.zeros((len(clients), len(clients)))
     for i, k in enumerate(clients):
@@ -154,7 +156,7 @@ def _judge_losses(clients: list[int], table: NDArray[np.float64], is_stated: boo
     )
 
 
-def client_models(latest: list[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:
+def client_models(latest: Sequence[Artifact]) -> dict[int, Mapping[str, NDArray[np.generic]]]:
     """Client -> its latest model; a change is added to what the round began with."""
     start = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     found: dict[int, Mapping[str, NDArray[np.generic]]] = {}

@@ -18,14 +18,12 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
-from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, Build, client_models
+from fedaudit.audit.importing.identity import MOST_CLIENTS, MOST_EXAMPLES, Build, LatestUploads, client_models
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
-from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
 
@@ -35,16 +33,9 @@ LEVEL = 0.01
 FEWEST, BETTER = 3, 0.9  # clients that a rule is learnt on; loss over the loss as stated, on every client
 
 
-def fits(
-    build: Build | None,
-    data: Data,
-    examples: Examples,
-    protections: Sequence[Protection],
-    streams: Streams,
-    latest: list[Artifact],
-) -> CheckedStatement:
-    """The latest models on the examples that were given; `build` is None where no network is stated."""
-    pairs = _pairs(streams, examples, latest)
+def check_fit(uploads: LatestUploads) -> CheckedStatement:
+    """The latest models on the examples that were given."""
+    build, data, pairs = uploads.build, uploads.data, _pairs(uploads)
     if build is None or not pairs:
         why = "the network is not stated" if build is None else "no examples were given"
         return CheckedStatement(id=ID, title=TITLE, status="open", text=f"Could not be checked: {why}.")
@@ -58,7 +49,7 @@ def fits(
         hits, n = hits + int((logits.argmax(1) == y).sum()), n + len(y)
         guess += int(np.bincount(y).max())
         losses.append(_loss(logits, y))
-    of_clients = pairs[0][0] is not _find_last_model(latest)
+    of_clients = pairs[0][0] is not _find_last_model(uploads.messages)
     whose = ("Models of clients", "own examples of theirs") if of_clients else ("The latest model", "examples")
     text = f"{whose[0]} named {hits / n:.0%} of {n:,} {whose[1]} right, a constant guess {guess / n:.0%}"
     if float(scipy.stats.binom.sf(hits - 1, n, guess / n)) <= LEVEL:
@@ -69,7 +60,7 @@ def fits(
             else ""
         )
         return CheckedStatement(id=ID, title=TITLE, status="open" if better else "holds", text=f"{text}{more}.")
-    if of_clients and not _has_noise(protections) and (other := _other_labels(net, data, examples, latest)):
+    if of_clients and not _has_noise(uploads.protections) and (other := _other_labels(net, uploads)):
         return CheckedStatement(id=ID, title=TITLE, status="contradicted", text=f"{text}; {other}.")
     why = "a bad model, claimed noise, or labels, their order or the normalisation are not as stated"
     return CheckedStatement(id=ID, title=TITLE, status="open", text=f"{text}: {why}.")
@@ -108,8 +99,9 @@ def _has_noise(protections: Sequence[Protection]) -> bool:
     return any(bool(published_noise(protections, k)) for k in UPDATES)
 
 
-def _other_labels(net: KnownArchitecture, data: Data, examples: Examples, latest: list[Artifact]) -> str:
+def _other_labels(net: KnownArchitecture, uploads: LatestUploads) -> str:
     """How training moved outputs away from the stated labels and towards others; empty where it did not."""
+    data, examples, latest = uploads.data, uploads.examples, uploads.messages
     served = {a.round: a.payload for a in latest if a.kind == Kind.GLOBAL_MODEL}
     rounds = {a.sender.index: a.round for a in latest if a.kind in UPDATES}
     rows, raised, clients = [], [], []
@@ -145,14 +137,14 @@ def _other_labels(net: KnownArchitecture, data: Data, examples: Examples, latest
     )
 
 
-def _pairs(streams: Streams, examples: Examples, latest: list[Artifact]) -> list[Pair]:
+def _pairs(uploads: LatestUploads) -> list[Pair]:
     """Models and rows of examples that they should fit."""
-    rng = streams.numpy("fits")
+    rng, examples = uploads.streams.numpy("fits"), uploads.examples
 
     def sample(rows: Index) -> Index:
         return np.sort(rng.permutation(rows)[:MOST_EXAMPLES])
 
-    models = client_models(latest)
+    models = client_models(uploads.messages)
     own = [
         (models[k], sample(examples.parts[k]))
         for k in sorted(models.keys() & examples.parts.keys())
@@ -161,13 +153,13 @@ def _pairs(streams: Streams, examples: Examples, latest: list[Artifact]) -> list
     if own:
         return own[:MOST_CLIENTS]
     served, rows = (
-        _find_last_model(latest),
+        _find_last_model(uploads.messages),
         np.concatenate([*examples.parts.values(), examples.auxiliary, examples.reference]),
     )
     return [(served, sample(rows))] if served is not None and len(rows) else []
 
 
-def _find_last_model(latest: list[Artifact]) -> Mapping[str, NDArray[np.generic]] | None:
+def _find_last_model(latest: Sequence[Artifact]) -> Mapping[str, NDArray[np.generic]] | None:
     """The server's last model."""
     found = [a for a in latest if a.kind == Kind.GLOBAL_MODEL]
     return max(found, key=lambda a: a.round).payload if found else None

@@ -66,7 +66,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
     def make() -> tuple[AttackChoice, Case]:
         method, record, timed = "recorded", RecordSettings(), False
         if isinstance(config, SimulatedConfig):
-            method, record, timed = config.method.name, config.record, config.federation.time_model != "none"
+            method, record, timed = config.method.name, config.record, config.federation.is_timed
         traffic = plan_traffic(case.card, case.protections, timed)
         scene = Scene(
             traffic=traffic.protected,
@@ -171,8 +171,9 @@ def _is_kept(record: RecordSettings, round: int, rounds: int) -> bool:
 
 
 def refuse_impossible(
-    traffic: PlannedTraffic,
-    attacks: Sequence[AttackSpec],
+    card: MethodCard,
+    timed: bool,
+    attacks: Sequence[AttackSpec] | None,
     specs: Sequence[PluginSpec],
     protections: Sequence[Protection],
 ) -> None:
@@ -181,10 +182,10 @@ def refuse_impossible(
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    title, bare, really = traffic
-    for i, spec in enumerate(attacks):
-        card = catalog.load("attacks", spec.name).card
-        if (reason := bare.missing(card, title)) and really.missing(card, title):
+    title, bare, really = plan_traffic(card, protections, timed)
+    for i, spec in enumerate(attacks or ()):
+        attack = catalog.load("attacks", spec.name).card
+        if (reason := bare.missing(attack, title)) and really.missing(attack, title):
             raise UserError(
                 f"attacks[{i}]: {spec.name} can never apply: {reason}",
                 hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",

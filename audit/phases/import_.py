@@ -19,10 +19,10 @@ from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.importing.base import check_base
 from fedaudit.audit.importing.canary_clients import canaries
 from fedaudit.audit.importing.filters import filters
-from fedaudit.audit.importing.identity import check_identities, latest_uploads
+from fedaudit.audit.importing.identity import LatestUploads, check_identities, latest_uploads
 from fedaudit.audit.importing.ledger import BROUGHT, derive_ledger
 from fedaudit.audit.importing.messages import aggregate, meaning, shapes
-from fedaudit.audit.importing.model_fit import fits
+from fedaudit.audit.importing.model_fit import check_fit
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.importing.protections import check_protections, every_upload
 from fedaudit.audit.importing.replay import check_replays
@@ -71,13 +71,20 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             shapes(case.artifacts, case.network, case.subject, case.base)
         latest = latest_uploads(case.artifacts)
         build = partial(KnownArchitecture, case.make_net, device=case.device) if case.make_net else None
-        known = build, case.data, case.examples, case.protections, case.streams, latest
+        uploads = LatestUploads(
+            messages=latest,
+            build=build,
+            data=case.data,
+            examples=case.examples,
+            protections=case.protections,
+            streams=case.streams,
+        )
         steps = {  # named: how long one takes says nothing of another
-            "who is who": lambda: [check_identities(*known)],
+            "who is who": lambda: [check_identities(uploads)],
             "models and examples": lambda: [
                 meaning(latest),
                 *check_base(case.subject, case.network, latest, given=case.base is not None),
-                fits(*known),
+                check_fit(uploads),
                 *rounds(case.subject, case.artifacts),
             ],
             "clients played": lambda: [

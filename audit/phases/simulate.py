@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible
+from fedaudit.audit.phases.choice import refuse_impossible
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.record import RecordSettings
@@ -30,8 +30,8 @@ def run(run: RunDir, config: SimulatedConfig, progress: Progress) -> None:
         return
     case = SimulatedCase(config, trained_on=run.trained_on())
     with locate_errors(config.file):
-        traffic = plan_traffic(case.card, case.protections, config.federation.time_model != "none")
-        refuse_impossible(traffic, config.attacks or (), config.protections, case.protections)
+        timed = config.federation.is_timed
+        refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
     if case.trained_on is None:
         made_of = {"data": of_data(case.data), "population": of_population(case.population)}
         run.write_json(run.data, made_of)

@@ -91,6 +91,11 @@ class FederationSettings(Group):
     )
     reply_loss: Number = Field(default=0.0, ge=0, le=1, description="probability that a trained reply is lost")
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether a clock is simulated because the config says so."""
+        return self.time_model != "none"
+
     def list_plugins(self) -> Iterator[NamedPlugin]:
         """Every plugin that is named here."""
         yield NamedPlugin("datasets", "federation.dataset", self.dataset)

@@ -117,7 +117,8 @@ def _drop_duplicates(data: Data) -> Index:
 def _sum_bits(x: NDArray[Any]) -> NDArray[np.uint64]:
     """A number for each example, equal for duplicates and different for nearly all others."""
     rows = np.ascontiguousarray(x).reshape(len(x), math.prod(x.shape[1:]))
-    return rows.view(np.uint32).sum(1, dtype=np.uint64)
+    sums: NDArray[np.uint64] = rows.view(np.uint32).sum(1, dtype=np.uint64)
+    return sums
 
 
 def content(x: np.ndarray) -> bytes:

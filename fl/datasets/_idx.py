@@ -81,7 +81,9 @@ class DownloadConfig:
 class IdxDataset(Dataset):
     """A data set of four IDX files: `config.path` is their folder, or the root that torchvision was given."""
 
-    Config = DownloadConfig
+    class Config(DownloadConfig):
+        """Where the files lie."""
+
     published: ClassVar[str]  # torchvision's name of it
     files: ClassVar[Sequence[str]] = PARTS
     installed: ClassVar[Path | None] = None  # where a system package puts it

@@ -19,7 +19,6 @@ from fedaudit.audit.phases.choice import (
     _within,
     choose,
     give_credits,
-    plan_traffic,
     rank_attacks,
     refuse_impossible,
 )
@@ -47,8 +46,8 @@ def chosen(method: str, **more: Any) -> AttackChoice:
 def refuse(made: Config) -> None:
     assert isinstance(made, SimulatedConfig)
     case = SimulatedCase(made)
-    traffic = plan_traffic(case.card, case.protections, timed=made.federation.time_model != "none")
-    refuse_impossible(traffic, made.attacks or (), made.protections, case.protections)
+    timed = made.federation.is_timed
+    refuse_impossible(case.card, timed, made.attacks, made.protections, case.protections)
 
 
 def names(choice: AttackChoice) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import plan_traffic, refuse_impossible
+from fedaudit.audit.phases.choice import refuse_impossible
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
@@ -49,6 +49,5 @@ def test_a_simulation_refuses_to_withhold_what_its_server_reads() -> None:
     text = {"federation": {"dataset": "digits"}, "method": "rebafl"}
     config = Config.model_validate(text | {"protections": [{"name": "withhold", "kinds": ["local_prototypes"]}]})
     case = SimulatedCase(config)
-    traffic = plan_traffic(case.card, case.protections, timed=False)
     with pytest.raises(UserError, match="reads local_prototypes, which would not be sent"):
-        refuse_impossible(traffic, [], config.protections, case.protections)
+        refuse_impossible(case.card, False, [], config.protections, case.protections)
