@@ -61,12 +61,12 @@ class Adaptive(Adversary):
     honest ones, and what is left of that model is measured: right answers and their probability, half each, of
     all classes or of the worst one. Compromised clients keep half of each class to measure on and train on the
     other half, twice as often. For classes they do not hold it is how far the model went the honest mean's way,
-    or how often it answers with them whatever it is shown. The `looks` attacks that leave least are followed for `ahead` rounds
-    more, in which the compromised clients really train on the model so far, and honest clients are taken to
-    change what they sent by as much as these changed. Who leaves least at the end is sent; what was sent the
-    round before is kept while nothing leaves two points less, because an attack that is kept up does more than
-    one that changes. The rule's state is known, and what it would remember of rounds ahead; its random draws are
-    not: where it draws, `draws` are tried. Each class that the compromised clients hold counts alike.
+    or how often it answers with them whatever it is shown. The `looks` attacks that leave least are followed for
+    `ahead` rounds more, in which the compromised clients really train on the model so far, and honest clients are
+    taken to change what they sent by as much as these changed. Who leaves least at the end is sent; what was sent
+    the round before is kept while nothing leaves two points less, because an attack that is kept up does more
+    than one that changes. The rule's state is known, and what it would remember of rounds ahead; its random
+    draws are not: where it draws, `draws` are tried. Each class counts alike.
     """
 
     card = Card(
@@ -151,11 +151,11 @@ class AdaptiveBackdoor(Backdoors):
     Fang et al. USENIX Security 2020. arXiv:1911.11815. In each round what the compromised clients learnt from
     triggered batches is tried at every strength, by itself, cut to the median honest norm, and as a distance from
     the honest mean. Of those whose model loses at most `loss` beside what the rule makes of the honest mean in
-    their place, the one with most success is sent; where all lose more, it is the honest mean. Loss and success
-    are of answers to half of the clients' examples, each class alike, on which they do not train: they train on
-    the other half twice as often. Where a class is not held nothing tells what it loses, and the model may
-    move no further than an honest client's update in their place would move it. The metrics hold what is claimed
-    of each round's model: success, loss, and the most that may be lost, with confidence over all that was tried.
+    their place, the one with most success is sent, by answers and their probability, half each; where all lose
+    more, it is the honest mean. The clients judge on half of their examples, each class alike, and train on the
+    other half, twice as often. Where a class is not held nothing tells what it loses, and the model may move no
+    further than an honest client's update in their place would move it. The metrics hold what is claimed of each
+    round's model: success, loss, and the most that may be lost, with confidence over all that was tried.
     """
 
     card = Card(
@@ -185,17 +185,19 @@ class AdaptiveBackdoor(Backdoors):
         judged = meeting.judge([c for each in changes for c in each])
         models = [judged[k : k + len(draws)] for k in range(0, len(judged), len(draws))]
         losses = [estimate_loss(models[0], m, ALPHA / len(tried)) for m in models]
-        success = [self._measure_success(m) for m in models]
+        success = [self._measure_success(m) for m in models]  # by answers, and by probabilities too
         near = self._find_near(crowd, [vector(c[0]) for c in changes], judged[0])
-        best = max((k for k in near if losses[k].value <= self.config.loss), key=lambda k: success[k])
+        best = max((k for k in near if losses[k].value <= self.config.loss), key=lambda k: sum(success[k]))
         loss = losses[best]
-        claims = {"loss": loss.value, "loss_at_most": loss.interval[1], "success": success[best]}
+        claims = {"loss": loss.value, "loss_at_most": loss.interval[1], "success": success[best][0]}
         return replace(crowd.send(lambda k: tried[best][k]), claims=claims)
 
-    def _measure_success(self, models: list[JudgedModel]) -> float:
-        """Share of the examples of other classes that are answered with the target."""
+    def _measure_success(self, models: list[JudgedModel]) -> tuple[float, float]:
+        """Share of the examples of other classes that are answered with the target, and its mean probability."""
         other = models[0].labels != self.config.target
-        return float(torch.stack([m.turned[other].double() for m in models]).mean().nan_to_num())
+        hits = torch.stack([m.turned[other].double() for m in models]).mean().nan_to_num()
+        chances = torch.stack([m.turned_chances[other] for m in models]).mean().nan_to_num()
+        return float(hits), float(chances)
 
     def _find_near(self, crowd: Crowd, made: list[Tensor], judged: JudgedModel) -> list[int]:
         """Which of what the rule made [P] is no further from the first than an honest client's change moves it.

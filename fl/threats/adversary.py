@@ -82,6 +82,7 @@ class JudgedModel:
     answers: Tensor  # [n]
     chances: Tensor  # [n] probability of the label, float64
     turned: Tensor  # [n] whether it is answered as the adversary wants, once aim() has changed it
+    turned_chances: Tensor  # [n] probability of that answer, float64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,18 +27,28 @@ def judge_model(
     forward: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, classes: int, aim: tuple[Tensor, int] | None
 ) -> JudgedModel:
     """What a model, `forward` to logits [n, C], answers to x, and to x as an adversary with an aim changes it."""
-    if not len(y):
-        nothing = torch.zeros(0, dtype=torch.float64)
-        return JudgedModel(
-            classes=classes, labels=nothing.long(), answers=nothing.long(), chances=nothing, turned=nothing.bool()
-        )
-    logits, nothing = forward(x), torch.zeros_like(y, dtype=torch.bool)
+
+    def answer(images: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """[n] answers, and [n] probabilities of what is wanted."""
+        if not len(y):
+            return y.cpu(), torch.zeros(0, dtype=torch.float64)
+        logits = forward(images)
+        return logits.argmax(1).cpu(), logits.double().softmax(1).gather(1, wanted[:, None])[
+            :, 0
+        ].nan_to_num().cpu()
+
+    answers, chances = answer(x, y)
+    turned, turned_chances = torch.zeros_like(answers, dtype=torch.bool), torch.zeros_like(chances)
+    if aim is not None:
+        changed, turned_chances = answer(aim[0], torch.full_like(y, aim[1]))
+        turned = changed == aim[1]
     return JudgedModel(
         classes=classes,
         labels=y.cpu(),
-        answers=logits.argmax(1).cpu(),
-        chances=logits.double().softmax(1).gather(1, y[:, None])[:, 0].nan_to_num().cpu(),
-        turned=(nothing if aim is None else forward(aim[0]).argmax(1) == aim[1]).cpu(),
+        answers=answers,
+        chances=chances,
+        turned=turned,
+        turned_chances=turned_chances,
     )
 
 

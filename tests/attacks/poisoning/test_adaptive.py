@@ -36,6 +36,7 @@ def make_judged(*recalls: float | None, wrong: int = 1) -> JudgedModel:
         answers=labels.where(right, (labels + wrong) % count),
         chances=2 * torch.tensor(list(held.values()), dtype=torch.float64) - right.double(),
         turned=torch.zeros(len(held), dtype=torch.bool),
+        turned_chances=torch.zeros(len(held), dtype=torch.float64),
     )
 
 
@@ -173,6 +174,7 @@ def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> Non
                     answers=labels ^ bad.long(),
                     chances=chances,
                     turned=bad & (labels == 1),
+                    turned_chances=(bad & (labels == 1)).double(),
                 )
             )
         return made
@@ -229,9 +231,7 @@ def test_a_model_with_one_answer_leaves_that_class_and_one_that_errs_everywhere_
 
 def test_a_loss_counts_each_class_alike_and_its_interval_is_of_as_many_trials_as_that_leaves() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10)
-    before = JudgedModel(
-        classes=2, labels=labels, answers=labels, chances=torch.ones(100).double(), turned=labels.bool()
-    )
+    before = replace(make_judged(1.0, 1.0), labels=labels, answers=labels)
     after = replace(before, answers=torch.zeros(100, dtype=torch.long))
     found = estimate_loss([before], [after], 0.05)
     assert found.value == pytest.approx(0.5)
@@ -255,6 +255,13 @@ def test_where_a_class_is_not_held_a_backdoor_moves_the_rule_no_further_than_an_
     rows = torch.tensor(HONEST).double()
     far = (rows - rows.mean(0)).norm(dim=1).max()
     assert float((made - rows.mean(0)).norm()) <= float(far) + 1e-5
+    # what no answer shows yet a probability does
+    first, later = (
+        replace(make_judged(1.0, 1.0), turned_chances=torch.full((2,), p, dtype=torch.float64))
+        for p in (0.1, 0.2)
+    )
+    shy = replace(met, judge=lambda moved: [later if float(m["w"].norm()) > 8 else first for m in moved])
+    assert float(torch.tensor(changes(adversary("adaptive_backdoor").collude(shy))[0]).norm()) > 8
     everywhere = replace(
         met, judge=lambda moved: [replace(j, classes=1, labels=j.labels * 0) for j in judge(moved)]
     )
