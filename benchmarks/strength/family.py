@@ -5,8 +5,9 @@ The attacker is named beforehand: adaptive, or adaptive_backdoor for a backdoor 
 and seed leaves two files below --out, one of the members and one of the attacker, and what is there is not run
 again: the same command goes on where it was stopped. Members 15 points milder than the attacker with the first
 two seeds do not meet the other three. What an attack costs is counted from the same clients sending the honest
-mean, which does nothing. Prints a line a pair, with the member that did most harm; exits with 1 where one did
-more than three points more, or where a backdoor cost more accuracy than it may by over two standard errors.
+mean, which does nothing, in the round in which it costs most. Prints a line a pair, with the member that did most
+harm; exits with 1 where one did more than three points more, or where a backdoor cost more accuracy than it may
+by over two standard errors.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedaudit.attacks.poisoning.adaptive import FAMILY, write_whole
 from fedaudit.audit.cli.show import print_table
@@ -39,7 +41,7 @@ from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.wire.wire import Wire
 
 Settings = Mapping[str, Any]
-Scores = tuple[float, float]  # of the last model: accuracy, and a backdoor's success
+Scores = tuple[float, ...]  # accuracy after every round, and a backdoor's success after the last
 
 SEED, SEEDS = 32, (1, 2, 3, 4, 5)
 CLIENTS, MALICIOUS, ROUNDS = 10, 2, 5
@@ -83,22 +85,22 @@ class Contest:
     attacker: Settings
     family: tuple[Settings, ...]
     draws: int
-    place: int  # of its harm among the scores
+    place: int  # of its harm among the scores, from the end
     sign: int  # 1 where more of that is more harm
-    loss: float = 1.0  # of accuracy, within which harm counts
+    loss: float = 1.0  # of accuracy in any round, within which harm counts
     images: int = IMAGES
 
     def compute_excess(self, means: Mapping[str, Scores], member: str) -> float:
         """How much more harm it did than the attacker; -1 where it lost more accuracy than both may."""
         idle, own, found = means[name(IDLE)], means[name(self.attacker)], means[member]
-        if found[0] < min(idle[0] - self.loss, own[0]):
+        if measure_loss(idle, found) > max(self.loss, measure_loss(idle, own)):
             return -1.0
         return self.sign * (found[self.place] - own[self.place])
 
 
 CONTESTS: dict[str, Contest] = {
     "accuracy": Contest(
-        attacker={"name": "adaptive"}, family=tuple(map(write_whole, FAMILY)), draws=60, place=0, sign=-1
+        attacker={"name": "adaptive"}, family=tuple(map(write_whole, FAMILY)), draws=60, place=-2, sign=-1
     ),
     "backdoor": Contest(
         attacker={"name": "adaptive_backdoor", "loss": LOSS},
@@ -108,7 +110,7 @@ CONTESTS: dict[str, Contest] = {
             *({"name": n} for n in ("neurotoxin", "alternating_minimisation", "three_d_fed")),
         ),
         draws=20,
-        place=1,
+        place=-1,
         sign=1,
         loss=LOSS,
         images=ALL,
@@ -137,7 +139,7 @@ def build(shelf: str, settings: Settings) -> Any:
 
 
 def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, images: int = IMAGES) -> Scores:
-    """What becomes of the model where the last clients carry out an attack."""
+    """What becomes of the model where the last clients carry out an attack, round by round."""
     data, streams = load_digits(images), Streams(seed)
     parts = build("partitions", pair[1]).split(OwnedLabels(data.train.y, 10), CLIENTS, streams.numpy("partition"))
     bad = range(CLIENTS - MALICIOUS, CLIENTS)
@@ -156,11 +158,15 @@ def measure(pair: tuple[Settings, Settings], seed: int, attack: Settings, images
             workers=pool,
             aggregator=build("aggregators", pair[0]),
             compromise=compromise,
-            evaluate_every=ROUNDS,
         )
         method.run(federation)
-    last = federation.history[-1]
-    return float(last["accuracy"]), float(last.get("asr", 0.0))
+    rounds = federation.history
+    return (*(float(r["accuracy"]) for r in rounds), float(rounds[-1].get("asr", 0.0)))
+
+
+def measure_loss(idle: Scores, other: Scores) -> float:
+    """Accuracy in the round in which most of it is lost."""
+    return max(a - b for a, b in zip(idle[:-1], other[:-1], strict=True))
 
 
 def name(settings: Settings) -> str:
@@ -176,7 +182,7 @@ def read_or_measure(
     if missing := [a for a in attacks if name(a) not in known]:
         known |= {name(a): measure(pair, seed, a, images) for a in missing}
         durable.write(file, json.dumps(known, indent=1).encode())
-    return {name(a): (known[name(a)][0], known[name(a)][1]) for a in attacks}
+    return {name(a): tuple(known[name(a)]) for a in attacks}
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,7 @@ class Result:
     worst: str  # of the members
     excess: float  # of its harm over the attacker's
     error: float  # standard error of that over the seeds
-    beyond: float  # how far the attacker's loss of accuracy is above what it may be, less two standard errors
+    beyond: float  # of the round it is most in: the attacker's loss over what it may be, less two standard errors
 
     @property
     def verdict(self) -> str:
@@ -212,28 +218,26 @@ def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> R
     means = average(found)
     worst = max(map(name, family), key=lambda m: contest.compute_excess(means, m))
     gaps = [f[worst][contest.place] - f[name(contest.attacker)][contest.place] for f in found]
-    losses = [f[name(IDLE)][0] - f[name(contest.attacker)][0] for f in found]
-    beyond = float(np.mean(losses)) - 2 * compute_error(losses) - contest.loss
+    losses = np.array([np.subtract(f[name(IDLE)], f[name(contest.attacker)])[:-1] for f in found])
+    beyond = max(float(np.mean(x)) - 2 * compute_error(x) - contest.loss for x in losses.T)
     return Result(means, worst, contest.compute_excess(means, worst), compute_error(gaps), beyond)
 
 
-def compute_error(values: Sequence[float]) -> float:
+def compute_error(values: ArrayLike) -> float:
     """The standard error of their mean."""
-    return float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return float(np.std(values, ddof=1) / np.sqrt(np.size(values)))
 
 
 def average(found: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
     """Means over seeds, of the attacks that all of them met."""
-    return {
-        a: (float(np.mean([f[a][0] for f in found])), float(np.mean([f[a][1] for f in found]))) for a in found[-1]
-    }
+    return {a: tuple(np.mean([f[a] for f in found], axis=0).tolist()) for a in found[-1]}
 
 
 def write_row(number: int, pair: tuple[Settings, Settings], contest: Contest, r: Result) -> tuple[str, ...]:
     """As HEADER says, in points."""
     scores = [r.means[a] for a in (name(IDLE), name(contest.attacker), r.worst)]
     shown = [f"{100 * s[contest.place]:.1f}" for s in scores]
-    losses = [f"{100 * (scores[0][0] - s[0]):.1f}" for s in scores[1:]]
+    losses = [f"{100 * measure_loss(scores[0], s):.1f}" for s in scores[1:]]
     excess = f"{100 * r.excess:+.1f} ({100 * r.error:.1f})" if r.excess > -1 else "none is allowed"
     return (str(number), *map(name, pair), *shown, excess, *losses, r.worst, r.verdict)
 

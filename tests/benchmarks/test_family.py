@@ -29,10 +29,12 @@ def test_more_harm_is_less_accuracy_or_more_success_at_a_bounded_loss() -> None:
     assert ACCURACY.compute_excess(means, "ipm") == pytest.approx(0.05)
     assert ACCURACY.compute_excess(means, "alie") == pytest.approx(-0.1)
     own = name(BACKDOOR.attacker)
-    means = {name(IDLE): (0.9, 0.0), own: (0.89, 0.5), "hidden": (0.88, 0.6), "loud": (0.7, 1.0)}
+    means = {name(IDLE): (0.9, 0.0), own: (0.89, 0.5), "hidden": (0.885, 0.6), "loud": (0.7, 1.0)}
     assert BACKDOOR.compute_excess(means, "hidden") == pytest.approx(0.1)
     assert BACKDOOR.compute_excess(means, "loud") == -1.0
     assert BACKDOOR.compute_excess(means | {own: (0.6, 0.5)}, "loud") == pytest.approx(0.5)
+    rounds = {name(IDLE): (0.5, 0.9, 0.0), own: (0.5, 0.89, 0.5), "healed": (0.3, 0.9, 1.0)}
+    assert BACKDOOR.compute_excess(rounds, "healed") == -1.0
 
 
 def test_what_is_there_is_not_run_again_and_the_hopeless_meet_two_seeds(

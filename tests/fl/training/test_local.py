@@ -230,6 +230,9 @@ def test_a_handle_at_other_weights_is_the_model_with_those_weights() -> None:
     torch.testing.assert_close(there.features(x), other.features(x))
     torch.testing.assert_close(there.head(other.features(x)), other(x))
     assert torch.equal(there.head_weight(), other.head.weight)
+    for weights, model in ((handle.weights, net), (there.weights, other)):  # what a method's loss reads
+        expected = dict(model.named_parameters())
+        assert all(torch.equal(weights[k], v) for k, v in expected.items()) and expected.keys() <= weights.keys()
     assert torch.equal(handle(x), net(x))  # the bound weights are where they were
 
 
