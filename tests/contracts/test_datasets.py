@@ -1,7 +1,8 @@
 """Every data set: arrays of the declared shapes and labels, the same each time; absent files are a sentence."""
 
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from fedaudit.fl.runtime.plugin import configure
 NAMES = catalog.names("datasets")
 
 
+def fields_by_name(name: str) -> dict[str, Field[Any]]:
+    return {f.name: f for f in fields(catalog.load("datasets", name).Config)}
+
+
 def reads_files(name: str) -> bool:
-    return "path" in {f.name for f in fields(catalog.load("datasets", name).Config)}
+    return "path" in fields_by_name(name)
 
 
 FILES = [n for n in NAMES if reads_files(n)]
@@ -36,6 +41,22 @@ def test_an_absent_path_is_a_sentence_that_names_it(name: str, tmp_path: Path) -
         made(name, path=str(tmp_path / "absent")).load()
     assert "absent" in str(error.value) and error.value.hint
     assert not (tmp_path / "absent").exists()  # nothing was downloaded
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_that_a_plan_follows_from_are_named_whether_or_not_they_are_there(
+    name: str, tmp_path: Path
+) -> None:
+    """All that is read lies at the user's path or below it, and without one there is a usual place."""
+    if name in EMBEDDED:
+        assert made(name).list_files() == []
+        return
+    path = tmp_path / "absent"
+    files = made(name, path=str(path)).list_files()
+    assert files and all(file == path or path in file.parents for file in files)
+    if fields_by_name(name)["path"].default is None:
+        usual = made(name).list_files()
+        assert usual and not any(path in file.parents for file in usual)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
