@@ -41,9 +41,25 @@ class Odds(Record):
     group: float | None  # examples behind a message; None: over all
     value: float  # fraction
     interval: tuple[float, float] | None
+    trials: int = 0  # behind the value; 0: not known
     guess: float | None  # the strongest blind adversary
     replayed: tuple[float, float] | None = None  # interval of the auditor's replays of such messages
+    replays: int = 0  # behind that interval
     graded: bool  # the place that set the severity
+
+    @property
+    def rests_on_replays(self) -> bool:
+        """Whether the replays, which agree with what clients sent, say more than that does: their interval is the
+        narrower one."""
+        if self.replayed is None or self.interval is None:
+            return self.replayed is not None
+        own, replayed = (high - low for low, high in (self.interval, self.replayed))
+        return replayed < own
+
+    @property
+    def believed(self) -> tuple[float, float] | None:
+        """The interval to rely on."""
+        return self.replayed if self.rests_on_replays else self.interval
 
 
 class Risk(Record):

@@ -267,6 +267,17 @@ class Trade(Record):
     why: str = ""
 
 
+class HarmEffect(Record):
+    """What an option's own audit says of a harm that the audited run demonstrates, or of a new one."""
+
+    finding: str  # id of the worst finding of the harm, as its row on page 1 has it
+    # left: demonstrated again; stopped: bounded, or not sent and nothing in its place; open: neither
+    state: Literal["stopped", "partly stopped", "left", "open", "new"]
+    severity: Severity = Severity.NONE  # with the option, where it is left or new
+    at_most: int | None = None  # people whom it could still expose, where it is stopped by a bound
+    what: str = ""  # of a new one: a sentence
+
+
 class Alternative(Record):
     """One option beside the audited run, which comes first: what it leaves, what it costs, whether to take it."""
 
@@ -293,6 +304,7 @@ class Alternative(Record):
     why_not: str = ""  # a sentence; empty of the audited run and of what is recommended
     severity: Severity = Severity.NONE  # worst that was demonstrated with it
     bound: PrivacyBound | None = None  # towards the server; None: no accountant ran
+    effects: list[HarmEffect] = Field(default_factory=list)  # in the order of page 1, new ones last
     trades: list[Trade] = Field(default_factory=list)
     # what the run took: bytes, simulated time, who was heard, as the summary measures name it
     measures: dict[str, float] = Field(default_factory=dict)
@@ -362,6 +374,7 @@ class PolicyRule(Record):
 class PolicyRecord(Record):
     name: str
     version: str
+    levels: dict[Severity, str] = Field(default_factory=dict)  # what each means in short; empty: not said
     rules: list[PolicyRule]
     sha256: str = ""  # of what it says
     fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not

@@ -24,6 +24,7 @@ class Card:
 @dataclass(frozen=True)
 class Paragraph:
     text: str  # plain text; `code` in backticks and *emphasis* are the only marks
+    small: bool = False  # set like the words of a table
 
 
 @dataclass(frozen=True)

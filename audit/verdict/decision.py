@@ -250,18 +250,21 @@ def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
     guess = quoted.strongest.value if quoted.strongest else None
     group = float(quoted.condition["n"]) if "n" in quoted.condition else None
     replays = (
-        e.interval
+        e
         for e in finding.evidence
         if (e.measure, e.control, e.condition.get("origin")) == (quoted.measure, "none", "replayed")
         and e.condition.get("n") == quoted.condition.get("n")
     )
+    replayed = next(replays, None) if quoted.condition.get("origin") != "replayed" else None
     return [
         Odds(
             group=group,
             value=quoted.value,
             interval=quoted.interval,
+            trials=quoted.trials,
             guess=guess,
-            replayed=next(replays, None) if quoted.condition.get("origin") != "replayed" else None,
+            replayed=replayed.interval if replayed else None,
+            replays=replayed.trials if replayed else 0,
             graded=True,
         )
     ]
@@ -305,7 +308,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
     numbers = []
     if heads is not None:
         low, high = heads.interval
-        text = "people are exposed by at least one harm that was demonstrated "
+        text = "people are exposed by what was demonstrated "
         text += f"(95 % interval: {low:,} to {high:,}); this is no upper limit"
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:

@@ -12,9 +12,9 @@ those the audited run exposes at least; otherwise none is.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,9 @@ from fedaudit.audit.verdict.trade_changes import (
 )
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
-from fedaudit.reports.decision import Word
-from fedaudit.reports.questions import Question
-from fedaudit.reports.result import Alternative, AuditResult, Severity
+from fedaudit.reports.decision import Risk, Word
+from fedaudit.reports.questions import Question, State
+from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Severity
 
 MOST_COST = 0.02  # of accuracy, at the upper end of its interval
 BEST_FIRST = (Word.READY, Word.WITH_CONDITIONS, Word.CANNOT_TELL, Word.NOT_READY)
@@ -111,6 +111,68 @@ def compare_questions(base: Sequence[Question], option: Sequence[Question]) -> C
         demonstrated=_count_people(sum(worst[g] for g in shown)),
         unanswered=unanswered,
     )
+
+
+def compare_harms(main: AuditResult, result: AuditResult) -> list[HarmEffect]:
+    """What an option does to each harm of the audited run, in its order; then harms that only its audit shows.
+
+    A harm is left where the option's audit shows it too: the same harm by the same party, or one of its findings.
+    It is stopped where all that was demonstrated of it is bounded with the option, or is not sent any more and
+    nothing takes its place. It is open where neither holds: an attack that cannot be repeated proves nothing.
+    """
+    if main.decision is None or result.decision is None:
+        return []
+    effects, matched = [], set[str]()
+    for risk in main.decision.risks:
+        findings = _list_findings(risk, main)
+        again = [
+            own
+            for own in result.decision.risks
+            if (own.what, own.who) == (risk.what, risk.who) or findings & _list_findings(own, result)
+        ]
+        if again:
+            worst = max((Severity(own.severity) for own in again), key=lambda s: s.rank)
+            effects.append(HarmEffect(finding=risk.finding, state="left", severity=worst))
+        else:
+            state, most = _find_stopped(findings, main.questions, result.questions)
+            effects.append(HarmEffect(finding=risk.finding, state=state, at_most=most))
+        matched |= {own.finding for own in again}
+    return effects + [
+        HarmEffect(finding=own.finding, state="new", severity=Severity(own.severity), what=own.what)
+        for own in result.decision.risks
+        if own.finding not in matched
+    ]
+
+
+def _list_findings(risk: Risk, result: AuditResult) -> set[str]:
+    """Ids of all findings of a harm, those that show the same leak included."""
+    leading = {risk.finding, *risk.also}
+    return leading | {i for f in result.findings if f.id in leading for i in f.shown_by}
+
+
+def _find_stopped(
+    findings: Collection[str], base: Sequence[Question], option: Sequence[Question]
+) -> tuple[Literal["stopped", "partly stopped", "open"], int | None]:
+    """How much of a harm that an option's audit does not show is stopped, and how many people a bound leaves."""
+    shown = [q for q in base if q.state is State.DEMONSTRATED and not {*q.findings}.isdisjoint(findings)]
+    instead = [_find_counterparts(q, base, option) for q in shown]
+    stopped = [_is_stopped(q, new) for q, new in zip(shown, instead, strict=True)]
+    if not any(stopped):
+        return "open", None
+    asked = {i for q in shown for i in q.findings}
+    if not all(stopped) or not asked.issuperset(findings):
+        return "partly stopped", None
+    return "stopped", max(
+        (q.at_most for new in instead for q in new or () if q.at_most is not None), default=None
+    )
+
+
+def _is_stopped(question: Question, instead: Sequence[Question] | None) -> bool:
+    """Whether what takes the place of an artifact is bounded, or nothing does; of the model the matrix was merely
+    not run again then."""
+    if not instead:
+        return instead is not None and question.aim.is_against_people
+    return all(q.state is State.BOUNDED for q in instead)
 
 
 def recommend(rows: Sequence[Alternative], exposed: int) -> None:
@@ -202,6 +264,7 @@ def _summarise(option: Option, result: AuditResult, base: Option) -> Alternative
         ],
         severity=_find_worst(result),
         bound=choose_bound(result.bounds, "server"),
+        effects=[] if is_base else compare_harms(main, result),
         trades=measure_changes(main, result),
         time=result.summary_metrics.get("simulated_time"),
     )

@@ -119,8 +119,8 @@ def _encode(block: Block, files: dict[str, bytes]) -> dict[str, Any]:
     """A block as JSON for the template; its images go into `files`, referred to by name."""
     kind = type(block).__name__.lower()
     match block:
-        case Paragraph(text=text):
-            return {"kind": kind, "spans": _spans(text)}
+        case Paragraph(text=text, small=small):
+            return {"kind": kind, "spans": _spans(text), "small": small}
         case Bullets(items=items):
             return {"kind": kind, "items": [_spans(i) for i in items]}
         case Table():

@@ -46,7 +46,7 @@ class Behind(Section):
         return [
             Heading("Who, how sure, and what is open"),
             Table(
-                header=["Question", "Answer", "Where"],
+                header=["Question", "Answer", "Appendix"],
                 rows=[
                     [a.question, textwrap.shorten(a.answer, LONGEST, placeholder=" \u2026"), a.where]
                     for a in rows
@@ -57,8 +57,16 @@ class Behind(Section):
                 numbered=False,
             ),
             Heading("Words used"),
-            Paragraph(" ".join(f"*{word}*: {text}" for word, text in _define(result).items())),
+            Paragraph(_explain_levels(result), small=True),
+            Paragraph(" ".join(f"*{word}*: {text}" for word, text in _define(result).items()), small=True),
         ]
+
+
+def _explain_levels(result: AuditResult) -> str:
+    """What makes each severity, as the policy says it in short."""
+    rules = f"*Severities* follow the rules of policy {result.policy.name} {result.policy.version}"
+    levels = [f"*{fmt.sentence_case(level)}*: {text}." for level, text in result.policy.levels.items()]
+    return " ".join([f"{rules}, in short:" if levels else f"{rules}.", *levels])
 
 
 def _define(result: AuditResult) -> dict[str, str]:

@@ -13,7 +13,7 @@ from fedaudit.reports.bound import Status
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import DeploymentDecision as Record
 from fedaudit.reports.decision import Odds, Risk, Word
-from fedaudit.reports.result import Alternative, AuditResult, Severity
+from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Severity
 from fedaudit.reports.section import (
     Banner,
     Bar,
@@ -37,17 +37,16 @@ TONES: dict[Word, Literal["stop", "wait", "care", "go"]] = {
 MOST_ROWS = 5  # of harms and options together, options first
 MOST_OPTIONS = 3  # with a row of their own; further ones are named
 MOST_REMEDIES = 2
-MOST_NAMED = 2  # of the findings that do not fit
+MOST_NAMED = 3  # of the harms that do not fit
 MOST_LINKED = 2  # findings of a harm
 LONGEST = 120  # signs of a cell; of the paragraph on what to do first
 LONGEST_WHOM = 60
-LONGEST_OPTION, LONGEST_EFFECT = 145, 230
-LONGEST_ADVICE = 260
+LONGEST_OPTION, LONGEST_EFFECT = 130, 185
+LONGEST_ADVICE = 400
 LONGEST_SENTENCE = 330  # of the banner
 NOT_STATED = "not stated"
 BOX = "\u2610"
 UNMEASURED = "not measured; variants: auto measures it"
-NO_LIMIT = "no upper limit of people"
 
 
 class Decision(Section):
@@ -58,6 +57,7 @@ class Decision(Section):
         if decision is None:
             return []
         options = _options(result)
+        notes = " ".join(filter(None, (_explain_effects(result), _name_further_options(result))))
         return [
             Banner(
                 title=decision.word.words,
@@ -71,7 +71,7 @@ class Decision(Section):
             Heading("What must be decided"),
             Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
-            *_further_options(result),
+            *([Paragraph(notes, small=True)] if notes else []),
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
 
@@ -84,9 +84,9 @@ def _describe_system(result: AuditResult) -> Table:
     """What the owner states, with every gap named: nothing of it was checked."""
     s = result.system
     stated = {key: (getattr(s, key) or NOT_STATED).rstrip(".") for key in type(s).model_fields}
+    people = f"Clients: {stated['clients']}. Data: {stated['data']}."
     rows = [
-        ["System", f"{stated['name']}. Purpose: {stated['purpose']}."],
-        ["Clients and data", f"Clients: {stated['clients']}. Data: {stated['data']}."],
+        ["System", f"{stated['name']}. Purpose: {stated['purpose']}. {people}"],
         [
             "Responsible",
             f"Controller: {stated['controller']}. Author of this audit: {stated['author']}"
@@ -97,16 +97,16 @@ def _describe_system(result: AuditResult) -> Table:
         header=["About", "As the owner states it; the audit checked none of this"],
         rows=rows,
         align="ll",
-        widths=[2.2, 7.4],
+        widths=[1.3, 8.3],
         caption="The system and who is responsible, as its owner states it.",
         numbered=False,
     )
 
 
 def _explain_severity(decision: Record) -> str:
-    """What a severity means for the decision; the policy has the rule of each."""
+    """What a severity means for the decision; page 2 says what makes each."""
     bar = f"{decision.bar} or worse forbids deployment" if decision.bar else "none forbids deployment"
-    return f"*Severity* follows the policy: {bar}, anything less must be treated or accepted in writing."
+    return f"*Severity* (see page 2): {bar}, anything less must be treated or accepted in writing."
 
 
 def _explain_most(risks: Sequence[Risk]) -> str:
@@ -116,9 +116,10 @@ def _explain_most(risks: Sequence[Risk]) -> str:
 
 
 def _risks(decision: Record, most: int) -> list[Block]:
+    severity = _explain_severity(decision)
     if not decision.risks:
         text = "Nothing was demonstrated by what ran. That is not a proof of privacy."
-        return [Paragraph(f"{text} {_explain_severity(decision)}")]
+        return [Paragraph(f"{text} {severity}")]
     shown = decision.risks[:most]
     blocks: list[Block] = [
         Table(
@@ -126,7 +127,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
             rows=[
                 [
                     Cell(
-                        lead=_shorten(f"{r.what}{f', by {r.who}' if r.who else ''}."),
+                        lead=_shorten(f"{number}. {r.what}{f', by {r.who}' if r.who else ''}."),
                         note=_count_unnamed(r),
                         links=(r.finding, *r.also)[:MOST_LINKED],
                     ),
@@ -134,20 +135,24 @@ def _risks(decision: Record, most: int) -> list[Block]:
                     Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
                     Cell(badge=Severity(r.severity)),
                 ]
-                for r in shown
+                for number, r in enumerate(shown, 1)
             ],
             align="llll",
-            widths=[3.6, 1.3, 3.8, 1.3],
+            widths=[3.7, 1.45, 3.55, 1.3],
             caption="What was demonstrated, worst first; findings of the same harm share a row.",
             numbered=False,
         )
     ]
-    text = _explain_most(shown) + _explain_severity(decision)
+    text = _explain_most(shown) + severity
     if more := decision.risks[len(shown) :]:
-        names = "; ".join(f"{r.what[:1].lower()}{r.what[1:]} ({r.severity})" for r in more[:MOST_NAMED])
-        names += f"; and {fmt.plural(len(more) - MOST_NAMED, 'other')}" if len(more) > MOST_NAMED else ""
-        text = f"{fmt.plural(len(more), 'more harm')}, each in the appendix: {names}. {text}"
-    return [*blocks, Paragraph(text)]
+        named = [f"{n}. {r.what} ({r.severity})" for n, r in enumerate(more, len(shown) + 1)]
+        names = "; ".join(named[:MOST_NAMED])
+        if len(named) > MOST_NAMED:
+            names += f"; and {fmt.plural(len(named) - MOST_NAMED, 'other')}"
+        text = (
+            f"{fmt.plural(len(more), 'more harm')}, each in the appendix *Evidence by finding*: {names}. {text}"
+        )
+    return [*blocks, Paragraph(text, small=True)]
 
 
 def _count_unnamed(risk: Risk) -> str:
@@ -168,31 +173,35 @@ def _describe_baseline(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
-    own = fmt.interval(best.interval, "fraction")
-    if best.replayed:
-        replayed = fmt.interval(best.replayed, "fraction")
-        return f"95 % interval: {replayed}, by replays; this run has too few such messages ({own})"
-    return f"95 % interval: {own}"
+    own, believed = (fmt.interval(i, "fraction") for i in (best.interval, best.believed))
+    trials = fmt.plural(best.trials, "trial") if best.trials else "trials"
+    if best.rests_on_replays:
+        agree = f"This run's {trials} {'agrees, but allows' if best.trials == 1 else 'agree, but allow'} {own}."
+        replays = fmt.plural(best.replays, "replay") if best.replays else "replays"
+        return f"Rely on {believed} (95 % interval, {replays}). {agree}"
+    return f"95 % interval: {own}, {trials} of this run"
 
 
 def _options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
     shown = _rank(rows)[:MOST_OPTIONS]
-    measured = [[_name_option(r), _effect(r), _cost(r), BOX] for r in shown]
+    measured = [[_name_option(r), _effect(r, result.decision), _cost(r), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
         measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Deploy as it is"
-    forbidden = bool(result.decision and result.decision.failing)
-    until = f"{'against the policy: ' if forbidden else ''}until __________, because ____________"
+    decision = result.decision
+    harms = len(decision.risks) if decision else 0
+    leaves = f"Leaves {('', '1', '1 and 2')[harms] if harms < 3 else f'1 to {harms}'}. " if harms else ""
+    against = "Against the policy: until" if decision and decision.failing else "Until"
     now = _cost(rows[0]) if measured and rows else "unchanged"
     return Table(
-        header=["Option", "What its own audit says", "Accuracy", "Choice"],
-        rows=[*lettered, [last, until, now, BOX]],
+        header=["Option", f"What its own audit says{' of the harms above' if harms else ''}", "Cost", "Choice"],
+        rows=[*lettered, [last, f"{leaves}{against} ________, because ________", now, BOX]],
         align="lllc",
-        widths=[3.2, 5.0, 1.0, 0.8],
+        widths=[2.9, 5.3, 1.0, 0.8],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -210,24 +219,23 @@ def _rank(rows: Sequence[Alternative]) -> list[Alternative]:
     return sorted(rows[1:], key=lambda r: r.place)
 
 
-def _further_options(result: AuditResult) -> list[Block]:
+def _name_further_options(result: AuditResult) -> str:
     """Options that were tried and have no row, by name, with the word of their own audits."""
     more = _rank(result.alternatives)[MOST_OPTIONS:]
     if not more:
-        return []
+        return ""
     named = "; ".join(f"{r.name} ({r.word.words.lower() if r.word else 'not run to the end'})" for r in more)
-    text = f"*Also tried, and ranked below these.* {named}."
-    return [Paragraph(_shorten(text, LONGEST_SENTENCE))]
+    return _shorten(f"*Also tried, and ranked below these*: {named}.", LONGEST_SENTENCE)
 
 
 def _advise(result: AuditResult) -> str:
     """What to do first and what it costs, or that no option is recommended."""
-    if any(r.recommended for r in result.alternatives):
-        return result.recommendation
+    if chosen := next((r for r in result.alternatives if r.recommended), None):
+        return f"{result.recommendation} {_describe_price(chosen, result)}"
     if len(result.alternatives) > 1:
         stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
-        first = _describe_first(_rank(result.alternatives)[0], result.alternatives[0])
-        return f"{stop}No measured option is enough alone. {first}"
+        first = _describe_first(_rank(result.alternatives)[0], result)
+        return f"{stop}No measured option is enough alone. {first} `fedaudit harden` also tries combinations."
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
@@ -238,41 +246,126 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _describe_first(option: Alternative, now: Alternative) -> str:
-    """What an option that ranks first costs and still lacks."""
+def _describe_first(option: Alternative, result: AuditResult) -> str:
+    """What an option that ranks first gives, costs and still lacks."""
+    harms = [e for e in option.effects if e.state != "new"]
+    unknown = sum(e.state in ("open", "partly stopped") for e in harms)
+    lacking = (
+        f"Open with it: {unknown} of {fmt.plural(len(harms), 'harm')}" if unknown else "It has open questions"
+    )
     lacks = {
-        Word.NOT_READY: f"but leaves a leak rated {option.severity}",
-        Word.CANNOT_TELL: "but its open questions have to be answered before it is used",
+        Word.NOT_READY: f"It leaves a leak rated {option.severity}.",
+        Word.CANNOT_TELL: f"{lacking}, to be answered before it is used.",
     }
-    why = lacks.get(option.word, "but shows no gain") if option.word else "but was not run to the end"
-    cost = f" (accuracy {_cost(option)}, now {_cost(now)})" if option.accuracy is not None else ""
-    return f"A ranks first{cost}, {why}. `fedaudit harden` also tries combinations."
+    if option.word is None:
+        return "Option A ranks first, but was not run to the end."
+    return (
+        f"Option A ranks first. {_describe_price(option, result)} {lacks.get(option.word, 'It shows no gain.')}"
+    )
+
+
+def _describe_price(option: Alternative, result: AuditResult) -> str:
+    """What is left and what is paid with an option, each beside the audited run."""
+    now, risks = result.alternatives[0], result.decision.risks if result.decision else []
+    shown = [e.severity for e in option.effects if e.state in ("left", "new")]
+    worst = max(shown, key=lambda s: s.rank, default=Severity.NONE)
+    parts = [f"worst harm shown {_contrast(worst, risks[0].severity if risks else Severity.NONE)}"]
+    if option.accuracy is not None and now.accuracy is not None:
+        change = option.accuracy_change_interval
+        loss = f"up to {fmt.points(-change[0], None)} points may be lost" if change and change[0] < 0 else ""
+        parts.append(f"accuracy {_contrast(fmt.percent(option.accuracy), fmt.percent(now.accuracy), loss)}")
+    else:
+        parts.append("accuracy not measured")
+    sent, before = _count_bytes(option), _count_bytes(now)
+    if sent is not None and before is not None:
+        parts.append(f"bytes sent {_contrast(fmt.volume(sent), fmt.volume(before))}")
+    return f"With it: {', '.join(parts)}."
+
+
+def _contrast(own: str, now: str, more: str = "") -> str:
+    return f"{own} ({'; '.join(filter(None, ('as now' if own == now else f'now {now}', more)))})"
+
+
+def _cost(row: Alternative) -> str:
+    """Accuracy and bytes, as far as they were measured."""
+    sent = _count_bytes(row)
+    if row.accuracy is None and sent is None:
+        return "not measured"
+    accuracy = "accuracy not measured" if row.accuracy is None else fmt.percent(row.accuracy)
+    return accuracy if sent is None else f"{accuracy}, {fmt.volume(sent)}"
+
+
+def _count_bytes(row: Alternative) -> int | None:
+    """What all parties sent, both ways; None where that was not measured."""
+    ways = [row.measures.get(f"bytes_{way}") for way in ("up", "down")]
+    return None if None in ways else round(sum(w for w in ways if w is not None))
 
 
 def _name_option(row: Alternative) -> str:
+    """Its name and what it does, without the name where what it does begins with it."""
     what = "; ".join([*row.protections, *row.settings])
+    if what.startswith(row.name.replace("-", " ")):
+        return _cut(fmt.sentence_case(what), LONGEST_OPTION)
     return _cut(f"{row.name}: {what}" if what else row.name, LONGEST_OPTION)
 
 
-def _effect(row: Alternative) -> str | Cell:
-    """The word and the coverage of an option's own audit, the people left, and why it is not recommended."""
+def _effect(row: Alternative, decision: Record | None) -> str | Cell:
+    """The word of an option's own audit, what becomes of each harm, why it is not recommended, the coverage."""
     if not row.finished or row.word is None:
         return "not run to the end"
-    parts = [
-        f"worst that was shown: {row.severity}" if row.severity.rank else "nothing demonstrated",
-        f"{row.answered} of {fmt.plural(row.asked, 'question')} answered",
-        f"at most {row.at_most:,} of {row.people:,} people" if row.at_most is not None else NO_LIMIT,
-    ]
+    harms = _list_effects(row.effects, decision.risks if decision else [])
+    if not harms:
+        harms = [f"Worst that was shown: {row.severity}" if row.severity.rank else "Nothing demonstrated"]
+    parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
+    if row.at_most is not None:
+        parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound:
         parts.append("its epsilon is refuted" if row.bound.status is Status.REFUTED else "no epsilon")
-    text = f"{fmt.sentence_case('; '.join(parts))}. {'Recommended.' if row.recommended else row.why_not}"
-    return Cell(lead=row.word.words, text=_shorten(text, LONGEST_EFFECT))
+    # an open harm is why an option whose questions are unanswered is not recommended
+    is_said = bool(row.unanswered) and any(e.state in ("open", "partly stopped") for e in row.effects)
+    why = "Recommended." if row.recommended else "" if is_said else row.why_not
+    said = f"{'. '.join(harms)}.{f' {why}' if why else ''}"
+    text = _cut(f"{said} {fmt.sentence_case('; '.join(parts))}", LONGEST_EFFECT)
+    return Cell(lead=row.word.words, text=f"{text.rstrip('.')}.")
 
 
-def _cost(row: Alternative) -> str:
-    return "not measured" if row.accuracy is None else fmt.percent(row.accuracy)
+def _list_effects(effects: Sequence[HarmEffect], risks: Sequence[Risk]) -> list[str]:
+    """Which harms an option stops, leaves or leaves open, by their numbers above; then what only it shows."""
+    numbers = {r.finding: n for n, r in enumerate(risks, 1)}
+    rated = {r.finding: r.severity for r in risks}
+    groups = dict[str, list[str]](Stops=[], Leaves=[], Open=[])
+    for e in (e for e in effects if e.state != "new" and e.finding in numbers):
+        number = f"{numbers[e.finding]}"
+        if e.state == "left":
+            milder = "" if e.severity == rated[e.finding] else f" (rated {e.severity})"
+            groups["Leaves"].append(f"{number}{milder}")
+        elif e.state == "stopped":
+            groups["Stops"].append(f"{number} (at most {e.at_most:,} people)" if e.at_most else number)
+        elif e.state == "partly stopped":
+            groups["Stops"].append(f"{number} in part")
+        else:
+            groups["Open"].append(number)
+    named = [f"{name} {', '.join(some) or 'none'}" for name, some in groups.items() if some or name == "Stops"]
+    new = [f"{e.what[:1].lower()}{e.what[1:]} ({e.severity})" for e in effects if e.state == "new"]
+    return [*(named if any(groups.values()) else []), *([f"New: {'; '.join(new)}"] if new else [])]
+
+
+def _explain_effects(result: AuditResult) -> str:
+    """The words of the options' rows; empty where no option was measured."""
+    states = {e.state for r in result.alternatives for e in r.effects}
+    if not states:
+        return ""
+    words = [
+        "*Stops*: limits the harm to a tolerable number of people, or what showed it is not sent any more.",
+        "*Leaves*: shown again with it.",
+        *(["*In part*: the rest is open."] if "partly stopped" in states else []),
+        *(["*Open*: neither."] if states & {"open", "partly stopped"} else []),
+        *(["*New*: shown only with it."] if "new" in states else []),
+        "*Cost*: accuracy, and bytes of messages; what a protection adds, such as keys, is not counted.",
+    ]
+    return " ".join(words)
 
 
 def _remedies(result: AuditResult) -> list[str]:

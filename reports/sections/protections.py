@@ -41,6 +41,7 @@ class Protections(Section):
                 "accuracy in percentage points; epsilon towards the server with its status, of the unit named.",
             ),
             *_print_recommendation(result),
+            *_tabulate_harms(result),
         ]
         blocks += _tabulate_costs(rows)
         blocks += [Chart(f) for f in result.figures if f.id.startswith("alternatives")]
@@ -52,6 +53,33 @@ class Protections(Section):
 
 def _print_recommendation(result: AuditResult) -> list[Block]:
     return [Paragraph(result.recommendation)] if result.recommendation else []
+
+
+def _tabulate_harms(result: AuditResult) -> list[Block]:
+    """What each option does to every harm of page 1, and what only it shows; nothing where neither was found."""
+    done = [r for r in result.alternatives if r.effects]
+    risks = result.decision.risks if result.decision else []
+    rows = [[f"{n}. {r.what}", *(_describe_effect(o, r.finding) for o in done)] for n, r in enumerate(risks, 1)]
+    new = ["; ".join(f"{e.what} ({e.severity})" for e in o.effects if e.state == "new") or "–" for o in done]
+    if not done:
+        return []
+    table = Table(
+        header=["Harm of page 1", *(o.name for o in done)],
+        rows=[*rows, ["Shown only with it", *new]],
+        align="l" * (1 + len(done)),
+        caption="What each alternative's own audit says of every harm of page 1. Stopped: at most a tolerable "
+        "number of people could be exposed, or what showed it is not sent any more. Open: neither.",
+    )
+    return [Folded("What becomes of every harm", [table])]
+
+
+def _describe_effect(option: Alternative, finding: str) -> str:
+    effect = next((e for e in option.effects if e.finding == finding and e.state != "new"), None)
+    if effect is None:
+        return "–"
+    if effect.state == "left":
+        return f"left, {effect.severity}"
+    return f"stopped, at most {effect.at_most:,} people" if effect.at_most else effect.state
 
 
 def _tabulate_costs(rows: list[Alternative]) -> list[Block]:

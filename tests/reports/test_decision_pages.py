@@ -3,23 +3,27 @@
 import io
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import Word
 from fedaudit.reports.document import Document, compose
 from fedaudit.reports.renderers.pdf import Pdf
-from fedaudit.reports.result import Alternative, AuditResult, Outcome, Severity
+from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Outcome, Severity
 from fedaudit.reports.robustness import NotRun
-from fedaudit.reports.section import Banner, Block, Cell, Heading, Paragraph, Table, words
+from fedaudit.reports.section import Banner, Block, Cell, Folded, Heading, Paragraph, Table, words
 from fedaudit.reports.sections._not_run import tabulate_failures
 from fedaudit.reports.sections.annexes import Annexes
 from fedaudit.reports.sections.behind import Behind
 from fedaudit.reports.sections.decision import Decision
+from fedaudit.reports.sections.protections import Protections
+from fedaudit.reports.system import System
 from tests.reports.sample import result
 from tests.reports.sample_bounds import make_bound
 
@@ -61,10 +65,12 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "No measured option is enough alone. A ranks first (accuracy" in first_step
+    assert "No measured option is enough alone. Option A ranks first. With it: worst harm" in first_step
+    assert "accuracy 90 % (now 93 %)" in first_step
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
-    assert "*What to do first.* noise is recommended. It is." in said
+    price = "With it: worst harm shown none (now critical), accuracy 90 % (now 93 %)."
+    assert f"*What to do first.* noise is recommended. It is. {price}" in said
     audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "90 %"
     shown = first[1].replace("\u00a0", " ")
@@ -185,6 +191,14 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
     assert sum(a.get("/Subtype") == "/Link" for a in links) >= len(wanted)
 
 
+EFFECTS: list[Literal["stopped", "partly stopped", "left", "open"]] = [
+    "partly stopped",
+    "left",
+    "open",
+    "stopped",
+]
+
+
 def crowded(audited: AuditResult, risks: int, options: int, title: str) -> AuditResult:
     """As much on the pages to decide by as real audits have had, and more."""
     assert audited.decision is not None
@@ -193,6 +207,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
     audited.decision.risks = [
         row.model_copy(
             update={
+                "finding": f"robustness-{i}",
                 "also": ["robustness-rebafl-dirichlet-prototypes-capped_mean"] * (12 * (i % 2)),
                 "what": "An attacker's own answer is planted in the model",
                 "who": "a malicious client",
@@ -212,10 +227,32 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             asked=21,
             at_most=719,
             people=719,
+            unanswered=["membership by the server", "inversion by the server"],
             why_not="Unknown with it: membership by the server, inversion by the server and 3 others.",
+            effects=[
+                *(
+                    HarmEffect(finding=f"robustness-{i}", state=EFFECTS[i % 4], severity=Severity.LOW)
+                    for i in range(risks)
+                ),
+                HarmEffect(
+                    finding="sum_difference",
+                    state="new",
+                    what="People who stand in small groups are counted",
+                    severity=Severity.MEDIUM,
+                ),
+            ],
+            measures={"bytes_up": 7.2e6, "bytes_down": 8.6e6},
         )
     ] * (options + 1)
-    audited.title = title
+    audited.title, audited.policy = title, load_policy("default").record()
+    audited.system = System(
+        name="Demonstration of fedaudit",
+        purpose="to show what an audit says of a method that sends averages of what it computes from data",
+        clients="organisations",
+        data="handwritten digits, a public data set",
+        controller="none, in a demonstration where each image of a digit stands for a person",
+        author="whoever runs this demonstration",
+    )
     audited.decision.more = (
         "12 of 27 open required questions can be asked in about 9 min 30 s of one core, by attacks left out: "
         "label_counts_from_update, label_counts_from_gradient, majority_class and 7 others. 12 stay open however "
@@ -264,3 +301,91 @@ def test_page_1_names_every_option_that_was_tried_the_best_first() -> None:
     assert [str(row[0])[:9] for row in table.rows[:3]] == ["A. first:", "B. second", "C. third:"]
     (more,) = [b for b in Decision().build(audited) if isinstance(b, Paragraph) and "Also tried" in str(b.text)]
     assert re.search(r"fourth \(cannot tell[^)]*\); fifth \(cannot tell[^)]*\)\.", str(more.text))
+
+
+def test_a_row_of_an_option_says_which_harms_it_stops_and_which_stay() -> None:
+    audited = crowded(result(), 5, 1, "Five harms")
+    assert audited.decision is not None
+    audited.decision.risks[1].severity = "low"
+    row = options(audited)[0][1]
+    assert "Stops 1 in part, 4, 5 in part. Leaves 2. Open 3. New: people who stand in small groups" in row
+    audited.decision.risks[1].severity = "high"
+    audited.alternatives[1].effects[3].at_most = 9
+    row = options(audited)[0][1]
+    assert "Stops 1 in part, 4 (at most 9 people), 5 in part. Leaves 2 (rated low)." in row
+    assert options(audited)[-1][1].startswith("Leaves 1 to 5. Against the policy")
+    said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
+    assert "*Stops*: limits" in said and "*In part*" in said and "*Open*" in said and "*New*" in said
+    audited.alternatives[1].effects = audited.alternatives[1].effects[1:2]
+    assert "Stops none. Leaves 2 (rated low)." in options(audited)[0][1]
+    said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
+    assert "*Stops*: limits" in said and "*Open*" not in said and "*New*" not in said
+
+
+def test_the_appendix_has_what_becomes_of_every_harm() -> None:
+    audited = crowded(result(), 5, 1, "Five harms")
+    (folded,) = [b for b in Protections().build(audited) if isinstance(b, Folded) and "every harm" in b.title]
+    (table,) = folded.blocks
+    assert isinstance(table, Table)
+    assert [row[1] for row in table.rows] == [
+        "partly stopped",
+        "left, low",
+        "open",
+        "stopped",
+        "partly stopped",
+        "People who stand in small groups are counted (medium)",
+    ]
+
+
+def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None:
+    audited = crowded(result(), 2, 1, "Costs")
+    now, option = audited.alternatives = [a.model_copy() for a in audited.alternatives]
+    option.accuracy_change_interval, option.measures = (-0.021, 0.004), {"bytes_up": 9e6, "bytes_down": 8.6e6}
+
+    def advice() -> str:
+        return next(
+            b.text for b in Decision().build(audited) if isinstance(b, Paragraph) and "What to do first" in b.text
+        )
+
+    assert "accuracy 90 % (as now; up to 2.1 points may be lost), bytes sent 17.6 MB (now 15.8 MB)" in advice()
+    assert "worst harm shown medium (now critical)" in advice() and "Open with it: 1 of 2 harms" in advice()
+    now.accuracy = option.accuracy = None
+    assert "accuracy not measured, bytes sent" in advice()
+    assert options(audited)[0][2].replace("\u00a0", " ") == "accuracy not measured, 17.6 MB"
+    option.measures = {}
+    assert "accuracy not measured." in advice() and options(audited)[0][2] == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (
+            (0.0, 1.0),
+            "Rely on 95.7 to 100 % (95 % interval, 150 replays). "
+            "This run's 10 trials agree, but allow 0 to 100 %.",
+        ),
+        ((0.97, 1.0), "95 % interval: 97 to 100 %, 10 trials of this run"),
+    ],
+)
+def test_page_1_and_the_annex_say_which_of_two_intervals_to_rely_on(own: tuple[float, float], said: str) -> None:
+    audited = result()
+    assert audited.decision is not None
+    row = audited.decision.risks[0]
+    row.odds[0] = row.odds[0].model_copy(
+        update={"value": 1.0, "interval": own, "replayed": (0.957, 1.0), "trials": 10, "replays": 150}
+    )
+    table = next(b for b in Decision().build(audited) if isinstance(b, Table) and b.header[-1] == "Severity")
+    cell = table.rows[0][2]
+    assert isinstance(cell, Cell) and cell.note.replace("\u00a0", " ") == said
+    server = {r[0]: r for r in cells(Annexes().build(audited))}["The server's operator"][2].replace("\u00a0", " ")
+    assert ("100 % (95.7 to 100 %)" in server and "by 150 replays" in server) is said.startswith("Rely")
+
+
+def test_page_2_says_what_makes_each_severity_if_the_policy_does() -> None:
+    audited = result()
+    said = [b.text for b in Behind().build(audited) if isinstance(b, Paragraph)]
+    assert "*Severities* follow the rules of policy default 2026-01." in said
+    audited.policy = load_policy("default").record()
+    (levels,) = [b.text for b in Behind().build(audited) if isinstance(b, Paragraph) and "Severities" in b.text]
+    for level in ("critical", "high", "medium", "low"):
+        assert f"*{level.capitalize()}*: {audited.policy.levels[Severity(level)]}." in levels

@@ -7,15 +7,16 @@ import pytest
 
 from fedaudit.audit.verdict.trade_offs import (
     Option,
+    compare_harms,
     compare_options,
     compare_questions,
     count_shown,
     summarise_recommendation,
 )
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.reports.decision import Word
+from fedaudit.reports.decision import Risk, Word
 from fedaudit.reports.questions import HeadCount, Question, State
-from fedaudit.reports.result import Alternative
+from fedaudit.reports.result import Alternative, AuditResult, HarmEffect, Outcome, Severity
 from tests.reports.sample import result
 
 PEOPLE = 700
@@ -239,3 +240,86 @@ def test_an_option_that_did_not_end_says_so() -> None:
 def test_the_audited_run_counts_whom_it_exposes_at_least() -> None:
     assert base().result is not None and count_shown(base(exposed=17).result) == 17  # type: ignore[arg-type]
     assert compare_options(base(), []) == [] and summarise_recommendation([], 0) == ""
+
+
+def harmed(
+    risks: Sequence[tuple[str, str, str]], questions: Sequence[Question], **below: list[str]
+) -> AuditResult:
+    """An audit that demonstrates harms: finding, what it does, severity; `below` are of the same leak."""
+    made = result()
+    assert made.decision is not None
+    made.questions = list(questions)
+    made.findings = [
+        made.findings[0].model_copy(
+            update={"id": i, "outcome": Outcome.DEMONSTRATED, "shown_by": below.get(i, []), "part_of": ""}
+        )
+        for i, _, _ in risks
+    ]
+    made.decision.risks = [Risk(finding=i, what=w, who="the server", whom="", severity=s) for i, w, s in risks]
+    return made
+
+
+def shown_by(question: Question, *findings: str) -> Question:
+    return question.model_copy(update={"findings": list(findings)})
+
+
+DRAWN = [("lookup", "Images are redrawn", "critical")]
+DRAWN_QUESTION = shown_by(ask("demonstrated"), "lookup")
+
+
+def test_a_harm_that_an_options_audit_shows_again_is_left_with_the_severity_that_it_has_there() -> None:
+    main = harmed(DRAWN, [DRAWN_QUESTION])
+    same = harmed([("upcnn", "Images are redrawn", "low")], [ask("bounded", 1)])  # by another attack
+    assert compare_harms(main, same) == [HarmEffect(finding="lookup", state="left", severity=Severity.LOW)]
+    other = harmed([("lookup", "Somebody is recognised", "high")], [])  # the attack still works, in another way
+    assert compare_harms(main, other) == [HarmEffect(finding="lookup", state="left", severity=Severity.HIGH)]
+
+
+def test_an_attack_of_the_same_leak_that_still_works_leaves_the_harm() -> None:
+    main = harmed(DRAWN, [DRAWN_QUESTION], lookup=["prototype_membership"])
+    option = harmed([("prototype_membership", "Who took part becomes known", "high")], [ask("bounded", 1)])
+    assert [e.state for e in compare_harms(main, option)] == ["left"]
+
+
+def test_a_harm_is_stopped_by_a_bound_or_where_nothing_is_sent_in_its_place() -> None:
+    main = harmed(DRAWN, [DRAWN_QUESTION])
+    bounded = compare_harms(main, harmed([], [ask("bounded", 7)]))
+    assert bounded == [HarmEffect(finding="lookup", state="stopped", at_most=7)]
+    assert compare_harms(main, harmed([], [])) == [HarmEffect(finding="lookup", state="stopped")]
+
+
+@pytest.mark.parametrize("state", ["demonstrated", "inconclusive", "not_asked", "no_attack"])
+def test_what_is_neither_shown_again_nor_bounded_is_open(state: str) -> None:
+    main = harmed(DRAWN, [DRAWN_QUESTION])
+    for kind in ("model", "aggregate"):
+        assert [e.state for e in compare_harms(main, harmed([], [ask(state, 0, kind=kind)]))] == ["open"]
+    assert [e.state for e in compare_harms(harmed(DRAWN, []), harmed([], []))] == [
+        "open"
+    ]  # no question is about it
+
+
+def test_a_matrix_that_was_not_run_again_stops_nothing() -> None:
+    lost = shown_by(ask("demonstrated", aim=Aim.AVAILABILITY, observer="client", kind="mean"), "lookup")
+    assert [e.state for e in compare_harms(harmed(DRAWN, [lost]), harmed([], []))] == ["open"]
+
+
+def test_a_harm_is_stopped_in_part_where_one_of_its_questions_or_findings_is_open() -> None:
+    other = shown_by(ask("demonstrated", kind="prototypes"), "lookup")
+    main = harmed(DRAWN, [DRAWN_QUESTION, other])
+    half = harmed([], [ask("bounded", 7), ask("inconclusive", kind="prototypes")])
+    assert compare_harms(main, half) == [HarmEffect(finding="lookup", state="partly stopped")]
+    unasked = harmed(DRAWN, [DRAWN_QUESTION], lookup=["upcnn"])  # which no question is about
+    assert [e.state for e in compare_harms(unasked, harmed([], [ask("bounded", 7)]))] == ["partly stopped"]
+
+
+def test_a_harm_that_only_the_options_audit_shows_is_new_and_comes_last() -> None:
+    main = harmed(DRAWN, [DRAWN_QUESTION])
+    option = harmed([("sum_difference", "People are counted", "medium")], [ask("bounded", 7)])
+    first, last = compare_harms(main, option)
+    assert first.state == "stopped"
+    assert last == HarmEffect(
+        finding="sum_difference", state="new", severity=Severity.MEDIUM, what="People are counted"
+    )
+    base = Option(name="as audited", result=main)
+    rows = compare_options(base, [Option(name="sums", result=option)])
+    assert [len(r.effects) for r in rows] == [0, 2]
