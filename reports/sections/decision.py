@@ -201,7 +201,7 @@ def _options(result: AuditResult) -> Table:
         header=["Option", f"What its own audit says{' of the harms above' if harms else ''}", "Cost", "Choice"],
         rows=[*lettered, [last, f"{leaves}{against} ________, because ________", now, BOX]],
         align="lllc",
-        widths=[2.9, 5.3, 1.0, 0.8],
+        widths=[2.85, 5.2, 1.2, 0.75],
         caption="The options, with what each costs.",
         numbered=False,
     )
@@ -289,9 +289,7 @@ def _contrast(own: str, now: str, more: str = "") -> str:
 def _cost(row: Alternative) -> str:
     """Accuracy and bytes, as far as they were measured."""
     sent = _count_bytes(row)
-    if row.accuracy is None and sent is None:
-        return "not measured"
-    accuracy = "accuracy not measured" if row.accuracy is None else fmt.percent(row.accuracy)
+    accuracy = "not measured" if row.accuracy is None else fmt.percent(row.accuracy)
     return accuracy if sent is None else f"{accuracy}, {fmt.volume(sent)}"
 
 

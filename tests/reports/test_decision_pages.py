@@ -351,7 +351,7 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
     assert "worst harm shown medium (now critical)" in advice() and "Open with it: 1 of 2 harms" in advice()
     now.accuracy = option.accuracy = None
     assert "accuracy not measured, bytes sent" in advice()
-    assert options(audited)[0][2].replace("\u00a0", " ") == "accuracy not measured, 17.6 MB"
+    assert options(audited)[0][2].replace("\u00a0", " ") == "not measured, 17.6 MB"
     option.measures = {}
     assert "accuracy not measured." in advice() and options(audited)[0][2] == "not measured"
 
