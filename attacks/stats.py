@@ -55,7 +55,7 @@ class Roc:
 # Formulas of independent trials and repetitions. No attack takes its intervals from them: they ask for no groups.
 
 
-def wilson(hits: float, trials: int, alpha: float = ALPHA) -> Interval:
+def wilson(hits: float, trials: float, alpha: float = ALPHA) -> Interval:
     """Score interval of a proportion (Wilson 1927); (0, 1) without trials.
 
     Too narrow near 0 and 1: at a rate of 1 % in 100 trials its lower end is above the rate in 8 % of

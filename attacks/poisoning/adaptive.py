@@ -204,7 +204,7 @@ class AdaptiveBackdoor(Backdoors):
 
         All of them, where the compromised clients hold every class: examples then tell more than distances.
         """
-        if len(judged.labels.unique()) == judged.classes:
+        if len({*judged.labels.tolist()}) == judged.classes:
             return list(range(len(made)))
         honest = (dict.fromkeys(crowd.meeting.own, row) for row in crowd.honest)
         far = max(float((vector(aggregate(crowd, sent, 0)) - made[0]).norm()) for sent in honest)
@@ -272,7 +272,8 @@ def estimate_loss(before: Sequence[JudgedModel], after: Sequence[JudgedModel], a
     trials = 1 / float(weights.square().sum()) if len(labels) else 0.0
     first, second = (torch.stack([m.answers == labels for m in models]) for models in (before, after))
     cells = (first & second, first & ~second, ~first & second, ~first & ~second)
-    return paired_difference(*(trials * float((weights * c.double().mean(0)).sum()) for c in cells), alpha)
+    both, lost, won, neither = (trials * float((weights * c.double().mean(0)).sum()) for c in cells)
+    return paired_difference(both, lost, won, neither, alpha)
 
 
 def measure_progress(crowd: Crowd, change: Payload, rounds: int) -> float:

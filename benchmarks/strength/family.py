@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from fedaudit.attacks.poisoning.adaptive import FAMILY, write_whole
 from fedaudit.audit.cli.show import print_table
@@ -223,7 +223,7 @@ def compare(aim: str, number: int, out: Path, seeds: Sequence[int] = SEEDS) -> R
     return Result(means, worst, contest.compute_excess(means, worst), compute_error(gaps), beyond)
 
 
-def compute_error(values: ArrayLike) -> float:
+def compute_error(values: Sequence[float] | NDArray[np.float64]) -> float:
     """The standard error of their mean."""
     return float(np.std(values, ddof=1) / np.sqrt(np.size(values)))
 
