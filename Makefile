@@ -51,11 +51,12 @@ docs: $(INSTALLED) $(SITE)/.installed  ## the documentation as a site: site/inde
 	$(RUN)/python -m release.pages build/pages
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --clean
 
-bench: $(INSTALLED)  ## speed, as ratios to a plain loop, other frameworks, the hardware's limit and dp-accounting
+bench: $(INSTALLED)  ## speed, as ratios to a plain loop, other frameworks, the hardware's limit and dp-accounting; ATTACKS=1: and of attacks
 	$(RUN)/python -m benchmarks.speed.training
 	$(RUN)/python -m benchmarks.speed.training --clients 1000 --each 50
 	$(RUN)/python -m benchmarks.speed.aggregators
 	$(RUN)/python -m benchmarks.speed.noise_planner
+	$(if $(ATTACKS),$(RUN)/python -m benchmarks.speed.attacks)
 
 # BlazeFL runs on Python 3.12 and newer: PYTHON=python3.12
 PEERS := pfl fedlab flower $(shell $(PYTHON) -c "import sys; print('blazefl' * (sys.version_info >= (3, 12)))")
