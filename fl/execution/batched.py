@@ -114,7 +114,8 @@ def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
 def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     method, config = site.method, site.method.config
     stack = _Stack(site, clients, const)
-    step = _Step(stack.advance, torch.device(site.device))
+    record = _Recorder() if torch.device(site.device).type == "cuda" else None
+    step = Step(stack.advance, site.device, record)
     queues = [_Queue(c, method.count_epochs(len(c.y)), config.batch_size) for c in clients]
     x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
     offsets = torch.tensor([0, *(len(c.y) for c in clients)]).cumsum(0)
@@ -180,39 +181,59 @@ class _Stack:
         ]
 
 
-class _Step:
-    """A step of some rows with a batch each, which CUDA repeats from a recording from its second time on.
+Replay = Callable[[], None]
+
+
+class Step:
+    """A step of some rows with a batch each, which is repeated from a recording from its second time on.
 
     A step of small networks is some hundred kernels, and the host takes longer to launch them than they run. The
-    first step of the same rows and shapes runs as it stands, which also prepares libraries. Recordings share
-    memory: they run one after the other, and what a step leaves lies outside of it.
+    first step of the same rows and shapes runs as it stands, which also prepares libraries. `record` takes a step
+    and what it reads, and returns what repeats it on the same tensors; None, or a step that cannot be recorded
+    because it waits for the device: every step runs as it stands.
     """
 
-    def __init__(self, advance: Callable[..., None], device: torch.device) -> None:
-        self._advance, self._device = advance, device
+    def __init__(
+        self,
+        advance: Callable[..., None],
+        device: str,
+        record: Callable[[Callable[..., None], Sequence[Tensor]], Replay] | None,
+    ) -> None:
+        self._advance, self._device, self._record = advance, device, record
         self._met: set[Any] = set()
-        self._recordings: dict[Any, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._recordings: dict[Any, tuple[Sequence[Tensor], Replay]] = {}  # with what they read
 
     def __call__(self, rows: Sequence[int], *batch: Tensor) -> None:
-        kind = (tuple(rows), *(b.shape for b in batch))
-        if self._pool is None or kind not in self._met:
-            self._met.add(kind)
-            self._advance(torch.tensor(rows).to(self._device), *batch)
-            return
+        """The step of these rows."""
+        kind, here = (tuple(rows), *(b.shape for b in batch)), torch.tensor(rows).to(self._device)
+        if kind in self._met and kind not in self._recordings and self._record is not None:
+            read = [here, *(b.clone() for b in batch)]
+            try:
+                self._recordings[kind] = read, self._record(self._advance, read)
+            except RuntimeError:  # CUDA's, which then has run nothing of the step
+                self._record = None
+        self._met.add(kind)
         if kind not in self._recordings:
-            self._recordings[kind] = self._record(torch.tensor(rows).to(self._device), batch)
-        graph, held = self._recordings[kind]
-        for place, given in zip(held[1:], batch, strict=True):
+            self._advance(here, *batch)
+            return
+        places, replay = self._recordings[kind]
+        for place, given in zip(places[1:], batch, strict=True):
             place.copy_(given)
-        graph.replay()
+        replay()
 
-    def _record(self, rows: Tensor, batch: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
-        """A step of these rows, and the tensors that it reads, of which all but the rows change."""
-        graph, held = torch.cuda.CUDAGraph(), [rows, *(b.clone() for b in batch)]
+
+class _Recorder:
+    """Records what CUDA is given. Recordings share memory: they run one after the other, and what a step leaves
+    lies outside of it."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Callable[..., None], read: Sequence[Tensor]) -> Replay:
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            self._advance(*held)
-        return graph, held
+            step(*read)
+        return graph.replay
 
 
 class _Queue:
