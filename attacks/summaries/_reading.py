@@ -15,6 +15,7 @@ from fedaudit.attacks.summaries._mixtures import ImageMixtures, build_mixtures
 from fedaudit.attacks.summaries._stretches import EXACT, find_stretch, fits
 from fedaudit.attacks.summaries._where import Segment
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.side_by_side import collect
 
 
 class SentNumbers(NamedTuple):
@@ -62,14 +63,14 @@ class Reader:
 
     def fit(self, images: Floats) -> Values:
         """How well each image fits the stretch that it fits best, [readings, n]; no image is looked for twice."""
-        keys = [np.ascontiguousarray(image).tobytes() for image in images]
-        new = {key: i for i, key in reversed(list(enumerate(keys))) if key not in self._cache}
-        if new:
-            some = images[sorted(new.values())]
-            plain = fits(self.sent.numbers, some, self.sent.rounds, self.sent.width)
-            columns = np.stack([plain, *(m.fit(self.sent.newest, some) for m in self.mixtures)], axis=1)
-            self._cache.update(zip((keys[i] for i in sorted(new.values())), columns, strict=True))
-        return np.stack([self._cache[key] for key in keys], axis=1)
+        fit_together([(self, images)])
+        return np.stack([self._cache[key] for key in _list_keys(images)], axis=1)
+
+    def fit_one_reading(self, number: int, images: Floats) -> Values:
+        """The same of one reading, [n]; 0 is the plain one, and mixtures follow."""
+        if number:
+            return self.mixtures[number - 1].fit(self.sent.newest, images)
+        return fits(self.sent.numbers, images, self.sent.rounds, self.sent.width)
 
     def find_stretch(self, image: Floats) -> int | None:
         """Where the stretch begins that is the image, or that it fits best in a mixture; None: nowhere."""
@@ -100,6 +101,31 @@ class Reader:
     @cached_property
     def _again(self) -> NDArray[np.int64]:
         return self.sent.find_again()
+
+
+def fit_together(wanted: Sequence[tuple[Reader, Floats]]) -> None:
+    """Looks for images in what several sent, side by side; the fit of each is known from then on."""
+    new = list[tuple[Reader, Floats, list[bytes]]]()
+    for reader, images in wanted:
+        rows = {key: i for i, key in enumerate(_list_keys(images)) if key not in reader._cache}
+        if rows:
+            new.append((reader, images[[*rows.values()]], [*rows]))
+
+    def fit(piece: tuple[int, int]) -> Values:
+        message, reading = piece
+        reader, images, _ = new[message]
+        return reader.fit_one_reading(reading, images)
+
+    pieces = [(i, k) for i, (reader, _, _) in enumerate(new) for k in range(1 + len(reader.mixtures))]
+    scores = dict(zip(pieces, collect(pieces, fit), strict=True))
+    for i, (reader, _, keys) in enumerate(new):
+        columns = np.stack([scores[i, k] for k in range(1 + len(reader.mixtures))], axis=1)
+        reader._cache.update(zip(keys, columns, strict=True))
+
+
+def _list_keys(images: Floats) -> list[bytes]:
+    """What each is known by, whatever its precision."""
+    return [image.tobytes() for image in np.asarray(images, np.float64)]
 
 
 def write(

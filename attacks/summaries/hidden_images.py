@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth, Unseen
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
@@ -45,7 +45,7 @@ from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import global_model
 from fedaudit.attacks.stats import INDEPENDENT
-from fedaudit.attacks.summaries._reading import Reader, SentNumbers
+from fedaudit.attacks.summaries._reading import Reader, SentNumbers, fit_together
 from fedaudit.attacks.summaries._where import Place, Segment, choose_remedy, find_place
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
@@ -119,15 +119,18 @@ class HiddenImages(Attack):
         }
 
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
-        trials: list[_Client] = []
+        questions = list[_Question]()
         for search in self._searches(claim, truth, rng):
             few = min(len(search.members), self.config.members)
             others = search.others.only(np.arange(min(RATIO * few, len(search.others))))
             if len(search.members) and len(others) > 1 and search.members.x[0].size <= search.reader.sent.width:
-                class_means = average_classes(search.members.y, truth.auxiliary)
-                trials.append(_ask(search, few, others, class_means, rng))
-        if not trials:
+                questions.append(
+                    _Question(search, few, others, average_classes(search.members.y, truth.auxiliary))
+                )
+        if not questions:
             return []
+        fit_together([(q.search.reader, q.images) for q in questions])
+        trials = [_ask(q, rng) for q in questions]
         return [
             judge_present(
                 [t.own.present for t in trials],
@@ -154,18 +157,19 @@ class HiddenImages(Attack):
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of every example of every client, whether the record or an affine copy of it is in what it sent."""
         found = CountedPeople("the record, or an affine copy of it, is in what was sent")
-        for search in self._searches(claim, truth, rng):
+        searches = self._searches(claim, truth, rng)
+        fit_together([(s.reader, s.candidates) for s in searches if len(s.candidates)])
+        for search in searches:
             x, owners, whose, reader = search.people.x, search.owners, search.whose, search.reader
             theirs = {k: owners == k for k in np.unique(owners).tolist()}
             for k, mine in theirs.items():
                 found.hold(k, whose[mine])
-            if not len(x) or x[0].size > reader.sent.width * reader.sent.rounds:
+            if not len(search.candidates):
                 continue
-            others = search.others.x[: len(x)]
-            scores = reader.fit(np.concatenate([x, others]))
+            scores = reader.fit(search.candidates)
             least = reader.find_least(scores[:, len(x) :], len(x))
             is_there = np.max(scores / least, axis=0) >= 1
-            found.luck(float(is_there[len(x) :].sum()), len(others))
+            found.luck(float(is_there[len(x) :].sum()), len(search.candidates) - len(x))
             for k, mine in theirs.items():
                 found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
                 if x[0].size <= reader.sent.width:
@@ -180,18 +184,12 @@ class HiddenImages(Attack):
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:
         """By where the images stand: in rows of a layer that reads pixels, in images, or where none belongs."""
         places = set[Place]()
-        columns = (claim[name].tolist() for name in ("client", "artifact"))
-        for own, layout, client, artifact in zip(
-            _collect_messages(claim), claim["layout"], *columns, strict=True
-        ):
-            members, owners, rows = _find_people(truth, claim, client, artifact)
-            hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
-            is_hit = np.array([pair in hit for pair in zip(owners.tolist(), rows.tolist(), strict=True)], bool)
-            if not is_hit.any():
-                continue
-            reader = Reader.from_message(own, client, find_alike(truth, owners), len(owners))
-            for image in members.x[is_hit]:
-                first = reader.find_stretch(image)
+        hit = {(k, row) for some in people for k, hits in some.hit.items() for row in hits}
+        for search in self._searches(claim, truth):
+            pairs = zip(search.owners.tolist(), search.whose.tolist(), strict=True)
+            for image in search.people.x[np.array([pair in hit for pair in pairs], bool)]:
+                first = search.reader.find_stretch(image)
+                layout = search.reader.sent.layout
                 places.add(Place() if first is None else find_place(layout, first, image.size))
         return choose_remedy(places, self.card.remedy)
 
@@ -213,8 +211,10 @@ class HiddenImages(Attack):
             members = collect_images(truth, client, artifact, int(claim["classes"]))
             members = _sample_images(members, len(members), rng)
             most = max(RATIO * min(len(members), self.config.members), len(people))
-            others = _sample_images(_unseen(truth, owners, members), most, rng)
-            reader = Reader.from_message(own, client, find_alike(truth, owners), len(owners))
+            unseen = truth.unseen(np.unique(owners).tolist())
+            of_their_classes = unseen.images.only(np.isin(unseen.images.y, members.y))
+            others = _sample_images(of_their_classes, most, rng)
+            reader = Reader.from_message(own, client, find_alike(truth, unseen), len(owners))
             searches.append(_Search(reader, people, owners, whose, members, others))
         return searches
 
@@ -237,6 +237,34 @@ class _Search(NamedTuple):
     whose: Rows  # their rows of data.train
     members: Images  # what the client holds, in an order of chance
     others: Images  # of the same classes, whom nobody trained on, in an order of chance
+
+    @property
+    def candidates(self) -> Floats:
+        """Everybody, and as many others where there are; nobody where the images are too large to stand there."""
+        x, sent = self.people.x, self.reader.sent
+        if not len(x) or x[0].size > sent.width * sent.rounds:
+            return x[:0]
+        return np.concatenate([x, self.others.x[: len(x)]])
+
+
+class _Question(NamedTuple):
+    """Whether any member stands in a message, and whether the message names one of the first few."""
+
+    search: _Search
+    few: int
+    others: Images
+    class_means: Floats
+
+    @property
+    def parts(self) -> list[Floats]:
+        """Members, others, class means, means of the members, and those of the others that stand in for them."""
+        members, half = self.search.members, self.others.only(np.arange(len(self.others) // 2))
+        return [members.x, self.others.x, self.class_means, average_members(members), average_members(half)]
+
+    @property
+    def images(self) -> Floats:
+        """All of them, one after the other."""
+        return np.concatenate(self.parts)
 
 
 class _Result(NamedTuple):
@@ -300,25 +328,19 @@ def _find_people(truth: Truth, claim: Claim, client: int, artifact: str) -> tupl
     return members.only(own), owners[own], rows[own]
 
 
-def find_alike(truth: Truth, clients: Rows) -> Images | None:
+def find_alike(truth: Truth, unseen: Unseen) -> Images | None:
     """The auditor's own images, where they are like the clients'."""
-    return truth.auxiliary if truth.unseen(np.unique(clients).tolist()).is_alike else None
+    return truth.auxiliary if unseen.is_alike else None
 
 
-def _unseen(truth: Truth, clients: Rows, members: Images) -> Images:
-    """Images of the members' classes that nobody trained on."""
-    unseen = truth.unseen(np.unique(clients).tolist()).images
-    like = np.isin(unseen.y, members.y)
-    return Images(x=unseen.x[like], y=unseen.y[like])
-
-
-def _ask(search: _Search, few: int, others: Images, class_means: Floats, rng: np.random.Generator) -> _Client:
-    """Whether any member stands there, and whether a message names one of the first few."""
-    reader, members, senders = search.reader, search.members, len(np.unique(search.owners))
-    half = len(others) // 2  # they come in random order
-    stand_in = Images(x=others.x[:half], y=others.y[:half])
-    every = [members.x, others.x, class_means, average_members(members), average_members(stand_in)]
-    x, cuts = np.concatenate(every), np.cumsum([len(some) for some in every])[:-1]
+def _ask(question: _Question, rng: np.random.Generator) -> _Client:
+    reader, members, senders = (
+        question.search.reader,
+        question.search.members,
+        len(np.unique(question.search.owners)),
+    )
+    x, cuts = question.images, np.cumsum([len(some) for some in question.parts])[:-1]
+    few, half = question.few, len(question.others) // 2  # they come in random order
     sent = reader.fit(x)
     written = np.maximum(sent, reader.fit_planted(members.x[0], x, senders, rng))
     least = reader.find_least(sent[:, cuts[0] : cuts[1]], len(members))

@@ -18,7 +18,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings import catalog, index
 from fedaudit.audit.settings.federation import BaseSettings
 from fedaudit.audit.settings.spec import PluginSpec
@@ -27,6 +26,7 @@ from fedaudit.fl.model import Net, State, head_names, initialise, state_of
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
+from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training import pretraining
 

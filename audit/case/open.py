@@ -3,9 +3,9 @@
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config, RecordedConfig
+from fedaudit.fl.runtime.sharing import share_result
 
 
 def open_case(run: RunDir, config: Config) -> Case:

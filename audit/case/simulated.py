@@ -14,7 +14,6 @@ from fedaudit.audit.case.case import About
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.networks import adapt_maker, maker
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.case.simulated_data import FromConfig, SimulatedData
 from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.audit.settings.spec import PluginSpec
@@ -29,6 +28,7 @@ from fedaudit.fl.recording.checkpoint import Checkpoints
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
+from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients

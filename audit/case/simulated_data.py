@@ -10,13 +10,13 @@ from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.data_digests import of_data, of_population
 from fedaudit.audit.case.networks import read_task
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.data.dataset import Data, Dataset, read_data
 from fedaudit.fl.data.partition import Partition
 from fedaudit.fl.data.population import Population, populate
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.streams import Streams
 
 T = TypeVar("T")

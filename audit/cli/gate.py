@@ -13,7 +13,6 @@ from fedaudit.audit.attestation import reviewer_files
 from fedaudit.audit.attestation.chain import policy_digest
 from fedaudit.audit.attestation.record import SEAL
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
@@ -21,6 +20,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import AuditResult, Severity
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ ones (`alone`), since the truth that an attack is held against is the image itse
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +91,16 @@ class Replays:
             seen_by = (Role.SERVER.value,)
         made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note, seen_by=seen_by)
         self.artifacts.append(made)
+
+    @classmethod
+    def join(cls, parts: Iterable["Replays"]) -> "Replays":
+        """All of them, in their order."""
+        whole = cls()
+        for part in parts:
+            whole.artifacts.extend(part.artifacts)
+            whole.groups.update(part.groups)
+            whole.plants.extend(part.plants)
+        return whole
 
     def count_arrivals(self, kinds: Collection[Kind]) -> dict[int, Arrivals]:
         """Client -> people planted in messages of these kinds, by whether the run's protections let them arrive.

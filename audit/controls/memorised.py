@@ -20,6 +20,7 @@ its client had been handed.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
 from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
@@ -59,7 +61,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
     in the same rounds. Empty where the method sends no model, or nothing of this was recorded.
     """
-    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    jobs, recorded, seeds = list[_Visits](), index(recorded), lab.holdings.streams
     rng, has_truth = seeds.numpy("replay_models"), any(map(len, lab.holdings.parts))
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
@@ -75,7 +77,6 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], lab.owned[client]
-            start, id = _find_start(recorded, model), f"{prefix}/{client}"
             pairs = _pair(_choose(own, people, rng), rng)
             plants = list[MemorisedRows]()
             is_upload = model.kind != Kind.RELAY_MODEL
@@ -84,27 +85,38 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
             if is_upload and not has_truth:
                 wanted = {*settings.sizes, *sizes(lab.artifacts, "memorised")[:1]}
                 plants += _curve(own, lab.method.config, wanted, rng)
-            _plant_wrong_labels(lab, model, start, pairs, id, made)
-            for i, p in enumerate(plants, start=len(pairs)):
-                streams = Streams(seeds.key("replay_models", client, i))
-                alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch)
-                note: dict[str, float | str] = {"n": len(p.chosen), "plant": p.name}
-                note |= {"curve": 1} if p.curve else {}
-                made.add(f"{id}.{i}", model, alone.replay(model, start), p.chosen, note)
-    return made
+            jobs.append(_Visits(model, f"{prefix}/{client}", pairs, plants))
+    return Replays.join(collect(jobs, partial(_play, lab, recorded)))
 
 
-def _plant_wrong_labels(
-    lab: Lab, model: Artifact, start: Message, pairs: Sequence[Index], id: str, made: Replays
-) -> None:
-    """Adds models that learnt these people under wrong labels, one for each pair."""
-    data, client = _change_labels(lab.holdings.data, np.concatenate(pairs)), model.sender.number
-    for i, chosen in enumerate(map(np.sort, pairs)):
-        streams = Streams(lab.holdings.streams.key("replay_models", client, i))
+@dataclass(frozen=True)
+class _Visits:
+    """What one client is played for: the model it sent, and what it learns."""
+
+    model: Artifact
+    id: str
+    pairs: Sequence[Index]  # under wrong labels, each in a model of its own
+    plants: Sequence[MemorisedRows]
+
+
+def _play(lab: Lab, recorded: Sequence[Artifact], job: _Visits) -> Replays:
+    """All models of one client."""
+    model, start, made = job.model, _find_start(recorded, job.model), Replays()
+    client, seeds = model.sender.number, lab.holdings.streams
+    data = _change_labels(lab.holdings.data, np.concatenate(job.pairs))
+    for i, chosen in enumerate(map(np.sort, job.pairs)):
+        streams = Streams(seeds.key("replay_models", client, i))
         alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=len(chosen), data=data)
         for origin, sent in alone.replay_each(model, start):
-            name = name_replay(id + (f".{i}" if i else ""), origin)
+            name = name_replay(job.id + (f".{i}" if i else ""), origin)
             made.add(name, model, sent, chosen, {"n": len(chosen)}, origin)
+    for i, p in enumerate(job.plants, start=len(job.pairs)):
+        streams = Streams(seeds.key("replay_models", client, i))
+        alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch)
+        note: dict[str, float | str] = {"n": len(p.chosen), "plant": p.name}
+        note |= {"curve": 1} if p.curve else {}
+        made.add(f"{job.id}.{i}", model, alone.replay(model, start), p.chosen, note)
+    return made
 
 
 def _pair(chosen: Index, rng: np.random.Generator) -> list[Index]:

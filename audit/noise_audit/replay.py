@@ -24,7 +24,6 @@ import torch
 
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, list_acting
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests, run_tests
@@ -48,6 +47,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status
 from fedaudit.reports.result import NoiseAuditRecord

@@ -1,12 +1,11 @@
 """Condensation for adversaries: images of their own, condensed as the clients of the federation do.
 
-Implements fedaudit.attacks.attack.Condenser with the settings of the run, in the workers that clients train with,
-and sends the result through the run's protections. Which worker condenses which group changes no number.
+Implements fedaudit.attacks.attack.Condenser with the settings of the run, and sends the result through the run's
+protections. Which process condenses which group changes no number.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
 from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
 from fedaudit.fl.model import Net, initialise
-from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import channels_last
 from fedaudit.fl.wire.protection import Message, Protection
@@ -40,15 +39,13 @@ class AuxiliaryCondenser:
     protections: Sequence[Protection]
     make: Callable[[], Net]
     data: Data
-    workers: int
     device: str = "cpu"
 
     def __call__(self, groups: Sequence[Images], seed: int) -> NDArray[np.float32]:
         """[groups, C, H, W] as sent; see fedaudit.attacks.attack.Condenser. Groups must not be empty."""
-        make_site = partial(CondensingSite, self.make, self.data, self.settings, seed, self.device)
+        site = CondensingSite(self.make, self.data, self.settings, seed, self.device)
         jobs = [(i, list(groups[i : i + _TOGETHER])) for i in range(0, len(groups), _TOGETHER)]
-        with worker_kinds.start(min(self.workers, len(jobs)), make_site) as workers:
-            made = torch.cat(list(workers.map("condense", jobs)))
+        made = torch.cat([torch.from_numpy(images) for images in collect(jobs, site.condense)])
         sent = [self._send(x, int(g.y[0]), seed, i) for i, (x, g) in enumerate(zip(made, groups, strict=True))]
         return np.stack(sent)
 
@@ -67,7 +64,7 @@ class AuxiliaryCondenser:
 
 
 class CondensingSite:
-    """A worker's network; called by name through fedaudit.fl.runtime.workers."""
+    """The network that images are condensed with."""
 
     def __init__(self, make: Callable[[], Net], data: Data, settings: Condensing, seed: int, device: str) -> None:
         self._device, self._data, self._settings, self._streams = device, data, settings, Streams(seed)
@@ -75,7 +72,7 @@ class CondensingSite:
         channels_last(self._net)
         self._net.to(device)
 
-    def condense(self, job: tuple[int, list[Images]]) -> Tensor:
+    def condense(self, job: tuple[int, list[Images]]) -> NDArray[np.float32]:
         """[m, 1, C, H, W] of the m groups that begin at number `job[0]`."""
         number, groups = job
         cells = [
@@ -84,11 +81,12 @@ class CondensingSite:
             )
             for g in groups
         ]
-        return condense(self._net, cells, self._settings, self._streams.torch("condense", number)).cpu()
+        made = condense(self._net, cells, self._settings, self._streams.torch("condense", number))
+        return np.asarray(made.cpu())
 
 
 def condenser(
-    clients: ClientCode, card: Card, protections: Sequence[Protection], data: Data, workers: int
+    clients: ClientCode, card: Card, protections: Sequence[Protection], data: Data
 ) -> AuxiliaryCondenser | None:
     """The run's condensation; None where the method condenses nothing."""
     method, make = clients.method, clients.make_net
@@ -100,6 +98,5 @@ def condenser(
         protections=protections,
         make=make,
         data=data,
-        workers=workers,
         device=clients.device,
     )

@@ -1,18 +1,16 @@
-"""Shadow training: many small models side by side, one worker process a core, each with one thread.
+"""Shadow training: many small models side by side, in processes of one thread.
 
-Implements fedaudit.attacks.attack.Trainer with the loop, the memory layout and the workers that clients train
-with. Which worker trains which model changes no number: every model has a stream of its own.
+Implements fedaudit.attacks.attack.Trainer with the loop and the memory layout that clients train with. Which
+process trains which model changes no number: every model has a stream of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedaudit.attacks.attack import Images
 from fedaudit.fl.clients.client import evaluate
@@ -21,7 +19,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
-from fedaudit.fl.runtime import workers as worker_kinds
+from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.local import channels_last, train
 
@@ -35,7 +33,6 @@ class ShadowTrainer:
     make: Callable[[], Net]
     data: Data  # for its mean and standard deviation
     config: LocalConfig
-    workers: int
     device: str = "cpu"
 
     def __call__(
@@ -57,14 +54,12 @@ class ShadowTrainer:
             weight_decay=self.config.weight_decay,
             grad_clip=self.config.grad_clip,
         )
-        make_site = partial(ShadowSite, self.make, self.data, settings, images, queries, seed, start, self.device)
-        with worker_kinds.start(self.workers, make_site) as workers:
-            found = list(workers.map("shadow", enumerate(subsets)))
-        return np.stack([np.asarray(logits) for logits in found])
+        site = ShadowSite(self.make, self.data, settings, images, queries, seed, start, self.device)
+        return np.stack(collect(enumerate(subsets), site.shadow))
 
 
 class ShadowSite:
-    """A worker's model and data; called by name through fedaudit.fl.runtime.workers."""
+    """The model and the data that shadow models are trained with."""
 
     def __init__(
         self,
@@ -91,7 +86,7 @@ class ShadowSite:
             sent = {k: torch.from_numpy(np.array(v)) for k, v in start.items()}
             self._start = state_of(initialise(make, self._streams)) | sent
 
-    def shadow(self, job: tuple[int, Index]) -> Tensor:
+    def shadow(self, job: tuple[int, Index]) -> NDArray[np.float32]:
         """[Q, classes] logits of model `number` after training on these rows."""
         number, rows = job
         index = torch.from_numpy(rows).to(self._x.device)
@@ -103,14 +98,14 @@ class ShadowSite:
         trained = train(
             self._method, self._net, start, self._x[index], self._y[index], {}, order, augment=self._augment
         )
-        return evaluate(self._net, "forward", trained.state, self._queries).cpu()
+        return np.asarray(evaluate(self._net, "forward", trained.state, self._queries).cpu())
 
 
 def trainer(
-    make_net: Callable[[], Net] | None, training: LocalConfig | None, data: Data, device: str, workers: int
+    make_net: Callable[[], Net] | None, training: LocalConfig | None, data: Data, device: str
 ) -> ShadowTrainer | None:
     """Shadow training with the run's model, learning rate and batch size; None where these are not known."""
     make, config = make_net, training
     if make is None or config is None:
         return None
-    return ShadowTrainer(make=make, data=data, config=config, workers=workers, device=device)
+    return ShadowTrainer(make=make, data=data, config=config, device=device)

@@ -166,9 +166,7 @@ def read_public(examples: Examples, data: Data, method: Method | None) -> Public
     return PublicImages(x=found.x, y=found.y, candidates=is_candidate) if len(rows) else None
 
 
-def grant_knowledge(
-    case: Case, card: Card, workers: int, find_player: Callable[[], Player | None] | None = None
-) -> Knowledge:
+def grant_knowledge(case: Case, card: Card, find_player: Callable[[], Player | None] | None = None) -> Knowledge:
     """The prior knowledge the threat model grants, as far as the case has it, and nothing else.
 
     `find_player` finds one that plays for other attacks too.
@@ -198,11 +196,11 @@ def grant_knowledge(
         auxiliary=auxiliary,
         public=public,
         training=training,
-        trainer=trainer(case.make_net, case.training, case.data, case.device, workers)
+        trainer=trainer(case.make_net, case.training, case.data, case.device)
         if make and "auxiliary_data" in knows
         else None,
         heard=(case.heard or {}) if card.threat.position == Position.SERVER else {},
-        condenser=condenser(case, case.card, case.protections, case.data, workers) if make else None,
+        condenser=condenser(case, case.card, case.protections, case.data) if make else None,
         player=find_player() if make and auxiliary is not None and can_see_uploads else None,
         timing=timing(case) if make else None,
         hijacker=find_hijacker(case, case.device) if card.threat.conduct == Conduct.MALICIOUS else None,

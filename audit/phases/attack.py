@@ -38,7 +38,6 @@ from fedaudit.audit.observer.view import absent, grant_knowledge, observer, sele
 from fedaudit.audit.phases.choice import choose, duration
 from fedaudit.audit.phases.efforts import correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, NOTHING, card_fields, name_file
-from fedaudit.audit.phases.side_by_side import Death, collect, count_copies, side_by_side
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -53,11 +52,11 @@ from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_pipe import make_portable
+from fedaudit.fl.runtime.side_by_side import Death, Progress, can_copy, collect, share_cores, side_by_side
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
-Progress = Callable[[str, int, int], None]
 OF_LATEST = (
     "updates",
     "prototypes",
@@ -86,10 +85,10 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
 
     call = share_out(config.workers, "attacks", run.path, plain)
     progress("attack", 0, len(specs))
-    processes = workers.processes(config.workers, case.device)
-    bench = Bench(case, [*chosen.cards.values()], config.replay, processes)
-    runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
-    runner.run(longest if call is None else call.claim(longest))
+    with share_cores(workers.processes(config.workers, case.device)):
+        bench = Bench(case, [*chosen.cards.values()], config.replay)
+        runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
+        runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
         runner.count_end(number, death)
     checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
@@ -108,10 +107,12 @@ def do_share(origin: Origin, call: "Call", folder: Path, what: Mapping[str, Any]
     config = Config.model_validate(what["config"]).set_origin(origin)
     case, specs = open_case(RunDir(folder), config), [AttackSpec.model_validate(s) for s in what["specs"]]
     cards = [catalog.load("attacks", s.name).card for s in specs]
-    bench = Bench(case, cards, config.replay, workers.processes(config.workers, case.device))
-    runner = _Runner(folder, specs, what["seconds"], what["setup"], bench, lambda *_: None)
-    runner.after = call.end
-    runner.run(call.claim(what["order"]))
+    with share_cores(workers.processes(config.workers, case.device)):
+        runner = _Runner(
+            folder, specs, what["seconds"], what["setup"], Bench(case, cards, config.replay), lambda *_: None
+        )
+        runner.after = call.end
+        runner.run(call.claim(what["order"]))
 
 
 class _Runner:
@@ -135,8 +136,8 @@ class _Runner:
 
     def run(self, numbers: Iterable[int]) -> None:
         """Raises UserError where the process of one dies."""
-        if copies := self._bench.copies:
-            side_by_side(numbers, copies, self._carry_out, self._tell, self._end, copies=True)
+        if can_copy():
+            side_by_side(numbers, self._carry_out, self._tell, self._end)
         else:
             for number in numbers:
                 self._end(number, self._carry_out(number, self._progress))
@@ -173,12 +174,8 @@ class _Runner:
 class Bench:
     """What attacks on one case work with: its messages, the planted leaks that their cards name, the truth."""
 
-    def __init__(self, case: Case, cards: Sequence[Card], settings: Replay, processes: int) -> None:
-        """Attacks and controls run in `copies` of this process, and each attack has `workers` of its own."""
+    def __init__(self, case: Case, cards: Sequence[Card], settings: Replay) -> None:
         self.case = case
-        self.copies = count_copies(processes, len(cards)) if case.device == "cpu" else 0
-        each = processes // max(1, self.copies)
-        self.workers = each if each > 1 else 0
         self._recorded = {
             r: _read_artifacts(case.artifacts, case.card, [c for c in cards if c.rounds == r])
             for r in ("latest", "all")
@@ -188,14 +185,14 @@ class Bench:
             c for c in controls if c[0] not in OF_LATEST or c[1] == "all" or (c[0], "all") not in controls
         ]
 
-        def plant_one(number: int, _: Progress) -> Replays | BaseException:
-            name, rounds = controls[number]
+        def plant_one(control: tuple[str, str]) -> Replays | BaseException:
+            name, rounds = control
             try:
                 return plant(name, self.lab, self._recorded[rounds], settings)
             except Exception as error:  # its attacks fail, no other  # noqa: BLE001
                 return make_portable(error)
 
-        made = collect(range(len(controls)), self.copies, plant_one)
+        made = collect(controls, plant_one)
         self._planted: dict[tuple[str, str], Replays] = {
             c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)
         }
@@ -290,7 +287,7 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     artifacts = bench.artifacts(card)
     who = observer(case, artifacts, card)
     view = watch_reading(select_visible(artifacts, who, card, case.heard or {}), opened)
-    knowledge = grant_knowledge(case, card, bench.workers, lambda: bench.player)
+    knowledge = grant_knowledge(case, card, lambda: bench.player)
     if (
         reason := _unfit(case.data, card)
         or absent(case.card, knowledge, artifacts, view, card)

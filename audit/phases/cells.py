@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases.plan import PHASES, Progress, execute, is_complete
-from fedaudit.audit.phases.side_by_side import Death, side_by_side
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
+from fedaudit.fl.runtime.sharing import sharing
+from fedaudit.fl.runtime.side_by_side import Death, side_by_side
 from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.fl.runtime.workers import processes
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
 
 ALL = tuple(p.name for p in PHASES)
+PRELOAD = ("fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack")  # of a process of cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +124,7 @@ def run_cells(
     config = left[0].config
     count = processes(config.workers if workers is None else workers, choose_device(config.device))
     if 1 < count <= len(left):
-        side_by_side(left, count, _run_alone, progress, end)
+        side_by_side(left, _run_alone, progress, end, processes=count, preload=PRELOAD)
     else:
         # A torchrun job of one rank answers the audit's own simulation, not those of its cells
         as_stated = workers is None and config.workers != "torchrun"
@@ -190,7 +191,7 @@ def _run_claimed(
 ) -> None:
     """As many as this rank takes, one to a process."""
     claimed: Iterable[RunCell] = (cells[i] for i in call.claim(range(len(cells))))
-    side_by_side(claimed, cores_of_rank(), _run_alone, progress, end)
+    side_by_side(claimed, _run_alone, progress, end, processes=cores_of_rank(), preload=PRELOAD)
 
 
 def _describe_death(cell: RunCell, death: Death) -> Failure:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
-from fedaudit.audit.case.sharing import share_result
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -29,6 +28,7 @@ from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.questions import MESSAGES, Question

@@ -11,7 +11,6 @@ from functools import partial
 
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import dropout
 from fedaudit.audit.phases.cells import Failure, Simulate, simulate_cells
@@ -28,6 +27,7 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.matrix import Matrix
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.robustness import NotRun, Robustness
 
 Progress = Callable[[str, int, int], None]

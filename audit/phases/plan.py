@@ -16,10 +16,10 @@ from fedaudit.audit.attestation import chain
 from fedaudit.audit.attestation.record import SEAL, TOKEN
 from fedaudit.audit.case.run_folder import RunDir, difference
 from fedaudit.audit.case.schemas import PhaseEntry as Entry
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 
 Progress = Callable[[str, int, int], None]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from fedaudit.audit.attestation import chain
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.compare_folders import HINT, TRAINED, FolderComparison, compare_folders
@@ -24,6 +23,7 @@ from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import AuditResult
 

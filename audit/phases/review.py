@@ -18,7 +18,6 @@ from fedaudit.audit.attestation.seal import find_changed, read_record, read_stat
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir, difference
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.phases import whole_evidence
 from fedaudit.audit.phases.account import compute_accounts
 from fedaudit.audit.phases.choice import choose
@@ -37,6 +36,7 @@ from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
 from fedaudit.fl.recording.recorder import MANIFEST, manifest
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import Finding
 
 DO_NOT = "do not decide from this folder; ask for the one that the run left"

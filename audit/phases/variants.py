@@ -14,7 +14,6 @@ from typing import Any
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
 from fedaudit.audit.phases.choice import choose, choose_anew
@@ -30,6 +29,7 @@ from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import published_noise
 from fedaudit.reports.result import AuditResult
 

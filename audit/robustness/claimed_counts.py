@@ -84,7 +84,7 @@ def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
         return CheckedCounts(reason="no message was recorded")
     read = {*attack.card.reads, *CLAIMS, *case.card.downlink, *case.card.uplink}
     recorded = index(messages(case.artifacts, read, "latest"))
-    knowledge, lab = grant_knowledge(case, attack.card, 0), Lab.from_case(case)
+    knowledge, lab = grant_knowledge(case, attack.card), Lab.from_case(case)
     claims = read_claims(recorded, knowledge) if knowledge.architecture else []
     if not claims:
         return CheckedCounts(reason="no client sends its last layer together with a count of examples")

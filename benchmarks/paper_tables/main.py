@@ -72,10 +72,10 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     """
     from benchmarks.paper_tables import finished
     from benchmarks.paper_tables.report import blocks, collect, markdown
-    from fedaudit.audit.case.sharing import sharing
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.cli.show import progress
     from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
+    from fedaudit.fl.runtime.sharing import sharing
 
     page = root / table.name / "table.md"
     todo = {

@@ -28,7 +28,8 @@ from fedaudit.attacks.attack import Images
 from fedaudit.attacks.models._scores import lira_online, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
-from fedaudit.fl.runtime.workers import processes
+from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.runtime.workers import one_thread, processes
 
 EPOCHS, BATCH = 10, 128  # what PyTorchClassifier.fit does when it is not told otherwise
 RATE, MOMENTUM = (0.1, 0.9)  # memorises digits in ten epochs, so that the AUC has something to show
@@ -115,12 +116,13 @@ def _ours(case: Any, pool: Images, models: int) -> Training:
     from fedaudit.attacks.models._shadows import halves
     from fedaudit.audit.observer.shadows import ShadowTrainer
 
-    train = ShadowTrainer(make=case.make_net, data=case.data, config=case.training, workers=case.config.workers)
+    train = ShadowTrainer(make=case.make_net, data=case.data, config=case.training)
 
     def run() -> Any:
         inside = halves(len(pool), models, np.random.default_rng(0))
         rows = [np.flatnonzero(r) for r in inside]
-        logits = train(pool, rows, pool.x, epochs=EPOCHS, seed=0)
+        with one_thread(), share_cores(case.config.workers):
+            logits = train(pool, rows, pool.x, epochs=EPOCHS, seed=0)
         return lambda: (logits, inside)
 
     return run

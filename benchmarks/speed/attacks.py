@@ -98,7 +98,7 @@ def times(name: str, attacks: Sequence[str], updates: int) -> Iterator[Time]:
         execute(run, config, ("simulate",), lambda *_: None, skip_finished=True)
         case = open_case(run, config)
         chosen = choose(config, case)
-        bench = Bench(case, list(chosen.cards.values()), config.replay, 0)
+        bench = Bench(case, list(chosen.cards.values()), config.replay)
         for i, spec in enumerate(chosen.specs):
             attack = build_plugin("attacks", spec, f"attacks[{i}]")
             generators.forget()  # as if it were the only one of those that share what they train

@@ -112,7 +112,7 @@ def tried(
     groups = {id: rows for m in made for id, rows in m.groups.items()}
     truth = KnownTruth(case, {a.id: a for a in artifacts}, groups)
     view = select_visible(artifacts, observer(case, artifacts, card), card)
-    known = grant_knowledge(case, card, 0)
+    known = grant_knowledge(case, card)
     if auxiliary is not None and known.auxiliary is not None:
         known = replace(known, auxiliary=auxiliary(known.auxiliary, view))
     name, started = type(attack).__name__, time.process_time()

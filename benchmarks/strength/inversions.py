@@ -160,7 +160,7 @@ def recovered(case: Case, recorded: Sequence[Artifact], n: int = 499) -> Replays
     """Features of single images, out of prototypes of n and of n + 1 images, as prototypes of one image each."""
     pairs = plant("pairs", Lab.from_case(case), recorded, Replay(sizes=(n,), groups=60))
     tool: Attack = PrototypeDifference(PrototypeDifference.Config(grows=True))
-    known = grant_knowledge(case, tool.card, 0)
+    known = grant_knowledge(case, tool.card)
     claim = tool.run([*recorded, *pairs.artifacts], known, case.streams.numpy("attack", "difference"))
     like, made = {a.id: a for a in pairs.artifacts}, Replays()
     for i in np.flatnonzero(claim["origin"] == "replayed"):

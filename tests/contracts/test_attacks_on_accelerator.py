@@ -123,7 +123,7 @@ def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[
     def run(device: str) -> dict[str, Any]:
         on = dataclasses.replace(case)  # type: ignore[type-var]
         on.__dict__.update(device=device)
-        again = Bench(on, cards, config.replay, 0)
+        again = Bench(on, cards, config.replay)
         files = {a: phase.attack_once(made(a), a, again) for a in attacks}
         return {a: {k: v for k, v in f.items() if k not in ("seconds", "galleries")} for a, f in files.items()}
 

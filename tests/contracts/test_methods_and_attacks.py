@@ -79,7 +79,7 @@ def federation(method: str) -> tuple[Case, Config]:
 def bench(method: str) -> Bench:
     """With the planted leaks of all attacks, and the truth."""
     case, config = federation(method)
-    return Bench(case, [made(a).card for a in ATTACKS], config.replay, 0)
+    return Bench(case, [made(a).card for a in ATTACKS], config.replay)
 
 
 def made(name: str) -> Attack:
@@ -94,7 +94,7 @@ def reason(name: str, bench: Bench) -> str:
     what, case = made(name), bench.case
     artifacts = bench.artifacts(what.card)
     view = select_visible(artifacts, observer(case, artifacts, what.card), what.card)
-    knowledge = grant_knowledge(case, what.card, 0)
+    knowledge = grant_knowledge(case, what.card)
     return absent(case.card, knowledge, artifacts, view, what.card) or what.not_applicable(view, knowledge)
 
 

@@ -35,7 +35,7 @@ ALLOWED = {
     "fedaudit.audit.importing.recorders.plain": "it runs where nothing of ours is installed",
     "fedaudit.audit.cli.box": "it maps its user in /proc and opens what it admits, for nobody to read or write",
     "fedaudit.audit.cli.confine": "it makes the folders that its child may write to",
-    "fedaudit.audit.phases.side_by_side": "a byte in a pipe for each free core, and no file",
+    "fedaudit.fl.runtime.side_by_side": "a byte in a pipe for each free core, and no file",
     "fedaudit.reports.renderers.pdf": "typst reads its input from a temporary folder of its own",
 }
 

@@ -9,13 +9,13 @@ import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.case.sharing import sharing
 from fedaudit.audit.checks._check import CheckResult
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.sharing import sharing
 from tests.leaks.adapter_runs import CLEAN, LEAKS, accuse, clean, find, honest, leaking
 
 OF_TEXT = ("private_vocabulary", "text_unit", "sparse_noise", "adapter_reach", "hidden_texts")

@@ -84,7 +84,7 @@ class Overfit:
 
     @property
     def trainer(self) -> ShadowTrainer:
-        return ShadowTrainer(make=Mlp, data=self.data, config=CONFIG, workers=0)
+        return ShadowTrainer(make=Mlp, data=self.data, config=CONFIG)
 
     @property
     def knowledge(self) -> Knowledge:

@@ -374,7 +374,7 @@ def test_a_style_that_held_out_people_do_not_have_is_no_image_in_a_sum() -> None
     rows = (weights.T @ x.reshape(len(x), -1) / len(x)).astype(np.float32).ravel()
     hits, strangers = {}, Strangers(sizes=(), clients=10)
     for truth in (WORLD, strangers):
-        known = find_alike(truth, np.array([0]))
+        known = find_alike(truth, truth.unseen([0]))
         reader = Reader.from_message(SentNumbers(rows, 1, len(rows)), SEVERAL, known, len(x))
         least = reader.find_least(reader.fit(WORLD.reference.x), len(x))
         hits[truth] = int((reader.fit(x) >= least).any(axis=0).sum())

@@ -77,7 +77,7 @@ def knowing(**examples: Any) -> Recorded:
 def attacked(case: Case) -> dict[str, dict[str, Any]]:
     config = ran()[1]
     attacks = [(build_plugin("attacks", spec, "attacks"), spec.name) for spec in config.attacks]
-    bench = Bench(case, [a.card for a, _ in attacks], config.replay, 0)
+    bench = Bench(case, [a.card for a, _ in attacks], config.replay)
     found = [attack_once(attack, name, bench) for attack, name in attacks]
     return {f["name"]: {k: v for k, v in f.items() if k != "seconds"} for f in found}
 
@@ -163,6 +163,6 @@ class Broken(CountRecovery):
 
 
 def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_itself() -> None:
-    bench = Bench(whole(), [Broken.card], ran()[1].replay, 0)
+    bench = Bench(whole(), [Broken.card], ran()[1].replay)
     found = attack_once(Broken(), "broken", bench)
     assert found["status"] == "failed" and "another table" in found["reason"]

@@ -88,7 +88,7 @@ def test_a_planted_model_is_read_as_the_mean_of_the_round_by_examples() -> None:
 def test_an_attack_that_finds_single_uploads_is_seen_to_work_and_what_sums_leave_is_counted() -> None:
     run, config = ran()
     attack = catalog.load("attacks", "analytic")()
-    bench = Bench(open_case(run, config), [attack.card], config.replay, 1)
+    bench = Bench(open_case(run, config), [attack.card], config.replay)
     [people] = attack_once(attack, "analytic", bench)["people"]
     planted, left = ([p["hits"] for p in people[name].values()] for name in ("planted", "left"))
     assert len(planted) == len(left) == 3

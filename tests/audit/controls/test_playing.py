@@ -46,7 +46,7 @@ def federation(sender: str, partition: str = "iid", protections: str = "") -> tu
     case, card = open_case(run, config), Ridge.card
     assert case.artifacts is not None
     sent = messages(case.artifacts, {*card.reads, *case.card.downlink}, card.rounds)
-    known = grant_knowledge(case, card, 0)
+    known = grant_knowledge(case, card)
     return prototypes(select_visible(sent, observer(case, sent, card), card)), known
 
 

@@ -172,5 +172,5 @@ def test_hidden_uploads_stay_hidden_in_replays() -> None:
     assert made.artifacts and all(a.seen_by == () for a in made.artifacts)
     seen = view([*hidden, *made.artifacts], SERVER, InvertingGradients.card)
     assert {a.kind for a in seen} <= {Kind.GLOBAL_MODEL, Kind.NUM_EXAMPLES}
-    knowledge = grant_knowledge(SimulatedCase(config), InvertingGradients.card, 0)
+    knowledge = grant_knowledge(SimulatedCase(config), InvertingGradients.card)
     assert "no client sends its model" in InvertingGradients().not_applicable(seen, knowledge)

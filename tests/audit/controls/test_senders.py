@@ -38,7 +38,7 @@ def bench(sender: str) -> Bench:
         "replay": {"sizes": [1], "clients": 4, "groups": 40},
     }
     run, config = simulated(settings)
-    return Bench(open_case(run, config), [MEMBERSHIP.card, INVERSION.card], config.replay, 0)
+    return Bench(open_case(run, config), [MEMBERSHIP.card, INVERSION.card], config.replay)
 
 
 @cache

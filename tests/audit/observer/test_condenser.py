@@ -1,4 +1,4 @@
-"""Adversaries condense as clients do: the method's code, the run's protections, whatever the workers."""
+"""Adversaries condense as clients do: the method's code, the run's protections, whatever the cores."""
 
 from dataclasses import replace
 from functools import cache
@@ -19,7 +19,9 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.condensation import ClassBatch, Condensing, condense
 from fedaudit.fl.model import initialise
+from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.workers import one_thread
 
 SETTINGS: dict[str, Any] = {
     "federation": {
@@ -45,14 +47,15 @@ def groups() -> tuple[Images, ...]:
     return tuple(Images(x=train.x[i : i + 1], y=train.y[i : i + 1]) for i in known)
 
 
-def find(case: SimulatedCase, workers: int = 0) -> AuxiliaryCondenser | None:
-    return condenser(case, case.card, case.protections, case.data, workers)
+def find(case: SimulatedCase) -> AuxiliaryCondenser | None:
+    return condenser(case, case.card, case.protections, case.data)
 
 
-def made(seed: int = 3, workers: int = 0, **changes: Any) -> Any:
-    found = find(world(**changes), workers)
+def made(seed: int = 3, cores: int = 0, **changes: Any) -> Any:
+    found = find(world(**changes))
     assert found is not None
-    return found(groups(), seed)
+    with one_thread(), share_cores(cores):
+        return found(groups(), seed)
 
 
 def test_it_is_the_methods_condensation_to_the_last_bit() -> None:
@@ -63,8 +66,8 @@ def test_it_is_the_methods_condensation_to_the_last_bit() -> None:
     assert np.array_equal(made()[:12], expected[:, 0].numpy())
 
 
-def test_workers_change_nothing_and_the_seed_does() -> None:
-    assert np.array_equal(made(), made(workers=2))
+def test_cores_change_nothing_and_the_seed_does() -> None:
+    assert np.array_equal(made(), made(cores=2))
     assert not np.array_equal(made(), made(seed=4))
 
 
@@ -75,11 +78,11 @@ def test_images_pass_through_the_protections_of_the_run() -> None:
 
 
 def test_who_knows_the_architecture_may_condense_where_clients_do() -> None:
-    assert grant_knowledge(world(), CondensedRefinement.card, 0).condenser is not None
-    assert grant_knowledge(world(), CondensedRecovery.card, 0).condenser is None
+    assert grant_knowledge(world(), CondensedRefinement.card).condenser is not None
+    assert grant_knowledge(world(), CondensedRecovery.card).condenser is None
     plain = world(method={"name": "fedavg", "rounds": 1})
     assert find(plain) is None
-    reason = CondensedRefinement().not_applicable([], grant_knowledge(plain, CondensedRefinement.card, 0))
+    reason = CondensedRefinement().not_applicable([], grant_knowledge(plain, CondensedRefinement.card))
     assert "could repeat" in reason
 
 

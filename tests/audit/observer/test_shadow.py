@@ -1,4 +1,4 @@
-"""Shadow training: the same numbers with any number of workers, and those of plain training."""
+"""Shadow training: the same numbers on any number of cores, and those of plain training."""
 
 import numpy as np
 import pytest
@@ -6,22 +6,25 @@ import torch
 
 from fedaudit.attacks.attack import Images
 from fedaudit.audit.observer.shadows import ShadowTrainer
+from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.runtime.workers import one_thread
 from tests.attacks.models.overfit import CONFIG, Mlp, Overfit, overfit
 
 SUBSETS = [np.arange(40), np.arange(40, 90), np.arange(20, 60)]
 
 
-def logits(workers: int, seed: int = 3, world: Overfit | None = None) -> np.ndarray:
+def logits(cores: int, seed: int = 3, world: Overfit | None = None) -> np.ndarray:
     w = world or overfit()
-    train = ShadowTrainer(make=Mlp, data=w.data, config=CONFIG, workers=workers)
-    return train(w.auxiliary, SUBSETS, w.reference.x[:30], epochs=2, seed=seed)
+    train = ShadowTrainer(make=Mlp, data=w.data, config=CONFIG)
+    with one_thread(), share_cores(cores):
+        return train(w.auxiliary, SUBSETS, w.reference.x[:30], epochs=2, seed=seed)
 
 
-def test_workers_and_their_number_change_no_bit() -> None:
+def test_the_number_of_cores_changes_no_bit() -> None:
     alone = logits(0)
     assert alone.shape == (3, 30, 10)
     assert np.array_equal(alone, logits(2))
-    assert np.array_equal(alone, logits(0))
+    assert np.array_equal(alone, logits(3))
 
 
 def test_another_seed_and_another_subset_give_other_models() -> None:
@@ -58,9 +61,9 @@ def test_images_in_a_subset_are_learnt_and_others_less() -> None:
     assert min(own) > max(right[0, 100:].mean(), right[1, :100].mean()) + 0.1
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_fails_in_a_worker_is_raised(workers: int) -> None:
+@pytest.mark.parametrize("cores", [0, 2])
+def test_what_fails_in_a_copy_is_raised(cores: int) -> None:
     w = overfit()
-    train = ShadowTrainer(make=Mlp, data=w.data, config=CONFIG, workers=workers)
-    with pytest.raises(IndexError):
-        train(w.auxiliary, [np.array([10**6])], w.reference.x[:5], epochs=1, seed=0)
+    train = ShadowTrainer(make=Mlp, data=w.data, config=CONFIG)
+    with one_thread(), share_cores(cores), pytest.raises(IndexError):
+        train(w.auxiliary, [np.arange(5), np.array([10**6])], w.reference.x[:5], epochs=1, seed=0)

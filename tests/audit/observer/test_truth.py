@@ -50,7 +50,7 @@ def members(case: SimulatedCase, artifact: str) -> int:
 def area(case: SimulatedCase) -> float:
     """AUC of the loss as an attack on the server's model."""
     attack = LossThreshold()
-    found = attack_once(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay, 0))["evidence"]
+    found = attack_once(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay))["evidence"]
     wanted = (e for e in found if e["measure"] == "auc" and e["condition"].get("model") == "global model")
     return float(next(wanted)["value"])
 

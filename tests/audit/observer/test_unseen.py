@@ -83,7 +83,7 @@ class Stylish(Memberless):
 
 def attacked(case: SimulatedCase) -> dict[str, Any]:
     attack = LossThreshold()
-    found = attack_once(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay, 0))["evidence"]
+    found = attack_once(attack, "loss_threshold", Bench(case, [attack.card], case.config.replay))["evidence"]
     wanted = (e for e in found if e["measure"] == "auc" and e["condition"].get("model") == "global model")
     return next(wanted)
 

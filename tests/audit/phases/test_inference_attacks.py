@@ -132,5 +132,5 @@ def test_the_server_knows_what_it_sent_and_clients_do_not_see_uploads() -> None:
 def test_counts_are_those_of_the_clients() -> None:
     world = SimulatedCase(ran()[1])
     seen = view(history(), SERVER, CountRecovery.card)
-    claim = CountRecovery().run(seen, grant_knowledge(world, CountRecovery.card, 0), np.random.default_rng(0))
+    claim = CountRecovery().run(seen, grant_knowledge(world, CountRecovery.card), np.random.default_rng(0))
     assert np.array_equal(claim["counts"], world.population.counts[claim["client"]])

@@ -2,14 +2,16 @@
 
 import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from fedaudit.audit.phases import side_by_side as side_by_side_module
-from fedaudit.audit.phases.side_by_side import Death, SpareCores, collect, side_by_side
+from fedaudit.fl.runtime import side_by_side as side_by_side_module
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.side_by_side import Death, SpareCores, collect, share_cores, side_by_side
+from fedaudit.fl.runtime.workers import one_thread
 
 
 def silent(phase: str, at: int, total: int) -> None:
@@ -27,20 +29,42 @@ def meet(folder: Path) -> int:
 
 def work(item: str, _: object) -> list[int]:
     """A long piece of four parts, each in a copy of its process; nothing else."""
-    return [] if item == "short" else collect(range(4), 1, lambda part, _: meet(Path(item)))
+    return [] if item == "short" else collect(range(4), lambda part: meet(Path(item)))
 
 
 def test_the_last_piece_takes_the_core_that_a_finished_one_gave_up(tmp_path: Path) -> None:
     found: dict[str, list[int] | Death] = {}
-    side_by_side([str(tmp_path), "short"], 2, work, silent, found.__setitem__)
+    side_by_side([str(tmp_path), "short"], work, silent, found.__setitem__, processes=2)
     pids = found[str(tmp_path)]
     assert isinstance(pids, list) and len(pids) == 4 and len(set(pids)) == 2
 
 
-def test_without_anybody_beside_it_a_process_works_in_its_own_copies_alone() -> None:
-    pids = collect(range(5), 2, lambda item, _: os.getpid())
-    assert len(set(pids)) <= 2 and os.getpid() not in pids
-    assert collect(range(5), 0, lambda item, _: os.getpid()) == [os.getpid()] * 5
+def test_a_core_that_no_piece_needs_is_taken_by_a_part_of_one(tmp_path: Path) -> None:
+    with one_thread(), share_cores(2):
+        short, pids = collect(["short", str(tmp_path)], lambda item: work(item, None))
+    assert short == [] and len(pids) == 4 and len(set(pids)) == 2
+
+
+def test_copies_are_as_many_as_cores_are_shared_and_none_without(tmp_path: Path) -> None:
+    with one_thread(), share_cores(2):
+        pids = collect(range(5), lambda item: meet(tmp_path))
+    assert len(set(pids)) == 2 and os.getpid() not in pids
+    for few in (0, 1):
+        with share_cores(few):
+            assert collect(range(5), lambda item: os.getpid()) == [os.getpid()] * 5
+
+
+def test_results_come_in_the_order_of_the_pieces_and_the_first_error_is_raised() -> None:
+    def invert(item: int) -> float:
+        time.sleep(0.05 * (3 - item))
+        return 6 / item
+
+    with one_thread(), share_cores(3):
+        assert collect([1, 2, 3], invert) == [6, 3, 2]
+        with pytest.raises(ZeroDivisionError):
+            collect([1, 0, 2], invert)
+        with pytest.raises(UserError, match="SIGKILL"):
+            collect([1, 2], lambda item: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def test_a_spare_core_is_taken_once() -> None:
@@ -58,5 +82,5 @@ def test_a_core_that_was_taken_for_a_piece_that_fails_is_free_again(monkeypatch:
         raise UserError(f"piece {item} ends the work")
 
     with pytest.raises(UserError, match="ends the work"):
-        side_by_side(range(9), 1, lambda item, _: item, silent, fail, copies=True)
+        side_by_side(range(9), lambda item, _: item, silent, fail)
     assert [cores.take() for _ in range(3)] == [True, True, False]

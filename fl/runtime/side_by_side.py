@@ -1,7 +1,8 @@
-"""Side by side: long pieces of work over processes, with progress, where a process may die.
+"""Side by side: pieces of work over processes that share the cores, and give the numbers that one process gives.
 
 Unlike fl/runtime/workers.py, whose workers answer in order and fail together, a piece that takes its process
-with it costs nobody else: the process is replaced, and what ended it is said.
+with it costs nobody else: the process is replaced, and what ended it is said. A piece may have pieces of its own:
+its process waits for them and one of them has its core, while the others take cores that nobody uses.
 """
 
 import multiprocessing
@@ -9,7 +10,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
@@ -17,14 +19,15 @@ from typing import Any, Generic, TypeVar, cast
 
 import torch
 
-from fedaudit.audit.case.sharing import sharing
-from fedaudit.audit.phases.plan import Progress
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.shared_pipe import make_portable
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 
 T = TypeVar("T")
 R = TypeVar("R")
+Progress = Callable[[str, int, int], None]
 SECONDS = 0.2  # between two words of progress of one process
 PATIENCE = 0.5  # seconds until a core that became free is taken
 
@@ -65,56 +68,76 @@ class SpareCores:
             return False
 
 
-_spare: SpareCores | None = None  # in a process that others work beside
+_spare: SpareCores | None = None  # where this process shares cores with others
 
 
-def count_copies(wanted: int, pieces: int) -> int:
-    """Copies of this process that work on so many pieces at first, of so many wanted; 0: none, it works itself.
+@contextmanager
+def share_cores(number: int) -> Iterator[None]:
+    """Inside, this process and its copies work on so many cores; on those it shares already, where it does."""
+    global _spare
+    before = _spare
+    if before is None and number > 1:
+        _spare = SpareCores(children.get_context("fork"), number - 1)
+    try:
+        yield
+    finally:
+        _spare = before
 
-    One is enough where cores may become free beside it.
+
+def can_copy() -> bool:
+    """Whether this process shares cores and can be copied with its memory.
+
+    That is safe where it computes on one thread, and impossible where it computes on a GPU.
     """
-    if not is_copyable() or pieces < 2:
-        return 0
-    return min(wanted, pieces) if wanted > 1 else int(_spare is not None)
+    return _spare is not None and sys.platform == "linux" and not torch.cuda.is_initialized()
 
 
 def side_by_side(
     items: Iterable[T],
-    count: int,
     work: Callable[[T, Progress], R],
     progress: Progress,
     end: Callable[[T, R | Death], None],
     *,
-    copies: bool = False,
+    processes: int = 0,
+    preload: tuple[str, ...] = (),
 ) -> None:
-    """work(item, progress) for every item, in `count` processes of one thread; `end` hears each result here.
+    """work(item, progress) for every item, in processes of one thread; `end` hears each result here.
 
     `work` and what it gives must be picklable, and it may raise nothing. Each process takes the next
-    item when it is free, so that `items` may be claimed as they are asked for. What `fedaudit.audit.case.sharing`
+    item when it is free, so that `items` may be claimed as they are asked for. What `fedaudit.fl.runtime.sharing`
     keeps is kept from item to item of a process.
-    `copies`: processes are copies of this one, so that `work` may hold anything; this one must compute on one
-    thread, and is_copyable() be true. There are more of them while cores are free that others beside this
-    process have given up. Other processes give theirs up when no item is left for them.
+
+    Args:
+        items: What is worked on.
+        work: What is done with each.
+        progress: Hears how far each is.
+        end: Hears what each came to.
+        processes: So many that begin with nothing of this one. 0: copies of this one, so that `work` may hold
+            anything; one at first, which has the core of this process, and more while cores are free. This one
+            must compute on one thread, and can_copy() be true. A process for which no item is left gives its
+            core to others.
+        preload: Modules that processes which begin with nothing import.
     """
-    waiting, left, alive = iter(items), True, count
+    waiting, left, alive, own = iter(items), True, 0, processes or 1
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
-    context = children.get_context("fork") if copies else _context()
-    spare = _spare if copies else SpareCores(context)
-    idle = [_Process(work, context, spare) for _ in range(count)]
+    context = _start_clean(preload) if processes else children.get_context("fork")
+    spare = SpareCores(context) if processes else _spare
+    assert spare is not None, "a copy takes its core from those that are shared"
+    idle: list[_Process[T, R]] = []
 
     def grow() -> bool:
-        """One copy more, where a core is free."""
+        """One process more, where a core is free."""
         nonlocal alive
-        if not copies or spare is None or not spare.take():
+        if alive >= own and (processes or not spare.take()):
             return False
         idle.append(_Process(work, context, spare))
         alive += 1
         return True
 
     def give_up_core() -> None:
-        """Of a process that ended; those that copies began with are the caller's."""
+        """Of a process that ended; this process needs its own again."""
         nonlocal alive
-        if spare is not None and (alive > count or not copies):
+        if processes or alive > own:
             spare.give()
         alive -= 1
 
@@ -125,6 +148,8 @@ def side_by_side(
                     item = next(waiting)
                 except StopIteration:
                     left = False
+                    for _ in range(processes - alive):
+                        spare.give()
                     break
                 process = idle.pop()
                 working[process.pipe] = item, process
@@ -134,7 +159,7 @@ def side_by_side(
                 give_up_core()
             if not working:
                 return
-            for ready in wait(list(working), PATIENCE if left and copies and spare is not None else None):
+            for ready in wait(list(working), PATIENCE if left and not processes else None):
                 pipe = cast(Connection, ready)
                 item, process = working[pipe]
                 try:
@@ -157,41 +182,50 @@ def side_by_side(
     finally:
         for process in [*idle, *(p for _, p in working.values())]:
             process.stop()
-        for _ in range(alive - count):  # where `end` has raised
+        for _ in range(alive - own):  # where `end` has raised
             give_up_core()
 
 
-def collect(items: Sequence[T], copies: int, work: Callable[[T, Progress], R]) -> list[R]:
-    """work(item) for every item, in their order, in so many copies of this process; here where there is none.
+def collect(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
+    """work(item) for every item, in their order: in copies of this process where it shares cores, or here.
 
-    Raises UserError where one dies.
+    Where the work is done changes no number, so `work` draws from streams of its item's own and leaves nothing
+    behind but its result, which must be picklable.
+
+    Raises what the first of them raises, and UserError where a process dies.
     """
-    results: dict[T, R] = {}
+    waiting = list(items)
+    if len(waiting) < 2 or not can_copy():
+        return [work(item) for item in waiting]
+    results: dict[int, tuple[bool, Any]] = {}
 
-    def end(item: T, result: R | Death) -> None:
+    def attempt(number: int, _: Progress) -> tuple[bool, Any]:
+        try:
+            return True, work(waiting[number])
+        except Exception as error:  # noqa: BLE001
+            return False, make_portable(error)
+
+    def end(number: int, result: tuple[bool, Any] | Death) -> None:
         if isinstance(result, Death):
-            raise UserError(str(result).capitalize(), hint="use fewer workers, or none (workers: 0)")
-        results[item] = result
+            raise UserError(f"a part of the work: {result}", hint="use fewer workers, or none (workers: 0)")
+        results[number] = result
 
-    if not copies or len(items) < 2:
-        return [work(item, _silent) for item in items]
-    side_by_side(items, min(copies, len(items)), work, _silent, end, copies=True)
-    return [results[item] for item in items]
+    side_by_side(range(len(waiting)), attempt, _silent, end)
+    answers = [results[number] for number in range(len(waiting))]
+    for came, error in answers:
+        if not came:
+            raise error
+    return [result for _, result in answers]
 
 
 def _silent(phase: str, at: int, total: int) -> None:
     pass
 
 
-def is_copyable() -> bool:
-    """Whether a process can be copied with its memory, safely where it computes on one thread."""
-    return sys.platform == "linux"
-
-
 class _Process(Generic[T, R]):
     """A process that works on what it is sent. No daemon: the work may start a child of its own."""
 
-    def __init__(self, work: Callable[[T, Progress], R], context: Any, spare: SpareCores | None) -> None:
+    def __init__(self, work: Callable[[T, Progress], R], context: Any, spare: SpareCores) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, foreign.Carried(work), spare))
         self.process.start()
@@ -209,7 +243,7 @@ class _Process(Generic[T, R]):
 
 
 @cache
-def _context() -> Any:
+def _start_clean(preload: tuple[str, ...]) -> Any:
     """Processes come from a clean server: a fork of this one would inherit locked threads of OpenMP and hang.
 
     In a box there are no sockets, by which such a server is reached; each process starts anew.
@@ -217,12 +251,11 @@ def _context() -> Any:
     if children.is_boxed() or "forkserver" not in multiprocessing.get_all_start_methods():
         return children.get_context("spawn")
     context: Any = children.get_context("forkserver")
-    # What takes seconds to import is imported once
-    context.set_forkserver_preload(["fedaudit.audit.phases.cells", "fedaudit.audit.phases.attack"])
+    context.set_forkserver_preload([*preload])  # what takes seconds to import is imported once
     return context
 
 
-def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores | None) -> None:
+def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores) -> None:
     global _spare
     _spare = spare
     die_with_parent()
