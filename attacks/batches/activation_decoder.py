@@ -20,7 +20,7 @@ from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._reading import Batch
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, hold_out, tensor
 from fedaudit.attacks.prototypes._inversion import Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
@@ -39,16 +39,19 @@ class ActivationDecoder(ActivationInversion):
 
     @settings
     class Config(ActivationInversion.Config):
-        epochs: AtLeastOne = Field(default=20, description="passes over the auxiliary images")
+        epochs: AtLeastOne = Field(default=20, description="passes over the auxiliary images, at most")
         fine_tune_epochs: AtLeastOne = Field(
-            default=2, description="more passes for each further set of weights of the first layers"
+            default=2, description="more passes for each further set of weights of the first layers, at most"
         )
         least_steps: AtLeastZero = Field(
-            default=600, description="steps taken even where few images make an epoch short; a tenth to fine-tune"
+            default=600,
+            description="steps that may be taken even where few images make an epoch short; a tenth to fine-tune",
         )
         width: int = Field(default=256, ge=32, multiple_of=32, description="width of the hidden layers")
         batch: AtLeastOne = Field(default=128, description="images in a batch")
-        lr: Amount = Field(default=2e-3, description="peak of the one-cycle step size; half of it to fine-tune")
+        lr: Amount = Field(
+            default=2e-3, description="step size until held-out images no longer gain; half of it to fine-tune"
+        )
 
     def invert(
         self, groups: Sequence[Sequence[Batch]], knowledge: Knowledge, rng: np.random.Generator
@@ -63,6 +66,7 @@ class ActivationDecoder(ActivationInversion):
         whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 10, lr=c.lr / 2)
         images, found = tensor(aux, device), list[list[Floats]]()
+        rows = hold_out(len(aux), generator, device)
         common: nn.Module | None = None
         for group in groups:
             sent = np.concatenate([b.activations for b in group])
@@ -73,10 +77,10 @@ class ActivationDecoder(ActivationInversion):
             fresh = build(z.shape[1], knowledge.image_shape, c.width, generator) if common is None else common
             own = copy.deepcopy(fresh).to(device)
 
-            def loss(rows: Any, own: Any = own, x: Any = x) -> Any:
-                return mse_loss(own(x[rows]), images[rows])
+            def loss(some: Any, own: Any = own, x: Any = x) -> Any:
+                return mse_loss(own(x[some]), images[some])
 
-            fit(own, loss, len(aux), whole if first else tuning, generator)
+            fit(own, loss, rows, whole if first else tuning, generator)
             common = own if first else common
             with torch.no_grad():
                 found.append([own(tensor(scale(b.activations), device)).cpu().numpy() for b in group])

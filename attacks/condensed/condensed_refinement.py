@@ -78,9 +78,9 @@ class CondensedRefinement(CondensedRecovery):
             default=48, ge=4, description="auxiliary images that the adversary condenses, half a second each"
         )
         images: int = Field(default=7000, ge=20, description="auxiliary images to learn from, at most")
-        epochs: AtLeastOne = Field(default=4, description="passes over the auxiliary images")
+        epochs: AtLeastOne = Field(default=4, description="passes over the auxiliary images, at most")
         least_steps: AtLeastZero = Field(
-            default=300, description="steps that are taken even where few images make an epoch short"
+            default=300, description="steps that may be taken even where few images make an epoch short"
         )
         width: int = Field(
             default=256,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Truth
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, initialise, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, hold_out, initialise, tensor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,7 +46,7 @@ class AuditNet:
         fit(
             whole,
             lambda rows: torch.nn.functional.cross_entropy(whole(images[rows]), labels[rows]),
-            len(labels),
+            hold_out(len(labels), generator),
             TRAINING,
             generator,
         )

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
-from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, tensor
+from fedaudit.attacks.evaluation.decoder import DecoderTraining, fit, hold_out, tensor
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion, Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.side_by_side import collect
 
 if TYPE_CHECKING:
     import torch
@@ -32,14 +33,14 @@ class DecoderInversion(PrototypeInversion):
     @settings
     class Config(PrototypeInversion.Config):
         epochs: AtLeastOne = Field(
-            default=10, description="passes over the auxiliary images on the global model's features"
+            default=10, description="passes over the auxiliary images on the global model's features, at most"
         )
         fine_tune_epochs: AtLeastOne = Field(
-            default=2, description="more passes on the features of each client's model"
+            default=2, description="more passes on the features of each client's model, at most"
         )
         least_steps: AtLeastZero = Field(
             default=600,
-            description="steps that are taken even where few images make an epoch short; half as many to "
+            description="steps that may be taken even where few images make an epoch short; half as many to "
             "fine-tune",
         )
         width: int = Field(
@@ -50,7 +51,8 @@ class DecoderInversion(PrototypeInversion):
         )
         batch: AtLeastOne = Field(default=128, description="images in a batch")
         lr: Amount = Field(
-            default=2e-3, description="peak of the one-cycle step size; half of it when fine-tuning"
+            default=2e-3,
+            description="step size until held-out images no longer gain; half of it when fine-tuning",
         )
 
     @abstractmethod
@@ -78,20 +80,23 @@ class DecoderInversion(PrototypeInversion):
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         whole = DecoderTraining(epochs=c.epochs, least_steps=c.least_steps, batch=c.batch, lr=c.lr)
         tuning = replace(whole, epochs=c.fine_tune_epochs, least_steps=c.least_steps // 2, lr=c.lr / 2)
+        rows = hold_out(len(aux), generator, device)
 
-        def train(networks: "nn.Module", features: Floats, how: DecoderTraining) -> None:
-            loss = self.loss(networks, tensor(features, device), tensor(aux, device), generator)
-            fit(networks, loss, len(aux), how, generator)
+        def train(networks: "nn.Module", features: Floats, how: DecoderTraining, by: torch.Generator) -> None:
+            fit(networks, self.loss(networks, tensor(features, device), tensor(aux, device), by), rows, how, by)
 
         start = first.features(aux)
         common = self.build_networks(start.shape[1], knowledge.image_shape, generator).to(device)
-        train(common, Standard(start)(start), whole)
-        images = []
-        for task in tasks:
+        train(common, Standard(start)(start), whole, generator)
+        seeds = torch.randint(2**62, (len(tasks),), generator=generator).tolist()
+
+        def redraw(number: int) -> Floats:
+            task, own = tasks[number], copy.deepcopy(common)
             features = task.extractor.features(aux)
-            scale, own = Standard(features), copy.deepcopy(common)
+            scale = Standard(features)
             if not np.array_equal(features, start):
-                train(own, scale(features), tuning)
+                train(own, scale(features), tuning, torch.Generator().manual_seed(seeds[number]))
             found = self.make_images(own, task, scale, tensor(scale(task.features), device))
-            images.append(found.detach().cpu().numpy())
-        return images
+            return np.asarray(found.detach().cpu().numpy())
+
+        return collect(range(len(tasks)), redraw)

@@ -5,9 +5,9 @@ arXiv:1506.02753, eq. 2: minimise over W the sum of ||x_i - g(f(x_i); W)||^2 on 
 images. Its optimum is the expected image given the features, so blur is correct behaviour.
 
 Changed: smaller (Linear D-512-512-64 s^2, two strided up-convolutions, one convolution, sigmoid)
-for images of 8 to 64 pixels; features standardised; Adam with a one-cycle rate; a tenth of the
-images decides which epoch is kept. A decoder is trained on the global model's features once and
-then fine-tuned on those of each client's own model: without that step the leak stays hidden.
+for images of 8 to 64 pixels; features standardised; Adam; held-out images decide when fitting stops and
+which weights are kept (attacks/evaluation/decoder.py). A decoder is trained on the global model's features once
+and then fine-tuned on those of each client's own model: without that step the leak stays hidden.
 Left out: the 4096-wide layers and the unpooling of the paper, and its convolutional-feature variant.
 """
 

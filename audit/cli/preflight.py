@@ -7,10 +7,10 @@ from functools import cached_property
 import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.cli.pace import training_seconds
 from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
-from fedaudit.audit.phases.efforts import correct_estimates
+from fedaudit.audit.phases.efforts import correct_estimates, estimate_controls
 from fedaudit.audit.phases.options import MOST
+from fedaudit.audit.phases.pace import training_seconds
 from fedaudit.audit.phases.questions import plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
@@ -61,6 +61,9 @@ class Forecast:
         seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
         rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
         yield from _list_rows("attacks that will run", rows)
+        controls = {choice.cards[label].control for label in seconds}
+        plants = estimate_controls(controls, case, case, config.replay, choice.setup)
+        yield from _list_rows("planted leaks", {k: f"about {duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
         others |= {
             n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
@@ -79,10 +82,10 @@ class Forecast:
         )
         yield ""
         needed = [q for q in bare if q.required]
-        attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()))
+        attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()) + sum(plants.values()))
         yield (
             f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of "
-            "one core by the attacks' cards and by what this machine took"
+            "one core, planted leaks included, by the attacks' cards and by what this machine took"
         )
         if needed:
             many = fmt.plural(len(needed), "required question (*)", "required questions (*)")

@@ -16,7 +16,13 @@ from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
+    return {1: EACH * clients}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001

@@ -15,10 +15,16 @@ from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
 WORK = {Kind.MASHED_BATCH: "mash", Kind.SEED_SAMPLES: "contribute"}  # the clients' function that makes them
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> visits of so many clients, about, each of which takes as long as a step."""
+    return {1: EACH * clients}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001

@@ -11,6 +11,7 @@ of them, replay.groups images' worth times `_IMAGES`.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,12 +25,23 @@ from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
 _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:
+    """Batch size -> iterations of condensing in which so many clients are played, about as long as steps."""
+    iterations, steps = int(getattr(training, "iterations", 1)), Counter[int]()
+    for n in settings.sizes:
+        wanted = max(settings.groups, EACH * clients) if n == 1 else settings.groups
+        ways = 2 if n == min(settings.sizes) else 1
+        steps[n] = ways * max(_LEAST, _IMAGES * wanted // n) * iterations
+    return steps
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

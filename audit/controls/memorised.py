@@ -55,6 +55,12 @@ class MemorisedRows:
     curve: bool = False  # one n of a curve
 
 
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps of training that so many clients are played for, about."""
+    people = max(EACH, min(IMAGES, ALL // max(1, clients)))
+    return {TOGETHER: clients * -(-people // TOGETHER) * EPOCHS}
+
+
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     """A replayed upload, and a replayed model of a relay, for each plant and each of settings.clients clients.
 

@@ -12,7 +12,13 @@ from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
+    return dict.fromkeys(settings.sizes, 2 * settings.groups)
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

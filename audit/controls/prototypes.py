@@ -25,6 +25,7 @@ from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
@@ -37,6 +38,11 @@ class ClassShare:
     label: int
     members: Index
     others: Index  # one example of each other class of the client
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
+    return {n: max(settings.groups, EACH * clients) if n == 1 else settings.groups for n in settings.sizes}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

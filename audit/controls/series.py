@@ -17,11 +17,18 @@ from fedaudit.audit.controls.lab import Lab, Replays, find_received_message, has
 from fedaudit.audit.controls.updates import MOST_BYTES
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import published_noise
 
 EACH = 2  # people planted through each client's code
 MOST_ROUNDS = 20  # of each client, the last
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:
+    """Batch size -> steps of training that so many clients are played for, about."""
+    each = EACH * min(training.rounds, MOST_ROUNDS) * max(1, training.local_epochs)
+    return {1: clients * each if settings.update_groups else 0}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

@@ -7,6 +7,7 @@ through the same protections (audit/controls/lab.py). s epochs over one batch ar
 planted leak: single people are planted through every client's code, with the run's protections and without.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,10 +19,17 @@ from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_messag
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message, published_noise
 
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
+
+
+def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps of training that so many clients are played for, about."""
+    steps = Counter({batch: settings.update_groups * sum(settings.update_steps) for batch in settings.updates})
+    return steps + Counter({1: clients * EACH if settings.update_groups else 0})
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

@@ -36,7 +36,7 @@ from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.choice import choose, duration
-from fedaudit.audit.phases.efforts import correct_estimates, record_error
+from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, estimate_controls, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, NOTHING, card_fields, name_file
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
@@ -51,6 +51,7 @@ from fedaudit.fl.kinds import Kind, Summed
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.shared_pipe import make_portable
 from fedaudit.fl.runtime.side_by_side import Death, Progress, can_copy, collect, share_cores, side_by_side
 
@@ -87,6 +88,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
         bench = Bench(case, [*chosen.cards.values()], config.replay)
+        plants = estimate_controls(bench.seconds, case, case, config.replay, chosen.setup, corrected=False)
+        for name, estimate in plants.items():
+            record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
         runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
@@ -154,10 +158,10 @@ class _Runner:
         attack, spec = self.attacks[number], self._specs[number]
         name = spec.label
         progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
-        began = time.process_time()
+        began = processor_seconds()
         found = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, spec)}
         if found["status"] == "ran":
-            record_error(self._setup, name, self._estimates[name], time.process_time() - began)
+            record_error(self._setup, name, self._estimates[name], processor_seconds() - began)
         return found
 
     def _tell(self, said: str, _: int, total: int) -> None:
@@ -185,14 +189,19 @@ class Bench:
             c for c in controls if c[0] not in OF_LATEST or c[1] == "all" or (c[0], "all") not in controls
         ]
 
-        def plant_one(control: tuple[str, str]) -> Replays | BaseException:
-            name, rounds = control
+        def plant_one(control: tuple[str, str]) -> tuple[Replays | BaseException, float]:
+            (name, rounds), began = control, processor_seconds()
             try:
-                return plant(name, self.lab, self._recorded[rounds], settings)
+                made: Replays | BaseException = plant(name, self.lab, self._recorded[rounds], settings)
             except Exception as error:  # its attacks fail, no other  # noqa: BLE001
-                return make_portable(error)
+                made = make_portable(error)
+            return made, processor_seconds() - began
 
-        made = collect(controls, plant_one)
+        answers = collect(controls, plant_one)
+        made = [planted for planted, _ in answers]
+        self.seconds = dict[str, float]()  # of the processor, by control
+        for (name, _), (_, seconds) in zip(controls, answers, strict=True):
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self._planted: dict[tuple[str, str], Replays] = {
             c: m for c, m in zip(controls, made, strict=True) if isinstance(m, Replays)
         }

@@ -13,7 +13,6 @@ Its ShadowModels cannot be told a batch size or a number of epochs and uses 128 
 import argparse
 import importlib
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.models._scores import lira_online, scaled_logit
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.machine import cores, processor_seconds
 from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.fl.runtime.workers import one_thread, processes
 
@@ -65,19 +64,11 @@ def compare(dataset: str, model: str, images: int, models: int, workers: int, re
     areas = {}
     for _ in range(repeats):
         for name, run in tools.items():
-            started, used = time.perf_counter(), _processor()
+            started, used = time.perf_counter(), processor_seconds()
             answers = run()
-            taken[name].append((time.perf_counter() - started, _processor() - used))
+            taken[name].append((time.perf_counter() - started, processor_seconds() - used))
             areas[name] = quality(*answers(), pool.y)
     return [Speed(n, min(w for w, _ in taken[n]), min(c for _, c in taken[n]), models, areas[n]) for n in tools]
-
-
-def _processor() -> float:
-    """Seconds of processor time of this process and of workers that ended."""
-    return sum(
-        used.ru_utime + used.ru_stime
-        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def quality(logits: NDArray[Any], inside: NDArray[np.bool_], y: NDArray[np.int64]) -> float:

@@ -18,6 +18,12 @@ def cores_of_rank() -> int:
     return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
+def processor_seconds() -> float:
+    """Seconds of processor time of this process and of those it started that ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def choose_device(wanted: str) -> str:
     """The device wanted, or CUDA where `auto` finds it; raises UserError where it is not there."""
     import torch

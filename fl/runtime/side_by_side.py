@@ -89,7 +89,7 @@ def can_copy() -> bool:
 
     That is safe where it computes on one thread, and impossible where it computes on a GPU.
     """
-    return _spare is not None and sys.platform == "linux" and not torch.cuda.is_initialized()
+    return _spare is not None and sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
 def side_by_side(

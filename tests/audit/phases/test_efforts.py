@@ -1,18 +1,34 @@
 """Estimates for people follow what attacks took on this machine; what an audit runs does not."""
 
+from pathlib import Path
+
 import pytest
 
-from fedaudit.audit.phases import efforts
-from fedaudit.audit.phases.efforts import correct_estimates, measure_machine, record_error
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases import attack, efforts, simulate
+from fedaudit.audit.phases.efforts import (
+    CONTROL,
+    correct_estimates,
+    estimate_controls,
+    measure_machine,
+    record_error,
+)
 from fedaudit.audit.settings import index
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.runtime.machine import processor_seconds
+from fedaudit.fl.runtime.side_by_side import collect, share_cores
+from fedaudit.fl.runtime.workers import one_thread
+from tests.audit.phases.test_cells import BASE
 
 SETUP, NOISED = "fedavg", "fedavg dp_gaussian"
 CARDS = {"lookup": 3.0, "ridge": 2.0, "count_recovery": 0.02}
 
 
 @pytest.fixture(autouse=True)
-def empty_index(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def empty_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_an_attack_that_took_thrice_as_long_is_expected_to_do_so_again_and_the_others_with_it() -> None:
@@ -37,3 +53,34 @@ def test_attacks_of_moments_say_nothing_of_the_machine() -> None:
     record_error(SETUP, "count_recovery", 0.02, 0.09)
     times = measure_machine()
     assert correct_estimates(SETUP, {"count_recovery": 0.02})["count_recovery"] == 0.02 * times
+
+
+def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_they_took(tmp_path: Path) -> None:
+    federation = BASE["federation"] | {
+        "model": {"name": "mlp", "hidden": [5]}
+    }  # a step of a model of ours is kept
+    changes = {"federation": federation, "attacks": ["loss_threshold", "lookup"], "workers": 2}
+    config = validate(Config, BASE | changes, "test")
+    folder, controls = RunDir.create(tmp_path / "run"), {"memorised", "prototypes", ""}
+    simulate.run(folder, config, lambda *_: None)
+    case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
+    before = estimate_controls(controls, case, case, config.replay, setup)
+    assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
+    attack.run(folder, config, lambda *_: None)
+    error = index.recall(efforts.ERRORS, f"{CONTROL}memorised {setup}")
+    assert isinstance(error, float)
+    after = estimate_controls(controls, case, case, config.replay, setup)
+    assert after["memorised"] == pytest.approx(before["memorised"] * error)
+    assert estimate_controls(controls, case, case, config.replay, setup, corrected=False) == before
+
+
+def test_what_copies_of_an_attack_take_is_part_of_what_it_takes() -> None:
+    def work(_: int) -> float:
+        return sum(i * i % 7 for i in range(1_000_000))
+
+    began = processor_seconds()
+    work(0)
+    alone, began = processor_seconds() - began, processor_seconds()
+    with one_thread(), share_cores(2):
+        collect(range(4), work)
+    assert processor_seconds() - began > 2 * alone

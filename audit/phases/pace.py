@@ -1,4 +1,4 @@
-"""About how long training will take here: one batch is trained and timed, the rest is multiplied.
+"""About how long training takes here, for a run and for planted leaks: a batch is timed, the rest is multiplied.
 
 Counts the plain step of local training, in seconds of the processor, so that a busy machine states the same. A
 method that does more in a step (two networks, a frozen pass, DP-SGD) takes longer; a number of answering clients
@@ -28,14 +28,21 @@ def training_seconds(federation: KnownFederation, settings: LocalConfig, make_ne
     """Seconds of one core for all rounds, were everybody to answer in each; 0 for a method without rounds."""
     if not settings.local_epochs or not settings.rounds:
         return 0.0
-    parts, key = federation.examples.parts.values(), name_model(make_net)
-    each = index.recall("pace", f"{key} {settings.batch_size}") if key else None  # of a model of ours
+    parts, size = federation.examples.parts.values(), settings.batch_size
+    part = next(part for part in parts if len(part))[:size]
+    each = measure_step(federation, make_net, part, size) / size
+    return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds
+
+
+def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: Index, size: int) -> float:
+    """Seconds of one step on a batch of so many examples, by one on these rows; kept for a model of ours."""
+    key = name_model(make_net)
+    each = index.recall("pace", f"{key} {size}") if key else None
     if not isinstance(each, float):
-        rows = next(part for part in parts if len(part))[: settings.batch_size]
         each = _train_batch(initialise(make_net, federation.streams), federation.data, rows)
         if key:
-            index.keep("pace", f"{key} {settings.batch_size}", each)
-    return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds
+            index.keep("pace", f"{key} {size}", each)
+    return each * size
 
 
 def _train_batch(net: Net, data: Data, rows: Index) -> float:

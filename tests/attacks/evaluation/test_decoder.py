@@ -1,0 +1,114 @@
+"""Fitting stops where held-out examples no longer gain, and never takes longer than the settings allow."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.attacks.evaluation.decoder import (
+    FALL,
+    GAIN,
+    HELD_OUT,
+    LOOK,
+    PATIENCE,
+    WARM,
+    DecoderTraining,
+    FallingRate,
+    Rows,
+    fit,
+    hold_out,
+)
+
+LONG = DecoderTraining(epochs=1000, least_steps=0, batch=20, lr=0.01)
+
+
+def look_at(losses: list[float], most: int = 10_000) -> FallingRate:
+    schedule = FallingRate(most)
+    for i, loss in enumerate(losses, start=1):
+        schedule.look(LOOK * i, loss)
+    return schedule
+
+
+def test_the_rate_falls_once_a_number_of_looks_gain_too_little() -> None:
+    little = 1 - GAIN / 2
+    schedule = look_at([2.0, 1.0, little, *[little] * (PATIENCE - 1)])
+    steps = LOOK * (2 + PATIENCE)
+    assert schedule.last == steps + np.ceil(FALL * steps)
+    rates = [schedule.scale_rate(step) for step in range(steps + 1, schedule.last + 1)]
+    assert schedule.scale_rate(steps) == 1 and rates == sorted(rates, reverse=True)
+    assert 0 < rates[-1] < 0.02
+
+
+def test_looks_that_gain_enough_go_on_to_the_most_steps_and_the_rate_falls_at_their_end() -> None:
+    schedule = look_at([(1 - 2 * GAIN) ** i for i in range(30)], most=2000)
+    assert schedule.last == 2000
+    assert schedule.scale_rate(1600) == 1 > schedule.scale_rate(1700) > schedule.scale_rate(2000) > 0
+
+
+def test_a_later_gain_does_not_raise_a_rate_that_falls() -> None:
+    losses = [1.0] * (1 + PATIENCE)
+    assert look_at([*losses, 0.1, 0.01]).last == look_at(losses).last
+
+
+def test_the_rate_rises_over_the_first_steps() -> None:
+    schedule = FallingRate(1000)
+    assert [schedule.scale_rate(step) for step in (1, WARM // 2, WARM)] == [1 / WARM, 0.5, 1]
+
+
+def line(examples: int = 200) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    x = torch.randn(examples, 3, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = nn.Linear(3, 1)
+    return module, x, x @ torch.tensor([[1.0], [2.0], [3.0]])
+
+
+def count_steps(targets: float, training: DecoderTraining = LONG) -> tuple[int, nn.Module]:
+    """Of a linear model of examples whose targets are noise but for this part; and what it became."""
+    module, x, y = line()
+    y = targets * y + torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    steps = 0
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        nonlocal steps
+        steps += torch.is_grad_enabled()
+        return ((module(x[rows]) - y[rows]) ** 2).mean()
+
+    fit(module, loss, hold_out(len(x), torch.Generator().manual_seed(2)), training, torch.Generator())
+    return steps, module
+
+
+def test_it_stops_early_where_there_is_nothing_to_learn_and_later_where_there_is() -> None:
+    nothing, something = count_steps(0.0)[0], count_steps(1.0)[0]
+    assert LOOK * (1 + PATIENCE) < nothing < something < 1000 * 9 / 2
+
+
+@pytest.mark.parametrize(("epochs", "least", "most"), [(3, 0, 27), (1, 70, 70), (2, 5, 18)])
+def test_the_settings_are_limits(epochs: int, least: int, most: int) -> None:
+    assert count_steps(1.0, DecoderTraining(epochs=epochs, least_steps=least, batch=20, lr=0.01))[0] == most
+
+
+def test_the_weights_of_the_best_look_are_kept() -> None:
+    """A rate so high that the held-out loss rises: what is left is no worse than the beginning's first look."""
+    module, x, y = line()
+    rows, seen = hold_out(len(x), torch.Generator().manual_seed(2)), list[tuple[float, dict]]()
+
+    def loss(some: torch.Tensor) -> torch.Tensor:
+        error = ((module(x[some]) - y[some]) ** 2).mean()
+        if not torch.is_grad_enabled():
+            seen.append((float(error), copy.deepcopy(module.state_dict())))
+        return error
+
+    fit(module, loss, rows, DecoderTraining(epochs=100, least_steps=0, batch=20, lr=3.0), torch.Generator())
+    assert len({error for error, _ in seen}) > 3
+    best = min(seen, key=lambda pair: pair[0])[1]
+    assert all(torch.equal(v, best[k]) for k, v in module.state_dict().items())
+
+
+def test_a_tenth_is_held_out_and_no_more_than_enough() -> None:
+    for examples, held in ((9, 0), (200, 20), (50 * HELD_OUT, HELD_OUT)):
+        rows = hold_out(examples, torch.Generator().manual_seed(0))
+        assert isinstance(rows, Rows) and len(rows.held_out) == held
+        assert sorted(torch.cat([*rows]).tolist()) == list(range(examples))
