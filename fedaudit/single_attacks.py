@@ -254,7 +254,7 @@ def _claim(chosen: Attack, name: str, case: CustomCase) -> Mapping[str, NDArray[
     with processes.one_thread():
         artifacts = index(messages_of(case.artifacts, card.reads, card.rounds))
         view = select_visible(artifacts, observer(case, artifacts, card), card)
-        known = grant_knowledge(case, card, 0)
+        known = grant_knowledge(case, card)
         if reason := chosen.not_applicable(view, known):
             raise UserError(f"{name}: {reason}", hint="`fedaudit tools list attacks` says what each needs")
         return chosen.run(view, known, case.streams.numpy("attack", name))

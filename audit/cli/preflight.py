@@ -8,9 +8,9 @@ import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
-from fedaudit.audit.phases.efforts import correct_estimates, estimate_controls
+from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
-from fedaudit.audit.phases.pace import training_seconds
+from fedaudit.audit.phases.pace import estimate_controls, training_seconds
 from fedaudit.audit.phases.questions import plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix

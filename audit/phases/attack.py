@@ -36,8 +36,9 @@ from fedaudit.audit.observer.reading import Opened, watch_reading
 from fedaudit.audit.observer.truth import KnownTruth, ToldTruth, Untold
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.choice import choose, duration
-from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, estimate_controls, record_error
+from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, NOTHING, card_fields, name_file
+from fedaudit.audit.phases.pace import estimate_controls
 from fedaudit.audit.robustness.claimed_counts import check
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config

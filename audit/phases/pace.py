@@ -6,14 +6,19 @@ below the average of the availability takes less. Once, 320 images of 32 x 32 x 
 seconds and took 13 with the tests of accuracy.
 """
 
+import importlib
 import time
+from collections.abc import Collection
 from functools import partial
 
+import numpy as np
 import torch
 
-from fedaudit.audit.case.case import KnownFederation
+from fedaudit.audit.case.case import ClientCode, KnownFederation
 from fedaudit.audit.case.networks import name_model
+from fedaudit.audit.phases.efforts import CONTROL, recall_error
 from fedaudit.audit.settings import index
+from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.method import LocalConfig
@@ -32,6 +37,35 @@ def training_seconds(federation: KnownFederation, settings: LocalConfig, make_ne
     part = next(part for part in parts if len(part))[:size]
     each = measure_step(federation, make_net, part, size) / size
     return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds
+
+
+def estimate_controls(
+    names: Collection[str],
+    federation: KnownFederation,
+    code: ClientCode,
+    settings: Replay,
+    setup: str,
+    *,
+    corrected: bool = True,
+) -> dict[str, float]:
+    """Seconds of the processor that the leaks of these controls take to plant, as far as they can be played.
+
+    By the steps that a control counts, and, if `corrected`, by what it took on this setup before.
+    """
+    training, make_net, examples = code.training, code.make_net, federation.examples
+    if training is None or not isinstance(make_net, partial):
+        return {}
+    rows = np.concatenate([examples.planted, *examples.parts.values()])
+    clients = sum(map(bool, map(len, examples.parts.values()))) or federation.clients
+    found = {}
+    for name in sorted(filter(None, names)):
+        module = importlib.import_module(f"fedaudit.audit.controls.{name}")
+        steps: dict[int, int] = module.count_steps(clients, settings, training)
+        seconds = sum(
+            number * measure_step(federation, make_net, rows[:size], size) for size, number in steps.items()
+        )
+        found[name] = seconds * ((recall_error(setup, CONTROL + name) or 1.0) if corrected else 1.0)
+    return found
 
 
 def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: Index, size: int) -> float:

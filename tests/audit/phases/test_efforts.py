@@ -7,13 +7,8 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import attack, efforts, simulate
-from fedaudit.audit.phases.efforts import (
-    CONTROL,
-    correct_estimates,
-    estimate_controls,
-    measure_machine,
-    record_error,
-)
+from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, measure_machine, record_error
+from fedaudit.audit.phases.pace import estimate_controls
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
