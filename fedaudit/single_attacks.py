@@ -39,6 +39,7 @@ from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.tables import Chart, Row, Table, describe_evidence
 
 if TYPE_CHECKING:
@@ -232,9 +233,8 @@ def invert(
 def _measure(
     chosen: Attack, name: str, case: CustomCase, workers: int | str, replay: Replay = REPLAY
 ) -> AttackResult:
-    with processes.one_thread():
-        bench = Bench(case, [chosen.card], replay, processes.processes(workers, "cpu"))
-        file = attack_once(chosen, name, bench)
+    with processes.one_thread(), share_cores(processes.processes(workers, "cpu")):
+        file = attack_once(chosen, name, Bench(case, [chosen.card], replay))
     if file["status"] != "ran":
         raise UserError(f"{name}: {file['reason']}", hint="`fedaudit tools list attacks` says what each needs")
     return AttackResult(
