@@ -374,7 +374,6 @@ class PolicyRule(Record):
 class PolicyRecord(Record):
     name: str
     version: str
-    levels: dict[Severity, str] = Field(default_factory=dict)  # what each means in short; empty: not said
     rules: list[PolicyRule]
     sha256: str = ""  # of what it says
     fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not

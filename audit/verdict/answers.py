@@ -58,7 +58,7 @@ def _people(result: AuditResult) -> str:
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        highest = ":" if len(bounded) == 1 else "; the highest (they are not to be summed) is"
+        highest = ":" if len(bounded) == 1 else "; the highest (do not add them) is"
         parts.append(
             f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest} "
             f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)})."
@@ -66,7 +66,7 @@ def _people(result: AuditResult) -> str:
     if len(people) > len(bounded):
         other = "the other " if bounded else ""
         everybody = max((q.people for q in people), default=0)
-        all_ = f", and all {everybody:,} cannot be excluded" if everybody else ""
+        all_ = f": it could be all {everybody:,}" if everybody else ""
         parts.append(f"For {other}{len(people) - len(bounded)} none is known{all_}.")
     return " ".join(parts) or "Not known."
 
@@ -96,7 +96,7 @@ def _join(names: Sequence[str]) -> str:
 def _law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
     shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
-    text = "By what was demonstrated, what is sent cannot be presumed anonymous. " if shown else ""
+    text = "After what was demonstrated, the messages cannot be presumed anonymous. " if shown else ""
     if released := [q for q in result.questions if q.observer == "public" and q.aim.is_against_people]:
         seen = any(q.state is State.DEMONSTRATED for q in released)
         text += f"{'Nor can the model that is given away' if seen else NOT_OF_MODEL}. "
@@ -124,7 +124,7 @@ def _blind(ran: Sequence[Finding]) -> str:
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
         f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; with "
-        f"so few, false alarms in up to {most} of them cannot be excluded. Nor can what was not demonstrated."
+        f"so few, a rate of up to {most} cannot be excluded. What was not demonstrated can still happen."
     )
 
 

@@ -12,7 +12,7 @@ _PARTIES = {
     "server": "server",
     "client": "every selected client",
     "mediator": "mediators",
-    "public": "whoever gets the release",
+    "public": "whoever gets the model",
     "": "nobody singly (secure aggregation)",
 }
 

@@ -142,15 +142,6 @@ class Demands(Group):
         return next(t.share for t in self.tolerable if aim in t.aims)
 
 
-class Levels(Group):
-    """What each severity means in short, as the first page of a report says it; the rules decide."""
-
-    critical: str = Field(min_length=10, description="what makes a finding critical, as part of a sentence")
-    high: str = Field(min_length=10, description="what makes it high")
-    medium: str = Field(min_length=10, description="what makes it medium")
-    low: str = Field(min_length=10, description="what makes it low")
-
-
 class GradingPolicy(Group):
     """A whole policy; rules are tried from the severest down."""
 
@@ -158,9 +149,6 @@ class GradingPolicy(Group):
     version: str = Field(description="raised with every change of a rule")
     power: Power = Field(description="largest_detectable and its reason")
     rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
-    levels: Levels | None = Field(
-        default=None, description="what each severity means in short; left out: the report refers to the rules"
-    )
     decision: DeploymentBar | None = Field(
         default=None, description="what forbids a deployment; left out: by default"
     )
@@ -200,9 +188,7 @@ class GradingPolicy(Group):
             RuleRecord(id=r.id, severity=r.severity, when=r.words(), reason=" ".join(r.reason.split()))
             for r in self.worst_first()
         ]
-        words = self.levels.model_dump() if self.levels else {}
-        levels = {Severity(level): " ".join(text.split()) for level, text in words.items()}
-        return PolicyRecord(name=self.name, version=self.version, levels=levels, rules=rules)
+        return PolicyRecord(name=self.name, version=self.version, rules=rules)
 
 
 def load_policy(name: str) -> GradingPolicy:

@@ -15,18 +15,19 @@ WORDS = {
     "Demonstrated": "even the lowest value of an attack's 95 % interval is better than guessing, on messages of "
     "this run or, where these are few, on replays.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
-    "Guessing": "what somebody reaches who never saw the messages.",
+    "Guessing": "the success of somebody who never saw the messages.",
     "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials: no sign of safety.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
-    "People": "those whose examples were trained on; an example is one person where nobody says otherwise.",
-    "Prototype": "the mean, over a client's examples of one class, of what its model computes from them.",
+    "People": "those whose examples were trained on; each example counts as one person unless stated otherwise.",
+    "Prototype": "a client's mean feature vector of a class: the average of what its model computes.",
     "Question": "what one party could find out from one kind of message. It is open while the policy requires it "
     "and it is not answered.",
-    "Replays": "messages that the auditor makes anew, with clients' models and data.",
+    "Replays": "messages that the auditor makes again from clients' models and data.",
     "Secure aggregation": "the server receives the sum of clients' messages and none of them alone.",
 }
 OF_MEANS = ("Prototype", "Replays")  # that only federations which send means need
 LONGEST = 400  # signs of an answer
+MOST_EXPLAINED, LONGEST_REASON = 5, 160  # harms whose severity is explained, and signs of that
 
 
 class Behind(Section):
@@ -57,16 +58,25 @@ class Behind(Section):
                 numbered=False,
             ),
             Heading("Words used"),
-            Paragraph(_explain_levels(result), small=True),
+            Paragraph(_explain_severities(result), small=True),
             Paragraph(" ".join(f"*{word}*: {text}" for word, text in _define(result).items()), small=True),
         ]
 
 
-def _explain_levels(result: AuditResult) -> str:
-    """What makes each severity, as the policy says it in short."""
-    rules = f"*Severities* follow the rules of policy {result.policy.name} {result.policy.version}"
-    levels = [f"*{fmt.sentence_case(level)}*: {text}." for level, text in result.policy.levels.items()]
-    return " ".join([f"{rules}, in short:" if levels else f"{rules}.", *levels])
+def _explain_severities(result: AuditResult) -> str:
+    """Which rule of the policy made each harm as severe as it is."""
+    rules = {r.id: r.reason.split(". ")[0].rstrip(".") for r in result.policy.rules}
+    graded = {f.id: rules.get(f.rule, "") for f in result.findings}
+    risks = result.decision.risks if result.decision else []
+    harms = [
+        f"{number}, {r.severity}: {textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
+        for number, r in enumerate(risks[:MOST_EXPLAINED], 1)
+        if graded.get(r.finding)
+    ]
+    policy = f"policy {result.policy.name} {result.policy.version}"
+    if not harms:
+        return f"*Severities* follow the rules of {policy}, which the appendix *Policy* lists."
+    return f"*Severity* of each harm, by the rule of {policy} that holds of it. {' '.join(harms)}"
 
 
 def _define(result: AuditResult) -> dict[str, str]:

@@ -149,9 +149,10 @@ def _risks(decision: Record, most: int) -> list[Block]:
         names = "; ".join(named[:MOST_NAMED])
         if len(named) > MOST_NAMED:
             names += f"; and {fmt.plural(len(named) - MOST_NAMED, 'other')}"
-        text = (
-            f"{fmt.plural(len(more), 'more harm')}, each in the appendix *Evidence by finding*: {names}. {text}"
-        )
+        parties = {r.who for r in more}
+        by = f", {'' if len(more) == 1 else 'all '}by {parties.pop()}" if len(parties) == 1 else ""
+        where = f"{fmt.plural(len(more), 'more harm')}{by}, each in the appendix *Evidence by finding*"
+        text = f"{where}: {names}. {text}"
     return [*blocks, Paragraph(text, small=True)]
 
 
@@ -176,7 +177,7 @@ def _describe_baseline(risk: Risk) -> str:
     own, believed = (fmt.interval(i, "fraction") for i in (best.interval, best.believed))
     trials = fmt.plural(best.trials, "trial") if best.trials else "trials"
     if best.rests_on_replays:
-        agree = f"This run's {trials} {'agrees, but allows' if best.trials == 1 else 'agree, but allow'} {own}."
+        agree = f"This run's {trials} alone {'is' if best.trials == 1 else 'are'} too few to say ({own})."
         replays = fmt.plural(best.replays, "replay") if best.replays else "replays"
         return f"Rely on {believed} (95 % interval, {replays}). {agree}"
     return f"95 % interval: {own}, {trials} of this run"
@@ -251,17 +252,16 @@ def _describe_first(option: Alternative, result: AuditResult) -> str:
     harms = [e for e in option.effects if e.state != "new"]
     unknown = sum(e.state in ("open", "partly stopped") for e in harms)
     lacking = (
-        f"Open with it: {unknown} of {fmt.plural(len(harms), 'harm')}" if unknown else "It has open questions"
+        f"Unknown with it: {unknown} of {fmt.plural(len(harms), 'harm')}" if unknown else "It has open questions"
     )
     lacks = {
         Word.NOT_READY: f"It leaves a leak rated {option.severity}.",
-        Word.CANNOT_TELL: f"{lacking}, to be answered before it is used.",
+        Word.CANNOT_TELL: f"{lacking}, to be tested before it is used.",
     }
     if option.word is None:
         return "Option A ranks first, but was not run to the end."
-    return (
-        f"Option A ranks first. {_describe_price(option, result)} {lacks.get(option.word, 'It shows no gain.')}"
-    )
+    first = "Option A ranks first by verdict, people and cost."
+    return f"{first} {_describe_price(option, result)} {lacks.get(option.word, 'It shows no gain.')}"
 
 
 def _describe_price(option: Alternative, result: AuditResult) -> str:
@@ -314,7 +314,7 @@ def _effect(row: Alternative, decision: Record | None) -> str | Cell:
     harms = _list_effects(row.effects, decision.risks if decision else [])
     if not harms:
         harms = [f"Worst that was shown: {row.severity}" if row.severity.rank else "Nothing demonstrated"]
-    parts = [f"{row.answered} of {fmt.plural(row.asked, 'question')} answered"]
+    parts = [f"{row.answered} of its {fmt.plural(row.asked, 'question')} answered"]
     if row.at_most is not None:
         parts.append(f"at most {row.at_most:,} of {row.people:,} people")
     if row.bound and row.bound.holds:
@@ -330,10 +330,10 @@ def _effect(row: Alternative, decision: Record | None) -> str | Cell:
 
 
 def _list_effects(effects: Sequence[HarmEffect], risks: Sequence[Risk]) -> list[str]:
-    """Which harms an option stops, leaves or leaves open, by their numbers above; then what only it shows."""
+    """Which harms an option stops or leaves, or where neither is known, by their numbers; then new ones."""
     numbers = {r.finding: n for n, r in enumerate(risks, 1)}
     rated = {r.finding: r.severity for r in risks}
-    groups = dict[str, list[str]](Stops=[], Leaves=[], Open=[])
+    groups = dict[str, list[str]](Stops=[], Leaves=[], Unknown=[])
     for e in (e for e in effects if e.state != "new" and e.finding in numbers):
         number = f"{numbers[e.finding]}"
         if e.state == "left":
@@ -344,7 +344,7 @@ def _list_effects(effects: Sequence[HarmEffect], risks: Sequence[Risk]) -> list[
         elif e.state == "partly stopped":
             groups["Stops"].append(f"{number} in part")
         else:
-            groups["Open"].append(number)
+            groups["Unknown"].append(number)
     named = [f"{name} {', '.join(some) or 'none'}" for name, some in groups.items() if some or name == "Stops"]
     new = [f"{e.what[:1].lower()}{e.what[1:]} ({e.severity})" for e in effects if e.state == "new"]
     return [*(named if any(groups.values()) else []), *([f"New: {'; '.join(new)}"] if new else [])]
@@ -358,10 +358,10 @@ def _explain_effects(result: AuditResult) -> str:
     words = [
         "*Stops*: limits the harm to a tolerable number of people, or what showed it is not sent any more.",
         "*Leaves*: shown again with it.",
-        *(["*In part*: the rest is open."] if "partly stopped" in states else []),
-        *(["*Open*: neither."] if states & {"open", "partly stopped"} else []),
+        *(["*In part*: the rest is unknown."] if "partly stopped" in states else []),
+        *(["*Unknown*: neither was shown."] if states & {"open", "partly stopped"} else []),
         *(["*New*: shown only with it."] if "new" in states else []),
-        "*Cost*: accuracy, and bytes of messages; what a protection adds, such as keys, is not counted.",
+        "*Cost*: accuracy, and bytes of messages; a protection's own traffic, such as keys, is not counted.",
     ]
     return " ".join(words)
 

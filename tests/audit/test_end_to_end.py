@@ -93,7 +93,7 @@ def test_who_saw_what_follows_the_method(name: str, tmp_path: Path) -> None:
     for party, kinds in SEEN[name].items():
         assert {e.kind for e in rows if e.party == party} == kinds
     assert all(e.single_client == (e.party == "server") for e in rows)
-    released = {e.kind for e in rows if e.party == "whoever gets the release"}
+    released = {e.kind for e in rows if e.party == "whoever gets the model"}
     assert released == (set() if name == "fd" else {"global_model"})  # FD has no global model
 
 

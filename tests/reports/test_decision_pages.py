@@ -65,7 +65,10 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "No measured option is enough alone. Option A ranks first. With it: worst harm" in first_step
+    assert (
+        "No measured option is enough alone. Option A ranks first by verdict, people and cost. With it: worst harm"
+        in first_step
+    )
     assert "accuracy 90 % (now 93 %)" in first_step
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
@@ -74,7 +77,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     audited.alternatives[1].recommended = False
     assert first[0] == "A. noise: Gaussian noise" and first[2].replace("\u00a0", " ") == "90 %"
     shown = first[1].replace("\u00a0", " ")
-    assert shown.startswith("Cannot tell") and "7 of 9 questions answered" in shown
+    assert shown.startswith("Cannot tell") and "7 of its 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
     assert "Unknown with it" in shown
     assert second[1] == "not run to the end"
@@ -308,18 +311,18 @@ def test_a_row_of_an_option_says_which_harms_it_stops_and_which_stay() -> None:
     assert audited.decision is not None
     audited.decision.risks[1].severity = "low"
     row = options(audited)[0][1]
-    assert "Stops 1 in part, 4, 5 in part. Leaves 2. Open 3. New: people who stand in small groups" in row
+    assert "Stops 1 in part, 4, 5 in part. Leaves 2. Unknown 3. New: people who stand in small groups" in row
     audited.decision.risks[1].severity = "high"
     audited.alternatives[1].effects[3].at_most = 9
     row = options(audited)[0][1]
     assert "Stops 1 in part, 4 (at most 9 people), 5 in part. Leaves 2 (rated low)." in row
     assert options(audited)[-1][1].startswith("Leaves 1 to 5. Against the policy")
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
-    assert "*Stops*: limits" in said and "*In part*" in said and "*Open*" in said and "*New*" in said
+    assert "*Stops*: limits" in said and "*In part*" in said and "*Unknown*" in said and "*New*" in said
     audited.alternatives[1].effects = audited.alternatives[1].effects[1:2]
     assert "Stops none. Leaves 2 (rated low)." in options(audited)[0][1]
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
-    assert "*Stops*: limits" in said and "*Open*" not in said and "*New*" not in said
+    assert "*Stops*: limits" in said and "*Unknown*" not in said and "*New*" not in said
 
 
 def test_the_appendix_has_what_becomes_of_every_harm() -> None:
@@ -348,7 +351,7 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
         )
 
     assert "accuracy 90 % (as now; up to 2.1 points may be lost), bytes sent 17.6 MB (now 15.8 MB)" in advice()
-    assert "worst harm shown medium (now critical)" in advice() and "Open with it: 1 of 2 harms" in advice()
+    assert "worst harm shown medium (now critical)" in advice() and "Unknown with it: 1 of 2 harms" in advice()
     now.accuracy = option.accuracy = None
     assert "accuracy not measured, bytes sent" in advice()
     assert options(audited)[0][2].replace("\u00a0", " ") == "not measured, 17.6 MB"
@@ -362,7 +365,7 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
         (
             (0.0, 1.0),
             "Rely on 95.7 to 100 % (95 % interval, 150 replays). "
-            "This run's 10 trials agree, but allow 0 to 100 %.",
+            "This run's 10 trials alone are too few to say (0 to 100 %).",
         ),
         ((0.97, 1.0), "95 % interval: 97 to 100 %, 10 trials of this run"),
     ],
@@ -381,11 +384,15 @@ def test_page_1_and_the_annex_say_which_of_two_intervals_to_rely_on(own: tuple[f
     assert ("100 % (95.7 to 100 %)" in server and "by 150 replays" in server) is said.startswith("Rely")
 
 
-def test_page_2_says_what_makes_each_severity_if_the_policy_does() -> None:
+def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:
     audited = result()
-    said = [b.text for b in Behind().build(audited) if isinstance(b, Paragraph)]
-    assert "*Severities* follow the rules of policy default 2026-01." in said
+    said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+    assert "*Severities* follow the rules of policy default 2026-01, which the appendix *Policy* lists." in said
     audited.policy = load_policy("default").record()
-    (levels,) = [b.text for b in Behind().build(audited) if isinstance(b, Paragraph) and "Severities" in b.text]
-    for level in ("critical", "high", "medium", "low"):
-        assert f"*{level.capitalize()}*: {audited.policy.levels[Severity(level)]}." in levels
+    rule = next(r for r in audited.policy.rules if r.id == "re-identified-high")
+    assert audited.decision is not None
+    worst = audited.decision.risks[0]
+    next(f for f in audited.findings if f.id == worst.finding).rule = rule.id
+    said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+    assert f"1, {worst.severity}: One reconstruction in ten names a person, beyond guessing." in said
+    assert rule.reason.startswith("One reconstruction in ten names a person, beyond guessing.")

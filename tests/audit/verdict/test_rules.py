@@ -79,24 +79,3 @@ def test_recovered_proportions_of_labels_are_graded(
 
 def test_proportions_no_better_than_a_guess_are_no_finding() -> None:
     assert judge([shares(0.9, (0.8, 1.0))], POLICY).outcome == Outcome.INCONCLUSIVE
-
-
-# What the short words of a severity say in numbers, and the rule that it comes from
-SAID = [
-    ("critical", "every second attempt reads or recognises", "re-identified-critical", 0.5),
-    ("critical", "one answer of the model in five", "accuracy-lost-critical", 0.2),
-    ("high", "one attempt in ten", "re-identified-high", 0.1),
-    ("high", "one answer in twenty", "accuracy-lost-high", 0.05),
-    ("medium", "one attempt in fifty", "re-identified-medium", 0.02),
-    ("medium", "one answer in fifty", "accuracy-lost-medium", 0.02),
-]
-
-
-@pytest.mark.parametrize(("severity", "words", "rule", "share"), SAID)
-def test_the_short_words_of_a_severity_are_those_of_its_rules(
-    severity: str, words: str, rule: str, share: float
-) -> None:
-    policy = load_policy("default")
-    (found,) = (r for r in policy.rules if r.id == rule)
-    assert policy.levels is not None and words in getattr(policy.levels, severity)
-    assert found.severity == severity and found.all[0].at_least == share
