@@ -1,5 +1,6 @@
 """Behind the decision: who saw what, how sure it is, the words used, and which appendix has the proof."""
 
+import re
 import textwrap
 
 from fedaudit.reports import format as fmt
@@ -27,7 +28,7 @@ WORDS = {
 }
 OF_MEANS = ("Prototype", "Replays")  # that only federations which send means need
 LONGEST = 400  # signs of an answer
-MOST_EXPLAINED, LONGEST_REASON = 5, 160  # harms whose severity is explained, and signs of that
+MOST_EXPLAINED, LONGEST_REASON = 5, 130  # harms whose severity is explained, and signs of that
 
 
 class Behind(Section):
@@ -65,18 +66,18 @@ class Behind(Section):
 
 def _explain_severities(result: AuditResult) -> str:
     """Which rule of the policy made each harm as severe as it is."""
-    rules = {r.id: r.reason.split(". ")[0].rstrip(".") for r in result.policy.rules}
+    rules = {r.id: re.split("[.:] ", r.reason)[0].rstrip(".") for r in result.policy.rules}
     graded = {f.id: rules.get(f.rule, "") for f in result.findings}
     risks = result.decision.risks if result.decision else []
     harms = [
-        f"{number}, {r.severity}: {textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
+        f"Harm {number}, {r.severity}: {textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
         for number, r in enumerate(risks[:MOST_EXPLAINED], 1)
         if graded.get(r.finding)
     ]
     policy = f"policy {result.policy.name} {result.policy.version}"
     if not harms:
         return f"*Severities* follow the rules of {policy}, which the appendix *Policy* lists."
-    return f"*Severity* of each harm, by the rule of {policy} that holds of it. {' '.join(harms)}"
+    return f"*Severity* comes from a rule of {policy}. {' '.join(harms)}"
 
 
 def _define(result: AuditResult) -> dict[str, str]:
