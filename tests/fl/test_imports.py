@@ -29,6 +29,7 @@ ALLOWED = {
         "fedaudit.fl.runtime.errors",
         "fedaudit.fl.runtime.plugin",
         "fedaudit.fl.runtime.settings",
+        "fedaudit.fl.runtime.side_by_side",
         "fedaudit.fl.runtime.streams",
     ),
     "audit": ("fedaudit.fl", "fedaudit.attacks", "fedaudit.reports"),
