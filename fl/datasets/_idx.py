@@ -98,9 +98,9 @@ class IdxDataset(Dataset):
         return [*system, self._root, self._root / "raw", self._root / self.published / "raw"]
 
     def list_files(self) -> Sequence[Path]:
-        """Each of the four wherever it may lie, plain or gzipped."""
+        """Each of the four wherever it may lie, plain or gzipped, and what lies in `path`."""
         names = [name for plain in self.files for name in (plain, f"{plain}.gz")]
-        return [folder / name for folder in self._list_folders() for name in names]
+        return [*super().list_files(), *(folder / name for folder in self._list_folders() for name in names)]
 
     def locate(self, **options: str) -> list[Path]:
         """The four files; downloaded only if told to."""

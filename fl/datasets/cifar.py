@@ -78,9 +78,10 @@ class _Cifar(Dataset):
         return Path(self.config.path).expanduser() if self.config.path else CACHE
 
     def list_files(self) -> Sequence[Path]:
-        """The files of the binary version wherever they may lie, and the folder of the Python version."""
+        """Files of the binary version wherever they may lie, the folder of the other, what lies in `path`."""
         places = (self._root, self._root / self.folder)
-        return [*(p / f for p in places for f in (*self.train, *self.test)), self._root / self.pickles]
+        binary = (p / f for p in places for f in (*self.train, *self.test))
+        return [*super().list_files(), *binary, self._root / self.pickles]
 
     def load(self) -> Data:
         """From `path` or the cache; downloaded only if told to."""

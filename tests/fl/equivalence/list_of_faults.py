@@ -71,8 +71,8 @@ FAULTS = [
     Fault(
         "stacked: the pull is towards nothing",
         "fl/execution/batched.py",
-        "anchor = {k: v.clone() for k, v in params.items()}",
-        "anchor = {k: 0 * v for k, v in params.items()}",
+        "anchor = {k: v.clone() for k, v in self._params.items()}",
+        "anchor = {k: 0 * v for k, v in self._params.items()}",
     ),
     Fault(
         "stacked: the first client's constants for all",
