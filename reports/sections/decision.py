@@ -149,8 +149,8 @@ def _risks(decision: Record, most: int) -> list[Block]:
         names = "; ".join(named[:MOST_NAMED])
         if len(named) > MOST_NAMED:
             names += f"; and {fmt.plural(len(named) - MOST_NAMED, 'other')}"
-        parties = {r.who for r in more}
-        by = f", {'' if len(more) == 1 else 'all '}by {parties.pop()}" if len(parties) == 1 else ""
+        party = more[0].who if len({r.who for r in more}) == 1 else ""
+        by = f", {'all ' if len(more) > 1 else ''}by {party}" if party else ""
         where = f"{fmt.plural(len(more), 'more harm')}{by}, each in the appendix *Evidence by finding*"
         text = f"{where}: {names}. {text}"
     return [*blocks, Paragraph(text, small=True)]

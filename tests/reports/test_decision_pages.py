@@ -399,3 +399,20 @@ def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:
     said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
     assert f"Harm 1, {worst.severity}: One reconstruction in ten names a person, beyond guessing." in said
     assert rule.reason.startswith("One reconstruction in ten names a person, beyond guessing.")
+
+
+@pytest.mark.parametrize(
+    ("parties", "said"),
+    [
+        (["the server"] * 9, "more harms, all by the server, each in"),
+        ([""] * 9, "more harms, each in"),
+        (["the server"] * 8 + [""], "more harms, each in"),
+    ],
+)
+def test_harms_without_a_row_name_who_can_do_them_where_it_is_one(parties: list[str], said: str) -> None:
+    audited = crowded(result(), len(parties), 0, "Many harms")
+    assert audited.decision is not None
+    for risk, who in zip(audited.decision.risks, parties, strict=True):
+        risk.who = who
+    (text,) = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph) and "more harms" in b.text]
+    assert said in text
