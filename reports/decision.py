@@ -57,7 +57,7 @@ class Odds(Record):
         return replayed < own
 
     @property
-    def believed(self) -> tuple[float, float] | None:
+    def reliable_interval(self) -> tuple[float, float] | None:
         """The interval to rely on."""
         return self.replayed if self.rests_on_replays else self.interval
 

@@ -37,25 +37,28 @@ def correct_estimates(setup: str, seconds: Mapping[str, float]) -> dict[str, flo
     """Estimates of the cards, by attack, as this machine takes them on this setup (`AttackChoice.setup`)."""
     kept = recall_errors()
     known = {name: kept.get(f"{name} {setup}") for name in seconds}
-    errors = {name: error for name, error in known.items() if isinstance(error, float) and 0 < error < math.inf}
+    errors = {name: times for name, error in known.items() if (times := _read_times(error)) is not None}
     usual = statistics.median(errors.values()) if errors else measure_machine()
     return {name: estimate * errors.get(name, usual) for name, estimate in seconds.items()}
 
 
 def recall_error(setup: str, name: str) -> float | None:
     """How many times as long as estimated one took on this setup; None where that is not known."""
-    error = index.recall(ERRORS, f"{name} {setup}")
-    return error if isinstance(error, float) and 0 < error < math.inf else None
+    return _read_times(index.recall(ERRORS, f"{name} {setup}"))
 
 
 def measure_machine() -> float:
     """Times as long as the machine of the cards; measured once, in a fifth of a second."""
-    kept = index.recall(MACHINE, SPEED)
-    if isinstance(kept, float) and 0 < kept < math.inf:
+    if (kept := _read_times(index.recall(MACHINE, SPEED))) is not None:
         return kept
     times = max(statistics.median(_time_products() for _ in range(TIMES)), 1e-3) / REFERENCE
     index.keep(MACHINE, SPEED, times)
     return times
+
+
+def _read_times(kept: Any) -> float | None:
+    """How many times as long something takes, as it was kept; None for what is no such number."""
+    return kept if isinstance(kept, float) and 0 < kept < math.inf else None
 
 
 def _time_products() -> float:

@@ -77,6 +77,11 @@ class DownloadConfig:
     )
     download: bool = Field(default=False, description="whether files that are missing may be downloaded")
 
+    @property
+    def root(self) -> Path:
+        """The folder that is stated, or the cache."""
+        return Path(self.path).expanduser() if self.path else CACHE
+
 
 class IdxDataset(Dataset):
     """A data set of four IDX files: `config.path` is their folder, or the root that torchvision was given."""
@@ -89,13 +94,10 @@ class IdxDataset(Dataset):
     installed: ClassVar[Path | None] = None  # where a system package puts it
     hint: ClassVar[str]
 
-    @property
-    def _root(self) -> Path:
-        return Path(self.config.path).expanduser() if self.config.path else CACHE
-
     def _list_folders(self) -> list[Path]:
         system = [self.installed] if self.installed and not self.config.path else []
-        return [*system, self._root, self._root / "raw", self._root / self.published / "raw"]
+        root = self.config.root
+        return [*system, root, root / "raw", root / self.published / "raw"]
 
     def list_files(self) -> Sequence[Path]:
         """Each of the four wherever it may lie, plain or gzipped, and what lies in `path`."""
@@ -112,7 +114,7 @@ class IdxDataset(Dataset):
         from fedaudit.fl.runtime.vision import torchvision
 
         try:
-            getattr(torchvision.datasets, self.published)(str(self._root), download=True, **options)
+            getattr(torchvision.datasets, self.published)(str(self.config.root), download=True, **options)
         except (OSError, RuntimeError) as error:
             raise UserError(f"{self.title} could not be downloaded: {error}", hint=self.hint) from error
         return find(self.title, self._list_folders(), self.files, self.hint)

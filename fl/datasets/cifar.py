@@ -13,7 +13,7 @@ import numpy as np
 
 from fedaudit.fl.data.dataset import Arrays, Data, Dataset
 from fedaudit.fl.datasets._arrays import images
-from fedaudit.fl.datasets._idx import CACHE, DownloadConfig
+from fedaudit.fl.datasets._idx import DownloadConfig
 from fedaudit.fl.runtime.errors import UserError
 
 PLUGINS = ("cifar10", "cifar100")
@@ -73,19 +73,16 @@ class _Cifar(Dataset):
     label_bytes: int
     classes: tuple[str, ...]
 
-    @property
-    def _root(self) -> Path:
-        return Path(self.config.path).expanduser() if self.config.path else CACHE
-
     def list_files(self) -> Sequence[Path]:
         """Files of the binary version wherever they may lie, the folder of the other, what lies in `path`."""
-        places = (self._root, self._root / self.folder)
+        root = self.config.root
+        places = (root, root / self.folder)
         binary = (p / f for p in places for f in (*self.train, *self.test))
-        return [*super().list_files(), *binary, self._root / self.pickles]
+        return [*super().list_files(), *binary, root / self.pickles]
 
     def load(self) -> Data:
         """From `path` or the cache; downloaded only if told to."""
-        root = self._root
+        root = self.config.root
         for place in (root, root / self.folder):
             files = [[place / f for f in names] for names in (self.train, self.test)]
             if all(f.is_file() for part in files for f in part):

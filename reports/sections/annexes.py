@@ -88,7 +88,7 @@ def _strongest(ran: Sequence[Finding], result: AuditResult) -> str:
     if row and (quoted := next((o for o in row.odds if o.graded), None)):
         where = "" if quoted.group is None else f" in groups of {quoted.group:,.0f}"
         guess = "" if quoted.guess is None else f"; guessing {fmt.percent(quoted.guess)}"
-        shown = fmt.estimate(quoted.value, quoted.believed, "fraction")
+        shown = fmt.estimate(quoted.value, quoted.reliable_interval, "fraction")
         where += f", by {fmt.plural(quoted.replays, 'replay')}" if quoted.rests_on_replays else ""
         return f"{found.id}: {row.what[:1].lower()}{row.what[1:]}, {shown}{where}{guess}"
     here = [e for e in found.evidence if e.control == "none" and found.where in ("", e.place)]

@@ -174,12 +174,12 @@ def _describe_baseline(risk: Risk) -> str:
     best = next((o for o in risk.odds if o.graded), None)
     if best is None or best.interval is None:
         return fmt.sentence_case(risk.note)
-    own, believed = (fmt.interval(i, "fraction") for i in (best.interval, best.believed))
+    own, reliable = (fmt.interval(i, "fraction") for i in (best.interval, best.reliable_interval))
     trials = fmt.plural(best.trials, "trial") if best.trials else "trials"
     if best.rests_on_replays:
         agree = f"This run's {trials} alone {'is' if best.trials == 1 else 'are'} too few to say ({own})."
         replays = fmt.plural(best.replays, "replay") if best.replays else "replays"
-        return f"Rely on {believed} (95 % interval, {replays}). {agree}"
+        return f"Rely on {reliable} (95 % interval, {replays}). {agree}"
     return f"95 % interval: {own}, {trials} of this run"
 
 

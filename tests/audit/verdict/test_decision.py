@@ -179,15 +179,17 @@ def test_a_place_that_few_messages_reach_is_quoted_with_the_interval_of_its_repl
     both = leak.model_copy(update={"evidence": [sent, planted, named("replayed", 0.9)]})
     (odds,) = decide(audit(both), POLICY).risks[0].odds
     assert odds.interval == (0.0, 1.0) and odds.replayed == (0.9, 1.0)
-    assert (odds.trials, odds.replays) == (10, 10) and odds.rests_on_replays and odds.believed == (0.9, 1.0)
+    assert (
+        (odds.trials, odds.replays) == (10, 10) and odds.rests_on_replays and odds.reliable_interval == (0.9, 1.0)
+    )
 
 
 def test_replays_are_relied_on_only_where_they_say_more_than_the_run() -> None:
     odds = Odds(group=1, value=0.9, interval=(0.8, 1.0), guess=0.1, replayed=(0.7, 0.95), graded=True)
-    assert not odds.rests_on_replays and odds.believed == (0.8, 1.0)
+    assert not odds.rests_on_replays and odds.reliable_interval == (0.8, 1.0)
     narrower = odds.model_copy(update={"replayed": (0.85, 0.95)})
-    assert narrower.rests_on_replays and narrower.believed == (0.85, 0.95)
-    assert odds.model_copy(update={"replayed": None}).believed == (0.8, 1.0)
+    assert narrower.rests_on_replays and narrower.reliable_interval == (0.85, 0.95)
+    assert odds.model_copy(update={"replayed": None}).reliable_interval == (0.8, 1.0)
 
 
 @pytest.mark.parametrize("word", ["not_ready", "cannot_tell"])
