@@ -21,6 +21,11 @@ class Word(StrEnum):
         return TITLES[self]
 
     @property
+    def short(self) -> str:
+        """The word without what it rests on."""
+        return self.words.split(":")[0]
+
+    @property
     def exit_code(self) -> int:
         """The exit code of every command that gives a verdict; 2 is an error and no verdict."""
         return EXIT_CODES[self]

@@ -8,30 +8,31 @@ from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
-from fedaudit.reports.decision import Answer
+from fedaudit.reports.decision import Answer, Risk
 from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 3  # of one answer
 MOST_BOUNDS = 2
 LAW = (
-    "The audit is material for an impact assessment (GDPR, Article 35) and for the question of anonymity (EDPB "
-    "Opinion 28/2024). It is no such assessment itself, and decides no legal question."
+    "The audit is material for an impact assessment (GDPR, Article 35(7)(c) and (d): risks and measures) and for "
+    "the question of anonymity (EDPB Opinion 28/2024). It is no such assessment itself, and decides no legal "
+    "question."
 )
 NOT_OF_MODEL = "Whether the model that is given away is anonymous was not established"
 UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
 
-def answers(result: AuditResult) -> list[Answer]:
-    """In the order in which they are asked."""
+def answers(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
+    """In the order in which they are asked; harms have the numbers that page 1 gives them, their order here."""
     ran = [
         f
         for f in result.findings
         if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
     ]
     return [
-        Answer(question="How many people?", answer=_people(result), where=ASKED),
+        Answer(question="How many people?", answer=_people(result, risks), where=ASKED),
         Answer(question="Who can do it?", answer=_name_attackers(ran, result), where="Who saw what"),
         Answer(
             question="How sure is it?", answer=f"{_describe_planted_leaks(ran)} {_blind(ran)}", where=EVIDENCE
@@ -47,7 +48,7 @@ def answers(result: AuditResult) -> list[Answer]:
     ]
 
 
-def _people(result: AuditResult) -> str:
+def _people(result: AuditResult, risks: Sequence[Risk]) -> str:
     """Who is exposed, the largest upper limit, and how many questions have none."""
     parts = []
     if (heads := result.people) is not None:
@@ -61,7 +62,7 @@ def _people(result: AuditResult) -> str:
         highest = ":" if len(bounded) == 1 else "; the highest (do not add them) is"
         parts.append(
             f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest} "
-            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)})."
+            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)}{_number_harm(worst, risks)})."
         )
     if len(people) > len(bounded):
         other = "the other " if bounded else ""
@@ -69,6 +70,12 @@ def _people(result: AuditResult) -> str:
         all_ = f": it could be all {everybody:,}" if everybody else ""
         parts.append(f"For {other}{len(people) - len(bounded)} none is known{all_}.")
     return " ".join(parts) or "Not known."
+
+
+def _number_harm(question: Question, risks: Sequence[Risk]) -> str:
+    """Which harm of page 1 answered a question; empty where none did."""
+    numbers = [n for n, r in enumerate(risks, 1) if {r.finding, *r.also} & {*question.findings}]
+    return f", harm {numbers[0]}" if numbers and question.state is State.DEMONSTRATED else ""
 
 
 def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:

@@ -71,7 +71,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
-        answers=answers(result),
+        answers=answers(result, shown),
         bar=bar,
         failing=failing,
         accepted=dict(terms.accepted),
@@ -154,7 +154,7 @@ def _warn_of_open(left: Sequence[Question]) -> str:
     if not left:
         return ""
     open_ = fmt.plural(len(left), "required question is", "required questions are")
-    return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.words.split(":")[0]}".'
+    return f' Even without that, {open_} open: the verdict would be "{Word.CANNOT_TELL.short}".'
 
 
 def _describe_open(left: Sequence[Question]) -> str:

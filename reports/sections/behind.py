@@ -21,8 +21,8 @@ WORDS = {
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "People": "those whose examples were trained on; each example counts as one person unless stated otherwise.",
     "Prototype": "a client's mean feature vector of a class: the average of what its model computes.",
-    "Question": "what one party could find out from one kind of message. It is open while the policy requires it "
-    "and it is not answered.",
+    "Question": "what one party could find out from one kind of message, so that a protection which "
+    "hides messages leaves fewer. It is open while the policy requires it and it is not answered.",
     "Replays": "messages that the auditor makes again from clients' models and data.",
     "Secure aggregation": "the server receives the sum of clients' messages and none of them alone.",
 }

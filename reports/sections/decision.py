@@ -235,7 +235,7 @@ def _advise(result: AuditResult) -> str:
         return f"{result.recommendation} {_describe_price(chosen, result)}"
     if len(result.alternatives) > 1:
         stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
-        first = _describe_first(_rank(result.alternatives)[0], result)
+        first = _describe_first(_rank(result.alternatives), result)
         return f"{stop}No measured option is enough alone. {first} `fedaudit harden` also tries combinations."
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
@@ -247,8 +247,9 @@ def _advise(result: AuditResult) -> str:
     return f"Answer the {fmt.plural(open_questions, 'open question')}." if open_questions else "Nothing."
 
 
-def _describe_first(option: Alternative, result: AuditResult) -> str:
-    """What an option that ranks first gives, costs and still lacks."""
+def _describe_first(ranked: Sequence[Alternative], result: AuditResult) -> str:
+    """What the option that ranks first gives, costs and still lacks."""
+    option = ranked[0]
     harms = [e for e in option.effects if e.state != "new"]
     unknown = sum(e.state in ("open", "partly stopped") for e in harms)
     lacking = (
@@ -260,8 +261,19 @@ def _describe_first(option: Alternative, result: AuditResult) -> str:
     }
     if option.word is None:
         return "Option A ranks first, but was not run to the end."
-    first = "Option A ranks first by verdict, people and cost."
+    first = f"Option A {_explain_place(ranked)}."
     return f"{first} {_describe_price(option, result)} {lacks.get(option.word, 'It shows no gain.')}"
+
+
+def _explain_place(ranked: Sequence[Alternative]) -> str:
+    """What puts the first option before the second: the first of these in which they differ."""
+    if len(ranked) == 1:
+        return "is the only one that was measured"
+    first, second = ranked[:2]
+    if first.word is not second.word:
+        return f'ranks first by its verdict, "{first.word.short if first.word else ""}"'
+    by = "people who could be exposed" if first.at_most != second.at_most else "accuracy"
+    return f"ranks first by {by}, its verdict being no better"
 
 
 def _describe_price(option: Alternative, result: AuditResult) -> str:
@@ -320,7 +332,7 @@ def _effect(row: Alternative, decision: Record | None) -> str | Cell:
     if row.bound and row.bound.holds:
         parts.append(f"epsilon {label_bound(row.bound)}, per {row.bound.unit}")
     elif row.bound:
-        parts.append("its epsilon is refuted" if row.bound.status is Status.REFUTED else "no epsilon")
+        parts.append("its epsilon is refuted" if row.bound.status is Status.REFUTED else "no mathematical limit")
     # an open harm is why an option whose questions are unanswered is not recommended
     is_said = bool(row.unanswered) and any(e.state in ("open", "partly stopped") for e in row.effects)
     why = "Recommended." if row.recommended else "" if is_said else row.why_not

@@ -65,7 +65,9 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert "is enough alone. Option A ranks first by verdict, people and cost. With it: worst harm" in first_step
+    assert (
+        'is enough alone. Option A ranks first by its verdict, "Cannot tell". With it: worst harm' in first_step
+    )
     assert "accuracy 90 % (now 93 %)" in first_step
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
@@ -189,6 +191,28 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
     first = pypdf.PdfReader(io.BytesIO(rendered["pdf"])).pages[0]
     links = [a.get_object() for a in first.get("/Annots", [])]
     assert sum(a.get("/Subtype") == "/Link" for a in links) >= len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (None, "is the only one that was measured"),
+        ({"word": Word.NOT_READY}, 'ranks first by its verdict, "Cannot tell"'),
+        ({"at_most": 500}, "ranks first by people who could be exposed, its verdict being no better"),
+        ({"accuracy": 0.5}, "ranks first by accuracy, its verdict being no better"),
+    ],
+)
+def test_the_first_option_is_placed_by_what_tells_it_from_the_second(
+    second: dict[str, object] | None, why: str
+) -> None:
+    audited = result()
+    now = Alternative(name="as audited", protections=[], accuracy=0.93, word=Word.NOT_READY)
+    best = Alternative(name="a", protections=[], accuracy=0.9, word=Word.CANNOT_TELL, at_most=36, place=1)
+    other = [] if second is None else [best.model_copy(update={"name": "b", "place": 2, **second})]
+    audited.alternatives = [now, best, *other]
+    said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
+    (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
+    assert f"Option A {why}." in first_step
 
 
 EFFECTS: list[Literal["stopped", "partly stopped", "left", "open"]] = [

@@ -112,7 +112,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
     result.findings = [*result.findings, *(judge_subject(s, load_policy("default")) for s in subjects(found))]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
-    result.decision.answers = answers(result)
+    result.decision.answers = answers(result, result.decision.risks)
     document = compose(result, [catalog.load("sections", name) for name in catalog.names("sections")])
     shown = {n: catalog.load("renderers", n)().render(document) for n in catalog.names("renderers") if n != "pdf"}
     shown["blocks"] = repr(document.chapters).encode()

@@ -315,3 +315,12 @@ def test_a_reviewers_terms_go_through_the_same_decider(
 def test_a_finding_that_became_severer_is_not_known_from_the_baseline() -> None:
     assert find_known(audit(HIGH), audit(HIGH)) == find_known(audit(MEDIUM), audit(HIGH)) == ["f"]
     assert find_known(audit(HIGH), audit(MEDIUM)) == find_known(audit(HIGH), None) == []
+
+
+def test_a_limit_of_a_question_names_the_harm_that_answered_it_and_no_other() -> None:
+    shown = ask(State.DEMONSTRATED, at_most=220, people=575, findings=["f"])
+    (people, *_) = decide(audit(finding("high", "demonstrated"), questions=[shown]), POLICY).answers
+    assert "220 of 575 (membership by the server (local model), harm 1)" in people.answer
+    for other in (shown.model_copy(update={"findings": ["g"]}), ask(State.BOUNDED, findings=["f"])):
+        (people, *_) = decide(audit(finding("high", "demonstrated"), questions=[other]), POLICY).answers
+        assert "(local model))" in people.answer and "harm 1" not in people.answer
