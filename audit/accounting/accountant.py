@@ -8,16 +8,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
 from pydantic import Field
 
 from fedaudit.audit.accounting.child import Exceeded, call
-from fedaudit.audit.accounting.terms import CREDITED, Terms, terms
+from fedaudit.audit.accounting.terms import CREDITED, Term, Terms, terms
 from fedaudit.fl.ledger import Adjacency, Release, Unit, invalid
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +125,30 @@ class Numerical(Accountant):
         if delta == 0:
             return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
         try:
-            return call(type(self).function, self.config.seconds, self.config.gigabytes, counts, delta)
+            return compute_apart(type(self).function, self.config, counts, delta)
         except Exceeded as reason:
             note = f"{self.card.title} is inconclusive: {reason}."
             return Bound(epsilon=math.inf, inconclusive=True, note=note)
+
+
+def compute_apart(
+    function: Callable[[Terms, float], T], caps: Numerical.Config, counts: Terms, delta: float
+) -> T:
+    """function(counts, delta) in a child process; raises Exceeded past a cap.
+
+    Phases, observers and options ask for the same terms again and again: what they give is kept.
+    """
+    return _compute_once(function, caps, tuple(counts.items()), delta)
+
+
+@lru_cache(maxsize=1000)
+def _compute_once(
+    function: Callable[[Terms, float], T],
+    caps: Numerical.Config,
+    counts: tuple[tuple[Term, int], ...],
+    delta: float,
+) -> T:
+    return call(function, caps.seconds, caps.gigabytes, dict(counts), delta)
 
 
 def seen_as(release: Release, unit: Unit, adjacency: Adjacency) -> Release:

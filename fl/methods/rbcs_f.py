@@ -72,13 +72,14 @@ def choose(times: Values, owed: Values, count: int, penalty: float) -> list[int]
     """The best `count` clients, ascending; ties take the lower number, and no client that never answers."""
     able = np.flatnonzero(np.isfinite(times))
     count = min(count, len(able))
-    by_queue = sorted(able.tolist(), key=lambda k: (-owed[k], k))
+    by_queue = able[np.lexsort((able, -owed[able]))]
+    time, queue = times[by_queue], owed[by_queue]
     best, found = np.inf, list[int]()
-    for limit in sorted({float(times[k]) for k in able}):
-        chosen = [k for k in by_queue if times[k] <= limit][:count]
+    for limit in np.unique(time):
+        chosen = np.flatnonzero(time <= limit)[:count]
         if len(chosen) < count:
             continue
-        value = penalty * max(times[k] for k in chosen) - sum(owed[k] for k in chosen)
+        value = penalty * max(time[chosen]) - sum(queue[chosen])
         if value < best - 1e-12:
-            best, found = value, sorted(chosen)
+            best, found = value, sorted(by_queue[chosen].tolist())
     return found

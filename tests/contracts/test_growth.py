@@ -20,6 +20,8 @@ from tests.contracts.growth import MOST, Looked, count, grown, length, looked, s
 CLIENTS, ROUNDS = 6, 3
 QUICK = {  # settings of attacks: what they do with the messages that they chose is not looked at here
     "iterations": 1,
+    "image_steps": 1,
+    "clone_steps": 1,
     "steps": 4,
     "epochs": 1,
     "fine_tune_epochs": 1,

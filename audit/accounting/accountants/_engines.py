@@ -16,14 +16,14 @@ PRV must contain PLD's value. Where they contradict each other, the bound says s
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedaudit.audit.accounting.accountant import Accountant, Bound, Numerical
+from fedaudit.audit.accounting.accountant import Accountant, Bound, Numerical, compute_apart
 from fedaudit.audit.accounting.accountants import prv, rdp
 from fedaudit.audit.accounting.accountants.exact import Exact, closed_form
 from fedaudit.audit.accounting.accountants.pld import MOST_TERMS as MOST_OF_PLD
 from fedaudit.audit.accounting.accountants.pld import PLD
 from fedaudit.audit.accounting.accountants.prv import MOST_TERMS
 from fedaudit.audit.accounting.accountants.wor_pld import SIZED, WorPLD
-from fedaudit.audit.accounting.child import Exceeded, call
+from fedaudit.audit.accounting.child import Exceeded
 from fedaudit.audit.accounting.terms import Terms, creditable, drop_sampling
 
 LARGEST_CHECKED = 500.0  # PRV's grid is too coarse above
@@ -68,7 +68,7 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
     if not (checkable and 0 < bound.epsilon < LARGEST_CHECKED and len(counts) <= MOST_TERMS):
         return bound
     try:
-        others = call(_compute_others, config.seconds, config.gigabytes, counts, delta)
+        others = compute_apart(_compute_others, config, counts, delta)
     except Exceeded:
         return bound
     said = [f"RDP {others.renyi.epsilon:.4g}"]

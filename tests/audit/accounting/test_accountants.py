@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fedaudit.audit.accounting import accountant
 from fedaudit.audit.accounting.accountant import NOTHING, Bound, observe_release, seen_as
 from fedaudit.audit.accounting.accountants import pld, prv, rdp, wor_pld
 from fedaudit.audit.accounting.accountants._engines import Others, choose, contradiction, tightest
@@ -296,6 +298,21 @@ def test_past_its_cap_an_accountant_is_inconclusive_and_auto_falls_back() -> Non
     whole = tightest(terms(HUNDRED), 1e-5, short)
     assert whole.epsilon == Exact().epsilon([release(1.0)] * 100, 1e-5).epsilon
     assert not whole.inconclusive and "not credited" in whole.note
+
+
+def test_the_same_terms_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def counted(function: object, *args: Any) -> object:
+        asked.append(function)
+        return call(function, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(accountant, "call", counted)
+    counts = {poisson(1.03, 0.07): 3}
+    first, second = (PLD().cost(counts, 1e-5) for _ in range(2))
+    assert first == second and len(asked) == 1
+    assert PLD().cost(counts, 1e-6).epsilon > first.epsilon and len(asked) == 2
+    assert PLD().cost({poisson(1.03, 0.07): 4}, 1e-5).epsilon > first.epsilon and len(asked) == 3
 
 
 def compute_for(seconds: float) -> float:

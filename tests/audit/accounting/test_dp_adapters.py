@@ -30,6 +30,7 @@ SMALL = {
 }
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_two_accountants_and_the_noise_audit_agree_with_the_bound_of_adapters() -> None:
     dp_sgd = {"name": "dp_sgd", "noise_multiplier": NOISE, "sample_rate": RATE, "steps": STEPS, "clip_norm": 0.5}
     found = audit(make_config("fedlora", UNIFORM, SMALL, (dp_sgd,)))
