@@ -136,6 +136,7 @@ $(DONE): $(INSTALLED) requirements-dev.lock release/schemas.txt
 	cd $(SCHEMAS) && tar -xzf pytest-*.tar.gz --transform 's|.*/||' --wildcards '*/junit-10.xsd'
 	cd $(SCHEMAS) && tar -xzf sarif_pydantic-*.tar.gz --transform 's|.*/||' --wildcards '*/sarif-schema-2.1.0.json'
 	rm $(SCHEMAS)/*.tar.gz
+	-$(COMPILED) $(RUN)/python -m pytest --collect-only > /dev/null  # else each test process would compile it all first
 	@touch $@
 
 .peers/%/.installed: benchmarks/speed/peers/%.txt constraints.txt
