@@ -77,7 +77,7 @@ def score_files(paths: Sequence[Path], progress: Callable[[str, int, int], None]
         claims += [*file.claims, *file.timed]
     progress("claims", 0, len(claims))
     try:
-        found = call(_score_all, SECONDS * len(claims), GIGABYTES, claims)
+        found = call(_score_all, SECONDS * len(claims), GIGABYTES, claims) if claims else []
     except Exceeded:  # by which of them is not known
         found = [_score_alone(c) for c in claims]
     progress("claims", len(claims), len(claims))

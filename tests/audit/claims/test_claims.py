@@ -2,14 +2,16 @@
 
 import io
 import math
+import os
 from pathlib import Path
 
 import pypdf
 import pytest
 from typer.testing import CliRunner
 
+from fedaudit.audit.accounting.child import call, keep
 from fedaudit.audit.claims.claim import NoiseTarget, load
-from fedaudit.audit.claims.report import pdf
+from fedaudit.audit.claims.report import GIGABYTES, pdf, score_files
 from fedaudit.audit.claims.scores import compute_recovery_rate, noise_for, rescore
 from fedaudit.audit.cli.main import app
 from fedaudit.fl.runtime.errors import UserError
@@ -185,6 +187,14 @@ def test_the_command_writes_a_pdf_and_a_table(tmp_path: Path) -> None:
     assert "1 verdict: 0 holds under its assumptions, 0 refuted, 1 cannot be decided" in done.output
     missing = CliRunner().invoke(app, ["dp", "claims", str(tmp_path / "none.yaml")])
     assert missing.exit_code == 2 and "no file" in missing.output
+
+
+def test_without_any_claim_no_child_is_asked() -> None:
+    """Every verdict re-scores the claims that its config names; nearly all name none."""
+    with keep():
+        before = call(os.getpid, 60, GIGABYTES)
+        assert score_files([]).claims == []
+        assert call(os.getpid, 60, GIGABYTES) == before
 
 
 def test_digits_are_those_of_the_tables() -> None:
