@@ -9,15 +9,13 @@ or of what cuDNN lacks.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 REAL = torch.cuda.is_available()
@@ -47,7 +45,9 @@ def accelerator() -> Iterator[None]:
         return
     if not hasattr(torch, "gpu"):  # for good: with a device torch's engine starts threads in this process
         _setup_privateuseone_for_python_backend("gpu")
-    with _Factories(), _Accelerator():
+    with pytest.MonkeyPatch.context() as patch, _Accelerator():
+        for make in (torch.tensor, torch.as_tensor):
+            patch.setattr(torch, make.__name__, _move_afterwards(make))
         yield
 
 
@@ -108,17 +108,42 @@ def _is_on_gpu(device: Any) -> bool:
     return device is not None and torch.device(device).type == "gpu"
 
 
+def _list_leaves(args: Iterable[Any]) -> Iterator[Any]:
+    """Of values and lists of them: all that operations take. torch's own trees take ten times as long."""
+    for x in args:
+        if isinstance(x, list | tuple):
+            yield from _list_leaves(x)
+        else:
+            yield x
+
+
+def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return change(x)
+    return type(x)(_map_tensors(change, y) for y in x) if isinstance(x, list | tuple) else x
+
+
+def _take_raw(t: torch.Tensor) -> torch.Tensor:
+    return t.raw if isinstance(t, OnDevice) else t
+
+
+def _put_there(t: torch.Tensor) -> torch.Tensor:
+    return t if isinstance(t, OnDevice) else OnDevice(t)
+
+
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    flat, _ = tree_flatten((args, kwargs))
+    flat = [*_list_leaves(args), *_list_leaves(kwargs.values())]
     there = [x for x in flat if isinstance(x, OnDevice)]
-    here = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, OnDevice)]
-    if there and func not in MOVES | INDEXING and (mixed := [tuple(x.shape) for x in here if x.dim()]):
-        raise RuntimeError(f"{func}: expected all tensors on one device, but found gpu:0 and cpu {mixed}")
+    if there and func not in MOVES | INDEXING:
+        here = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, OnDevice)]
+        if mixed := [tuple(x.shape) for x in here if x.dim()]:
+            raise RuntimeError(f"{func}: expected all tensors on one device, but found gpu:0 and cpu {mixed}")
     for x in flat:
         if isinstance(x, torch.Generator) and there and x.device.type != "gpu":
             raise RuntimeError(f"{func}: expected a generator of gpu:0, but found one of cpu")
     wanted = kwargs.get("device")
-    plain, options = tree_map_only(OnDevice, lambda t: t.raw, (args, dict(kwargs)))
+    plain = [_map_tensors(_take_raw, x) for x in args]
+    options = {k: _map_tensors(_take_raw, x) for k, x in kwargs.items()}
     if "device" in options and _is_on_gpu(wanted):
         options["device"] = CPU
     options.pop("pin_memory", None)
@@ -130,23 +155,27 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out
     if not (stays or there):
         return out
-    out = tree_map_only(torch.Tensor, lambda t: t if isinstance(t, OnDevice) else OnDevice(t), out)
+    out = _map_tensors(_put_there, out)
     return return_and_correct_aliasing(func, args, kwargs, out) if there else out
 
 
 class _Accelerator(TorchDispatchMode):
     """Everything that asks for device `gpu` gets it."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and what would keep it from that takes seconds to import
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(func, args, kwargs or {})
 
 
-class _Factories(TorchFunctionMode):
-    """torch.tensor and as_tensor build their value below the dispatcher: built on the processor, then moved."""
+def _move_afterwards(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Of what builds its value below the dispatcher: built on the processor, then moved."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func in (torch.tensor, torch.as_tensor) and _is_on_gpu(kwargs.get("device")):
-            device = kwargs.pop("device")
-            return func(*args, **kwargs).to(device)
-        return func(*args, **kwargs)
+    def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        if _is_on_gpu(device):
+            return make(*args, **kwargs).to(device)
+        return make(*args, device=device, **kwargs)
+
+    return made

@@ -10,10 +10,11 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fedaudit.fl.runtime.errors import UserError
@@ -48,9 +49,9 @@ def bring(name: str, folders: Sequence[Path], where: str = "") -> None:
             raise refusal(name, error, where) from error
 
 
-def files() -> dict[str, Path]:
-    """Module -> file of all that was brought, for a process that starts with none of it."""
-    found = {name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}
+def files(names: Iterable[str]) -> dict[str, Path]:
+    """Module -> file of what was brought of these modules, for a process that starts with none of it."""
+    found = {name: getattr(sys.modules[name], "__spec__", None) for name in names}
     return {n: Path(s.origin) for n, s in found.items() if s and s.origin and isinstance(s.loader, _Beside)}
 
 
@@ -63,17 +64,17 @@ def importing_anew(names: Collection[str]) -> Iterator[None]:
     """
     named = _list_tops(names) - {"__main__", OURS}
     tops = {top for top in named if getattr(sys.modules.get(top), "__spec__", None) is not None}
-    brought, environment = files(), dict(os.environ)
-    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+    brought, environment = files(tops), dict(os.environ)
 
-    def forget() -> None:
-        for name in [n for n in sys.modules if n.partition(".")[0] in tops]:
-            del sys.modules[name]
+    def forget() -> dict[str, ModuleType]:
+        """What is forgotten. Nearly every federation has no such code, and Python has some thousand modules."""
+        names = [n for n in sys.modules if n.partition(".")[0] in tops] if tops else []
+        return {name: sys.modules.pop(name) for name in names}
 
-    forget()
+    kept = forget()
     try:
-        for top in tops & brought.keys():
-            _load(top, brought[top])
+        for top, file in brought.items():
+            _load(top, file)
         yield
     finally:
         forget()
@@ -146,7 +147,7 @@ class Carried:
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _pack_files, (files(), pickle.dumps(self.value))
+        return _pack_files, (files(tuple(sys.modules)), pickle.dumps(self.value))
 
 
 def _pack_files(files: Mapping[str, Path], data: bytes) -> Carried:

@@ -70,7 +70,7 @@ ON_EXAMPLES = [
     ("feature_hijack", "split_learning", {"pilot_steps": 5}),
     ("activation_poison", "splitfed_v2", {"clients": 2}),
     ("false_outputs", "fedgkt", {"clients": 2}),
-    ("false_outputs", "fedmd", {"clients": 2}),
+    pytest.param("false_outputs", "fedmd", {"clients": 2}, marks=pytest.mark.nightly),
     ("false_outputs", "fedcurv", {"clients": 2}),
 ]
 
