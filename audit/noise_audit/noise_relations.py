@@ -202,11 +202,21 @@ def relate_clean(stacks: Sequence[Stack]) -> Measured:
         spread = np.linalg.norm(stack.units[known], axis=1)
         if len(np.unique(lengths)) > 1 and spread.std() > 0:
             largest.add(np.corrcoef(lengths, spread)[:1, 1], len(lengths) - 1)
-        bits = (clean + stack.units[known] * stack.scales[known][:, None]).astype(np.float32).view(np.int32) & 1
+        scales = stack.scales[known][:, None]
+        bits = _read_last_bits(clean + stack.units[known] * scales, stack.resolution * scales)
         for ours, theirs in ((signed, clean), (sized, np.abs(clean)), (bits, np.sign(clean))):
             if ours.std() > 0 and theirs.std() > 0:
                 largest.add(np.corrcoef(ours.ravel(), theirs.ravel())[:1, 1], ours.size - 1)
     return largest.summarise("with what the noise was added to")
+
+
+def _read_last_bits(left: Floats, spacing: Floats) -> Index:
+    """Last bits of numbers that left: multiples of `spacing`, rounded to single precision where they are large.
+
+    A multiple near 0 ends in zeros as a number of single precision, whatever it hides.
+    """
+    single = np.spacing(np.abs(left).astype(np.float32)).astype(np.float64)
+    return np.round(left / np.maximum(single, spacing)).astype(np.int64) & 1
 
 
 def sum_up(stacks: Sequence[Stack]) -> Measured:

@@ -11,13 +11,15 @@ Values are counted as equal where they fall in one of many narrow cells. Of two 
 cell, made of `CELLS` narrow ones, 1 in `CELLS` pairs shares the narrow one, whatever the smooth law. Pairs are
 uncorrelated and triples of pairs are not, so that the count is held against the gamma law (Pearson's type III) of
 its exact mean, variance and skewness. A table of M values adds N^2 / 2 M pairs to N
-values, which shows from about M / 30 values on. The narrowest cell follows the digits that rounding left.
+values, which shows from about M / 30 values on. The narrowest cell follows the digits that rounding left of
+nearly all numbers; the few of which it left less are not compared.
 
 Noise that does not depend on the master seed can be computed by whoever reads the program, and noise of a
 generator with a short seed by whoever tries all seeds. `find_seeds` does that for the generator that is at hand
 everywhere: torch's Mersenne Twister (Matsumoto, Nishimura. ACM TOMACS 1998), with every seed of 20 bits.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -113,6 +115,7 @@ def _group_by_spacing(stacks: Sequence[Stack]) -> list[list[Stack]]:
 
 def _mark(stacks: Sequence[Stack], numbers: int) -> list[Marks]:
     """Marks of stretches, of stretches at any scale, and of messages, long enough for so many numbers."""
+    stacks = [s.drop_coarse() for s in stacks]
     if not stacks[0].is_fine:
         whole = _quantise_whole(stacks[0])
         _, counts = np.unique(whole, return_counts=True)
@@ -194,27 +197,34 @@ def _mark_messages(units: Floats, step: float) -> Marks:
 
 def count_values(stacks: Sequence[Stack]) -> Measured:
     """Pairs of equal values among all numbers; at the scale of their message; and among ratios of neighbours."""
-    fine = [s for s in stacks if s.is_fine]
-    if not fine:
-        return None
-    views: list[tuple[str, list[Floats]]] = [
-        ("values", [np.abs(s.units).ravel() for s in fine]),
-        ("values over the length of their message", [_divide_by_length(s.units) for s in fine]),
-        ("ratios of neighbours", [_log_ratios(s.units) for s in fine]),
-    ]
-    grain = max(s.grain for s in fine)
-    outcomes = []
-    for (name, values), blurs in zip(views, (1, 1, 20), strict=True):
-        width = max(NARROWEST, 2 * BLURS * blurs * grain)
-        # density that changes within a wide cell makes pairs too: too few values for that to show
-        pooled = np.concatenate(values)[: min(MOST_VALUES, int(0.008 / width**2.5))]
-        if len(pooled) >= FEWEST_VALUES:
-            outcomes.append((*_count_pairs(pooled, width), name))
+    fine = [s.drop_coarse() for s in stacks if s.is_fine]
+    outcomes = [found for level in _nest_by_grain(fine) for found in _count_views(level)]
     if not outcomes:
         return None
     chance, found, expected, name = min(outcomes)
     chance = min(1.0, chance * len(outcomes))
     return chance, f"{found:,} pairs of equal {name}, where chance makes {expected:,.0f}, p = {chance:.2g}"
+
+
+def _nest_by_grain(stacks: Sequence[Stack]) -> list[list[Stack]]:
+    """The finest stacks, and these with coarser and coarser ones: coarse numbers hide nothing of another kind."""
+    levels = [math.ceil(math.log(max(s.grain, NARROWEST), 4)) for s in stacks]
+    return [[s for s, own in zip(stacks, levels, strict=True) if own <= level] for level in sorted({*levels})]
+
+
+def _count_views(stacks: Sequence[Stack]) -> Iterator[tuple[float, int, float, str]]:
+    views: list[tuple[str, list[Floats]]] = [
+        ("values", [np.abs(s.units).ravel() for s in stacks]),
+        ("values over the length of their message", [_divide_by_length(s.units) for s in stacks]),
+        ("ratios of neighbours", [_log_ratios(s.units) for s in stacks]),
+    ]
+    grain = max(s.grain for s in stacks)
+    for (name, values), blurs in zip(views, (1, 1, 20), strict=True):
+        width = max(NARROWEST, 2 * BLURS * blurs * grain)
+        # density that changes within a wide cell makes pairs too: too few values for that to show
+        pooled = np.concatenate(values)[: min(MOST_VALUES, int(0.008 / width**2.5))]
+        if len(pooled) >= FEWEST_VALUES:
+            yield (*_count_pairs(pooled, width), name)
 
 
 def _count_pairs(values: Floats, width: float) -> tuple[float, int, float]:

@@ -17,7 +17,7 @@ from the ledger's two norms. Only rounds of which every upload was recorded can 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ Measured = tuple[float, str] | None
 MOST_NUMBERS = 4_000_000  # kept of one stack
 BLOCK = 16  # neighbouring numbers that are kept together
 FLOAT_BITS = 53
+NEARLY_ALL = 0.95  # of the numbers: what rounding left of their digits
 # above 1 + EXCESS / sqrt(n) times the declared spread there is more noise than declared; so far out that chance
 # lifts hardly any of a million columns there: dividing those would cut off tails
 EXCESS = {"laplace": 7.0}
@@ -84,6 +85,11 @@ class NoiseSample:
         """[n] The values in units of the declared scale."""
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
 
+    @property
+    def steps(self) -> Floats:
+        """[n] Of which step each number is a multiple, in units of the declared scale."""
+        return find_steps(self.values) / max(self.scale, 1e-300)
+
 
 class MessageKey(NamedTuple):
     """What names a message in every play of a run."""
@@ -111,6 +117,11 @@ class MessageRow(NamedTuple):
         return np.concatenate([s.units for s in self.samples])
 
     @property
+    def steps(self) -> Floats:
+        """[n] Of which step each number is a multiple, in units of the declared scale."""
+        return np.concatenate([s.steps for s in self.samples])
+
+    @property
     def clean(self) -> Floats:
         """[n] All numbers before the noise; 0 where they are not known."""
         return np.concatenate(
@@ -130,6 +141,7 @@ class Stack:
     keys: tuple[MessageKey, ...]  # [messages]
     arrays: Index  # [n] which array a number stands in
     clean: Floats  # [messages, n] the numbers before the noise; 0 where they are not known
+    spacing: Floats  # [n] of the numbers at each place, in units of the scale: large ones are rounded more
 
     @property
     def kind(self) -> str:
@@ -177,8 +189,21 @@ class Stack:
 
     @cached_property
     def grain(self) -> float:
-        """About the spacing of the numbers, in units of the scale."""
-        return max(self.resolution, measure_granularity(self.units.ravel()))
+        """The spacing of nearly all numbers, in units of the scale."""
+        return max(self.resolution, float(np.quantile(self.spacing, NEARLY_ALL)))
+
+    def drop_coarse(self) -> "Stack":
+        """Without the few numbers of which rounding left less than of the others: they take few values."""
+        kept = self.spacing <= self.grain
+        if kept.all() or not self.is_fine:
+            return self
+        return replace(
+            self,
+            units=self.units[:, kept],
+            arrays=self.arrays[kept],
+            clean=self.clean[:, kept],
+            spacing=self.spacing[kept],
+        )
 
     @cached_property
     def _ranks(self) -> Floats:
@@ -248,7 +273,14 @@ def _stack(rows: Sequence[MessageRow]) -> Stack:
         keys=tuple(r.key for r in rows),
         arrays=arrays[chosen],
         clean=np.stack([r.clean[chosen] for r in rows]),
+        spacing=_find_spacing(rows, chosen),
     )
+
+
+def _find_spacing(rows: Sequence[MessageRow], places: Index) -> Floats:
+    """[n] The finest step of each place over all messages; 0 where no message has noise."""
+    finest = np.min([r.steps[places] for r in rows], axis=0)
+    return np.where(np.isfinite(finest), finest, 0.0)
 
 
 def _choose_columns(numbers: int, messages: int) -> Index:
@@ -281,15 +313,11 @@ def standardise(
     return np.asarray(smooth / scale)
 
 
-def measure_granularity(values: Floats) -> float:
-    """About the largest power of two that divides nearly all values: what rounding left of their digits."""
-    some = values[values != 0][:20_000]
-    if not some.size:
-        return 0.0
-    mantissa, exponent = np.frexp(some)
+def find_steps(values: Floats) -> Floats:
+    """[n] The largest power of two that divides each number [...]; infinite for 0, which any does."""
+    mantissa, exponent = np.frexp(np.asarray(values, np.float64).ravel())
     digits = np.abs(mantissa * 2.0**FLOAT_BITS).astype(np.int64)
-    lowest = (digits & -digits).astype(np.float64) * 2.0 ** (exponent - FLOAT_BITS)
-    return float(np.quantile(lowest, 0.95))
+    return np.where(digits > 0, np.ldexp((digits & -digits).astype(np.float64), exponent - FLOAT_BITS), np.inf)
 
 
 def _measure_spread(units: Floats, mechanism: Mechanism, scales: Floats) -> float:

@@ -1,20 +1,24 @@
 """The tests of noise: every class of wrong noise is found, correct noise passes as often as is stated."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.audit.noise_audit.noise_repeats import CELLS, _count_pairs, _log_ratios, compute_moments, find_seeds
 from fedaudit.audit.noise_audit.noise_samples import (
     NoiseSample,
     build_rows,
     build_stacks,
-    measure_granularity,
+    find_steps,
     standardise,
 )
 from fedaudit.audit.noise_audit.noise_tests import NoiseTest, measure_tails, run_tests
 from fedaudit.fl.ledger import Mechanism, Release
+from fedaudit.fl.recording.noise import add_noise, with_origin
+from fedaudit.fl.runtime.cipher import NoiseGenerator
 from tests.audit.noise_audit.drawn import CLIENTS, FAULTS, ROUNDS, STD, Floats, line_of, normal, samples_of
 
 ALPHA = 0.05
@@ -111,6 +115,44 @@ def test_rounded_noise_passes_where_the_ledger_says_so(resolution: float) -> Non
         assert (found == []) == (said > 0 or resolution < 1e-5), found
 
 
+@pytest.mark.parametrize(("ours", "scale"), [(True, 1e-5), (True, 1e-2), (False, 1e-5)])
+def test_small_noise_on_numbers_of_every_size_is_right_noise(ours: bool, scale: float) -> None:
+    """Single precision leaves fewer digits of noise on large numbers, and more where a number was 0."""
+    cipher, torchs = NoiseGenerator(bytes(32)), torch.Generator().manual_seed(2**31 + 7)
+    samples = []
+    for t, k in itertools.product(range(6), range(5)):
+        line = line_of(t, k, std=scale)
+        line = with_origin(line) if ours else line
+        arrays = {
+            "norm": 1.0 + torch.arange(600) / 64,
+            "shares": torch.tensor([0.0, 0.1, 0.2, 0.0]).repeat(50),
+            "weight": 0.02 * torch.randn(20_000, generator=torchs),
+        }
+        for name, clean in arrays.items():
+            if ours:
+                left = add_noise(clean, "gaussian", scale, cipher)
+            else:
+                left = clean + scale * torch.randn(clean.shape, generator=torchs)
+            before = clean.double().numpy()
+            samples.append(NoiseSample(line, name, left.double().numpy() - before, before))
+    assert failed(run_tests(samples, alpha=1e-3)) == []
+    # the same numbers with noise from a table
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=2_000) * scale
+    few = [replace(s, values=rng.choice(table, s.values.size)) for s in samples]
+    assert "distinct values of noise" in failed(run_tests(few, alpha=1e-3))
+
+
+def test_coarse_numbers_of_one_kind_hide_no_table_of_another() -> None:
+    rng, table = np.random.default_rng(2), np.random.default_rng(1).normal(size=500) * STD
+    samples = []
+    for t, k in itertools.product(range(6), range(5)):
+        samples.append(NoiseSample(line_of(t, k), "w", rng.choice(table, 2_000)))
+        coarse = np.round(rng.normal(size=2_000) * STD * 2**9) / 2**9
+        samples.append(NoiseSample(line_of(t, k, kind="local_prototypes", resolution=2.0**-9), "p", coarse))
+    assert "distinct values of noise" in failed(run_tests(samples, alpha=1e-3))
+
+
 @pytest.mark.nightly
 def test_noise_of_any_part_that_another_seed_leaves_is_found() -> None:
     ours, other = normal(1), normal(2)
@@ -179,8 +221,6 @@ def test_noise_made_together_is_tested_as_one_part() -> None:
 
 
 def test_a_seed_is_found_whatever_the_scale() -> None:
-    import torch
-
     values = torch.randn(100, generator=torch.Generator().manual_seed(987_654)).double().numpy()
     for scale, found in ((1.0, 1), (-0.3, 1)):
         rows = build_rows([NoiseSample(line_of(0, 0), "w", values * scale)])
@@ -200,9 +240,12 @@ def test_scores_are_standard_normal_by_a_known_answer() -> None:
 
 def test_the_spacing_of_numbers_is_read_off_their_digits() -> None:
     x = np.random.default_rng(1).normal(size=5000)
-    assert 2.0**-11 <= measure_granularity(np.round(x * 2**10) / 2**10) <= 2.0**-4
-    assert measure_granularity(x) < 2.0**-40
-    assert measure_granularity(np.zeros(5)) == 0
+    steps = find_steps(np.round(x * 2**10) / 2**10)
+    assert steps.min() == 2.0**-10 and np.mean(steps == 2.0**-10) == pytest.approx(
+        0.5, abs=0.03
+    )  # of odd multiples
+    assert np.quantile(find_steps(x), 0.95) < 2.0**-40
+    assert list(find_steps(np.array([0.0, 1.0, -6.0, 0.75]))) == [np.inf, 1.0, 2.0, 0.25]
 
 
 def test_nothing_is_said_of_no_noise() -> None:
