@@ -138,7 +138,8 @@ def compute_apart(
 
     Phases, observers and options ask for the same terms again and again: what they give is kept.
     """
-    return _compute_once(function, caps, tuple(counts.items()), delta)
+    kept: T = _compute_once(function, caps, tuple(counts.items()), delta)
+    return kept
 
 
 @lru_cache(maxsize=1000)
