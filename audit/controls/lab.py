@@ -29,6 +29,7 @@ from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
+from fedaudit.fl.execution.batched import choose_width, train_together
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.families.relaying import Relaying
 from fedaudit.fl.federation import Holdings
@@ -245,17 +246,28 @@ class Lab:
         return self.send(client, like.round, reply.message, received, like.channel)
 
     def replay_each(self, like: Artifact, received: Message) -> list[tuple[str, Message | None]]:
-        """Origins, and what arrives of such a visit: with the run's protections and, if there are any, without.
+        """Origins, and what arrives of a visit of `like`'s sender: see `replay_together`."""
+        return self.replay_together([Visit(self, like, received)])[0]
 
-        One visit serves both where no protection acts in training.
+    @property
+    def width(self) -> int:
+        """How many such visits train side by side in one batch, at most."""
+        return choose_width(self.site)
+
+    @staticmethod
+    def replay_together(visits: "Sequence[Visit]") -> list[list[tuple[str, Message | None]]]:
+        """Origins, and what arrives of each visit: with the run's protections and, if there are any, without.
+
+        All clients train alike, on data and with streams of their own. One visit serves both origins where no
+        protection acts in training.
         """
-        client, bare = like.sender.number, self.drop_protections()
-        reply = bare.train(client, like.round, received)
-        own = reply if self.private is None else self.train(client, like.round, received)
-        sent = [(REPLAYED, self.send(client, like.round, own.message, received, like.channel))]
-        if self.is_protected:
-            arrived = bare.send(client, like.round, reply.message, received, like.channel)
-            sent.append((UNPROTECTED, arrived))
+        bare = [v._replace(lab=v.lab.drop_protections()) for v in visits]
+        plain = _train_together(bare)
+        own = plain if visits[0].lab.private is None else _train_together(visits)
+        sent = [[(REPLAYED, _send(v, reply))] for v, reply in zip(visits, own, strict=True)]
+        for some, visit, free, reply in zip(sent, visits, bare, plain, strict=True):
+            if visit.lab.is_protected:
+                some.append((UNPROTECTED, _send(free, reply)))
         return sent
 
     def _read_in_sum(self, round: int, client: int, message: Message) -> Message:
@@ -274,6 +286,27 @@ class Lab:
         return number | {
             kind: {k: torch.from_numpy(np.array(v)) for k, v in of.items()} for kind, of in means.items()
         }
+
+
+class Visit(NamedTuple):
+    """A client that is played again."""
+
+    lab: Lab
+    like: Artifact  # what it sent, and in which round
+    received: Message
+
+
+def _train_together(visits: Sequence[Visit]) -> list[Reply]:
+    clients = []
+    for lab, like, received in visits:
+        lab.site.begin(like.round, received)
+        clients.append(lab.site.client((like.sender.number, {}, {})))
+    return train_together(visits[0].lab.site, clients)
+
+
+def _send(visit: Visit, reply: Reply) -> Message | None:
+    lab, like, received = visit
+    return lab.send(like.sender.number, like.round, reply.message, received, like.channel)
 
 
 @dataclass(frozen=True)

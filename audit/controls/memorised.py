@@ -20,15 +20,23 @@ its client had been handed.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
-from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
+from fedaudit.audit.controls.lab import (
+    EACH,
+    Lab,
+    Replays,
+    Visit,
+    find_received_message,
+    has_received_model,
+    name_replay,
+)
 from fedaudit.audit.controls.sizes import sizes
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -46,9 +54,9 @@ ALL = 200  # people planted through all clients' code, about
 
 @dataclass(frozen=True)
 class MemorisedRows:
-    """Rows of data.train that a client learns under their own labels, and how."""
+    """Rows of data.train that a client learns, and how."""
 
-    name: str
+    name: str  # empty: under wrong labels
     chosen: Index
     epochs: int
     batch: int
@@ -67,7 +75,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     `recorded` must hold what the senders had received (every kind on the method's downlink and relay)
     in the same rounds. Empty where the method sends no model, or nothing of this was recorded.
     """
-    jobs, recorded, seeds = list[_Visits](), index(recorded), lab.holdings.streams
+    jobs, recorded, seeds = list[_Training](), index(recorded), lab.holdings.streams
     rng, has_truth = seeds.numpy("replay_models"), any(map(len, lab.holdings.parts))
     for kinds, prefix in (
         ((*UPDATES, Kind.NORMALIZED_DELTA), "replay/model"),
@@ -83,46 +91,78 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
         people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
         for client in every:
             model, own = newest[client], lab.owned[client]
-            pairs = _pair(_choose(own, people, rng), rng)
-            plants = list[MemorisedRows]()
+            plants = [
+                MemorisedRows("", np.sort(chosen), EPOCHS, len(chosen))
+                for chosen in _pair(_choose(own, people, rng), rng)
+            ]
             is_upload = model.kind != Kind.RELAY_MODEL
             if is_upload and client in some:
                 plants += _plant_lightly(own, lab.method.config, rng)
             if is_upload and not has_truth:
                 wanted = {*settings.sizes, *sizes(lab.artifacts, "memorised")[:1]}
                 plants += _curve(own, lab.method.config, wanted, rng)
-            jobs.append(_Visits(model, f"{prefix}/{client}", pairs, plants))
-    return Replays.join(collect(jobs, partial(_play, lab, recorded)))
+            jobs += [_Training(model, f"{prefix}/{client}", i, p) for i, p in enumerate(plants)]
+    stacks = _stack(lab, recorded, jobs)
+    played = collect(stacks, lambda numbers: _play(lab, recorded, [jobs[i] for i in numbers]))
+    made = dict[int, Replays]()
+    for numbers, replays in zip(stacks, played, strict=True):
+        made.update(zip(numbers, replays, strict=True))
+    return Replays.join(made[i] for i in range(len(jobs)))
 
 
 @dataclass(frozen=True)
-class _Visits:
-    """What one client is played for: the model it sent, and what it learns."""
+class _Training:
+    """One model that a client is played for."""
 
-    model: Artifact
-    id: str
-    pairs: Sequence[Index]  # under wrong labels, each in a model of its own
-    plants: Sequence[MemorisedRows]
+    model: Artifact  # that it sent
+    id: str  # of all that it is played for
+    number: int  # of this one
+    rows: MemorisedRows
 
 
-def _play(lab: Lab, recorded: Sequence[Artifact], job: _Visits) -> Replays:
-    """All models of one client."""
-    model, start, made = job.model, _find_start(recorded, job.model), Replays()
-    client, seeds = model.sender.number, lab.holdings.streams
-    data = _change_labels(lab.holdings.data, np.concatenate(job.pairs))
-    for i, chosen in enumerate(map(np.sort, job.pairs)):
-        streams = Streams(seeds.key("replay_models", client, i))
-        alone = lab.alone(client, chosen, streams, epochs=EPOCHS, batch=len(chosen), data=data)
-        for origin, sent in alone.replay_each(model, start):
-            name = name_replay(job.id + (f".{i}" if i else ""), origin)
-            made.add(name, model, sent, chosen, {"n": len(chosen)}, origin)
-    for i, p in enumerate(job.plants, start=len(job.pairs)):
-        streams = Streams(seeds.key("replay_models", client, i))
-        alone = lab.alone(client, p.chosen, streams, epochs=p.epochs, batch=p.batch)
-        note: dict[str, float | str] = {"n": len(p.chosen), "plant": p.name}
-        note |= {"curve": 1} if p.curve else {}
-        made.add(f"{job.id}.{i}", model, alone.replay(model, start), p.chosen, note)
+def _stack(lab: Lab, recorded: Sequence[Artifact], jobs: Sequence[_Training]) -> list[list[int]]:
+    """Numbers of the jobs that are played at once: many that learn wrong labels, where that is faster, or one."""
+    alike, found = dict[int, list[int]](), list[list[int]]()
+    for i, job in enumerate(jobs):
+        if not job.rows.name:
+            alike.setdefault(job.rows.batch, []).append(i)
+    for numbers in alike.values():
+        width = _visit(lab, recorded, jobs[numbers[0]]).lab.width
+        found += [part.tolist() for part in np.array_split(numbers, -(-len(numbers) // width))]
+    return [*found, *([i] for i, job in enumerate(jobs) if job.rows.name)]
+
+
+def _play(lab: Lab, recorded: Sequence[Artifact], jobs: Sequence[_Training]) -> list[Replays]:
+    """The models of these jobs, which train alike."""
+    visits, made = [_visit(lab, recorded, job) for job in jobs], [Replays() for _ in jobs]
+    if jobs[0].rows.name:
+        arrived = [[(REPLAYED, v.lab.replay(v.like, v.received))] for v in visits]
+    else:
+        arrived = lab.replay_together(visits)
+    for job, own, messages in zip(jobs, made, arrived, strict=True):
+        rows, note = job.rows, dict[str, float | str](n=len(job.rows.chosen))
+        note |= {"plant": rows.name} if rows.name else {}
+        note |= {"curve": 1} if rows.curve else {}
+        is_first = not job.number and not rows.name
+        for origin, sent in messages:
+            name = name_replay(job.id + ("" if is_first else f".{job.number}"), origin)
+            own.add(name, job.model, sent, rows.chosen, note, origin)
     return made
+
+
+def _visit(lab: Lab, recorded: Sequence[Artifact], job: _Training) -> Visit:
+    """The client at that work."""
+    client, rows, data = job.model.sender.number, job.rows, lab.holdings.data
+    streams = Streams(lab.holdings.streams.key("replay_models", client, job.number))
+    alone = lab.alone(
+        client,
+        rows.chosen,
+        streams,
+        epochs=rows.epochs,
+        batch=rows.batch,
+        data=data if rows.name else _change_labels(data, rows.chosen),
+    )
+    return Visit(alone, job.model, _find_start(recorded, job.model))
 
 
 def _pair(chosen: Index, rng: np.random.Generator) -> list[Index]:

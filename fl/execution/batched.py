@@ -1,14 +1,14 @@
-"""Many clients as one batch: stacked weights, one vmapped step for all of them. The CUDA executor.
+"""Many clients as one batch: stacked weights, one vmapped step for all of them.
 
 A step of a small network keeps a GPU busy for microseconds, while launching it costs a millisecond
 of the host; stacking K clients launches once for all K. On a CPU the opposite holds (activations of
-many clients fall out of cache), so there the pool is used; the code is the same and tests run it on
-the CPU against the serial loop.
+many clients fall out of cache) but for the smallest networks: rounds use the pool there, and the auditor's
+replays, which come by the hundred, are stacked where they are small enough (`choose_width`).
 
 Clients hold unequally many examples, so their last batches differ: each step takes as many clients as
 possible whose next batches are of one size. Statistics of normalisation are stacked like weights.
 Under DP-SGD the gradients of all clients' examples are computed at once, and each client clips, noises and
-steps by itself. Methods with a train() of their own, constants whose shapes differ and compromised clients are
+steps by itself. Methods with a train() of their own, compromised clients and code that torch cannot stack are
 trained one by one.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, vmap
+from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
 from fedaudit.fl.clients.client import Client, Reply
@@ -34,6 +34,7 @@ from fedaudit.fl.training.private import train as train_privately
 WIDTH = 32  # clients of a stack, at most
 COPIES = 8  # of the weights: their gradients, the optimiser's, and what a step holds besides
 SHARE = 0.5  # of the free memory that a stack may take
+SMALL = 100_000  # weights and activations of a client up to which its step is twice as fast in a stack on a CPU
 
 
 class Batched(Workers):
@@ -58,9 +59,10 @@ class Batched(Workers):
             if alone:  # a compromised client trains in its own way
                 yield from map(self._site.train, jobs)
                 continue
-            self._width = self._width or _plan_here(self._site)
+            self._width = self._width or choose_width(self._site)
             for start in range(0, len(jobs), self._width):
-                yield from train_together(self._site, jobs[start : start + self._width])
+                clients = [self._site.client(job) for job in jobs[start : start + self._width]]
+                yield from train_together(self._site, clients)
 
 
 def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> int:
@@ -72,10 +74,10 @@ def plan_width(weights: int, activations: int, free: int, examples: int = 0) -> 
     return max(1, min(WIDTH, int(SHARE * free) // max(1, each)))
 
 
-def _plan_here(site: Site) -> int:
-    if torch.device(site.device).type != "cuda":
-        return WIDTH
-    free, _ = torch.cuda.mem_get_info(site.device)
+def choose_width(site: Site) -> int:
+    """Clients of this site that train as one batch, at most: as many as pay, and as memory holds."""
+    if not is_stackable(type(site.method)):
+        return 1
     made: list[int] = []
     hooks = [m.register_forward_hook(lambda *x: made.append(_count(x[2]))) for m in site.net.modules()]
     x, _ = site.examples(site.data.train, range(min(2, len(site.data.train))))  # type: ignore[arg-type]
@@ -87,28 +89,55 @@ def _plan_here(site: Site) -> int:
             hook.remove()
     each = sum(made) * site.method.config.batch_size // max(1, len(x))
     examples = site.method.config.batch_size if site.private is not None else 0
-    return plan_width(sum(p.numel() for p in site.net.parameters()), each, free, examples)
+    weights = sum(p.numel() for p in site.net.parameters())
+    if torch.device(site.device).type != "cuda":  # whatever memory there is: the last bits are the width's
+        return WIDTH if weights * max(1, examples) + each <= SMALL else 1
+    free, _ = torch.cuda.mem_get_info(site.device)
+    return plan_width(weights, each, free, examples)
 
 
 def _count(out: Any) -> int:
     return out.numel() if isinstance(out, Tensor) else 0
 
 
-def train_together(site: Site, jobs: list[Any]) -> list[Reply]:
-    """Clients side by side; the same draws and steps as one by one."""
-    method, clients = site.method, [site.client(job) for job in jobs]
+def train_together(site: Site, clients: Sequence[Client]) -> list[Reply]:
+    """Clients side by side; the same draws and steps as one by one.
+
+    All train as the site does, on data and with streams of their own.
+    """
+    method, stacks = site.method, dict[Any, list[int]]()
+    if len(clients) < 2 or not is_stackable(type(method)):
+        return [method.train(c) for c in clients]
     consts = [method.compute_constants(c) for c in clients]
-    rates = {method.config.lr_decay**c.round for c in clients}  # asynchronous rounds may differ
-    shapes = {tuple(tuple(leaf.shape) for leaf in tree_flatten(const)[0]) for const in consts}
-    if len(clients) == 1 or len(rates) > 1 or len(shapes) > 1:
-        return [method.finish(c, c.train(method, const)) for c, const in zip(clients, consts, strict=True)]
-    if (private := site.private) is not None:
-        trainees = [c.prepare_privately(private, method, k) for c, k in zip(clients, consts, strict=True)]
-        trained = train_privately(method, private, clients[0].net, trainees, rates.pop())
-    else:
-        const = tree_map(lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:])
-        trained = _train(site, clients, const)
-    return [method.finish(c, t) for c, t in zip(clients, trained, strict=True)]
+    for i, (client, const) in enumerate(zip(clients, consts, strict=True)):
+        shapes = tuple(tuple(getattr(leaf, "shape", ())) for leaf in tree_flatten(const)[0])
+        rate = method.config.lr_decay**client.round  # asynchronous rounds may differ
+        stacks.setdefault((rate, shapes), []).append(i)
+    replies = dict[int, Reply]()
+    for (rate, _), rows in stacks.items():
+        stack = _train_stack(site, [clients[i] for i in rows], [consts[i] for i in rows], rate)
+        replies.update(zip(rows, stack, strict=True))
+    return [replies[i] for i in range(len(clients))]
+
+
+def _train_stack(site: Site, clients: list[Client], consts: list[Any], rate: float) -> list[Reply]:
+    """Of clients whose constants are of the same shapes."""
+    method, private = site.method, site.private
+    try:
+        if len(clients) < 2:
+            trained = [clients[0].train(method, consts[0])]
+        elif private is not None:
+            pairs = zip(clients, consts, strict=True)
+            trainees = [c.prepare_privately(private, method, const) for c, const in pairs]
+            trained = train_privately(method, private, clients[0].net, trainees, rate)
+        else:
+            const = tree_map(
+                lambda *leaves: torch.stack([v.to(site.device) for v in leaves]), consts[0], *consts[1:]
+            )
+            trained = _train(site, clients, const)
+        return [method.finish(c, t) for c, t in zip(clients, trained, strict=True)]
+    except Exception:  # of code that waits for a number, or keeps what it was given  # noqa: BLE001
+        return [method.train(c) for c in clients]
 
 
 def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
@@ -139,6 +168,7 @@ class _Stack:
         start = {k: v.to(site.device) for k, v in clients[0].start.items()}
         trainable = [k for k, _ in net.named_parameters() if method.is_trainable(k)]
         moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
+        moving += [k for k in start if k not in (*trainable, *moving) and _is_own(k, clients)]
         fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}
         self._params, self._buffers = (
             {k: torch.stack([c.start[k].to(site.device) for c in clients]) for k in names}
@@ -154,14 +184,14 @@ class _Stack:
             own = {k: v.clone() for k, v in b.items()}  # which the network changes in place
             return method.loss(Handle(net, {**fixed, **own, **p}), x, y, c), own
 
-        self._differentiate = vmap(grad_and_value(loss, has_aux=True), randomness="different")
+        self._compute_losses = vmap(loss, randomness="different")
         self._correct = vmap(method.correct)
 
     def advance(self, rows: Tensor, x: Tensor, y: Tensor, last: Tensor) -> None:
         """A step of these rows with a batch each; `last` says whether it is of a client's last epoch."""
         everything = [self._params, self._buffers, self._anchor, self._const]
         own, statistics, first, const = _take_rows(everything, rows, len(self._losses))
-        grads, (values, moved) = self._differentiate(own, statistics, x, y, const)
+        grads, values, moved = self._differentiate(own, statistics, x, y, const)
         if (limit := self._method.config.grad_clip) > 0:
             grads = vmap(partial(_clip, limit))(grads)
         grads = self._correct(grads, own, first, const)
@@ -170,7 +200,19 @@ class _Stack:
         for whole, some in ((self._params, own), (self._buffers, moved)):
             for k, v in some.items():
                 whole[k][rows] = v.detach()
-        self._losses[rows] += values.detach() * last
+        self._losses[rows] += values * last
+
+    def _differentiate(self, own: Params, *rest: Any) -> tuple[Params, Tensor, Params]:
+        """Gradients, losses and statistics of each row: a loss depends on the weights of its own row alone.
+
+        Not by torch.func.grad, which loads torch.compile's front end, a second and a half in each process.
+        """
+        leaves = {k: p.detach().requires_grad_() for k, p in own.items()}
+        losses, moved = self._compute_losses(leaves, *rest)
+        grads = torch.autograd.grad(
+            losses.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
+        )
+        return dict(zip(leaves, grads, strict=True)), losses.detach(), moved
 
     def finish(self, steps: Sequence[int], lasts: Sequence[int]) -> list[Trained]:
         """What each client has after so many steps, so many of them in its last epoch."""
@@ -315,6 +357,12 @@ def _take_rows(trees: Any, rows: Tensor, of: int) -> Any:
 
 def _take_row(params: Params, fixed: State, name: str, i: int) -> Tensor:
     return (params[name][i] if name in params else fixed[name]).detach().cpu().clone().contiguous()
+
+
+def _is_own(name: str, clients: Sequence[Client]) -> bool:
+    """Whether clients began with different weights of that name."""
+    first, *others = (c.start[name] for c in clients)
+    return any(other is not first and not torch.equal(other, first) for other in others)
 
 
 def _clip(limit: float, grads: Params) -> Params:

@@ -22,7 +22,7 @@ from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, Participation
 from fedaudit.fl.devices.counted import Counted
-from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.batched import WIDTH, Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.federation import Federation, Holdings
@@ -180,7 +180,7 @@ def run(
     )
     private = next((t for p in protections if (t := p.training())), None)
     site = partial(build_site, method, holdings, make, device, private, compromise)
-    kind = Batched(site) if isinstance(workers, str) else worker_kinds.start(workers, site)
+    kind = Batched(site, WIDTH) if isinstance(workers, str) else worker_kinds.start(workers, site)
     with kind as pool:
         federation = Federation(
             holdings=holdings,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -78,7 +78,7 @@ def check_growth(does: Callable[[list[Artifact]], object]) -> None:
 class Silent:
     """A bench whose clients say nothing."""
 
-    method, protections, is_protected, artifacts = CASE.method, (), False, None
+    method, protections, is_protected, artifacts, width = CASE.method, (), False, None, 2
     owned = CASE.examples.parts
     holdings = SimpleNamespace(data=CASE.data, parts=[*owned.values()], streams=CASE.streams)
 
@@ -93,6 +93,9 @@ class Silent:
 
     def replay_each(self, *_: object) -> list[tuple[str, None]]:
         return [(REPLAYED, None)]
+
+    def replay_together(self, visits: Sequence[object]) -> list[list[tuple[str, None]]]:
+        return [[(REPLAYED, None)] for _ in visits]
 
     def alone(self, *_: object, **__: object) -> "Silent":
         return self

@@ -21,7 +21,7 @@ from torch import nn
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Participation
-from fedaudit.fl.execution.batched import Batched
+from fedaudit.fl.execution.batched import WIDTH, Batched
 from fedaudit.fl.execution.site import build_site
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import RoundMethod
@@ -176,7 +176,7 @@ def replay(
     initial = {k.removeprefix("initial/"): torch.from_numpy(v) for k, v in arrays.items() if k[:8] == "initial/"}
     site = partial(build_site, method, holdings, NETWORKS[case.entry["network"]], "cpu", None)
     monkeypatch.setattr(torch, "randperm", permutation)
-    with Batched(site) if stacked else start(0, site) as pool:
+    with Batched(site, WIDTH) if stacked else start(0, site) as pool:
         federation = Replayed(
             holdings=holdings,
             initial=initial,
