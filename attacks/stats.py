@@ -9,14 +9,15 @@ is None. Every function is calibrated on data without an effect in tests/attacks
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import partial
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from fedaudit.attacks.bootstrap import bootstrap_ratio
 from fedaudit.attacks.people import END
-from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, norm_isf
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, binom_ppf, norm_isf, t_isf
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -120,7 +121,7 @@ def t_interval(values: ArrayLike, alpha: float = ALPHA) -> Interval:
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2:
         raise ValueError(f"an interval over repetitions needs at least two, got {len(x)}")
-    half = float(scipy.stats.t.isf(alpha / 2, len(x) - 1)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    half = t_isf(alpha / 2, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
     return float(x.mean()) - half, float(x.mean()) + half
 
 
@@ -170,22 +171,7 @@ def mean_interval(
         least, most = bounds or (-math.inf, math.inf)
         return max(least, middle - reach), min(most, middle + reach)
 
-    def statistic(s: Floats, c: Floats, axis: int) -> Floats:
-        ratio: Floats = s.sum(axis=axis) / c.sum(axis=axis)
-        return ratio
-
-    found: Any = scipy.stats.bootstrap(
-        (sums, counts),
-        statistic,
-        paired=True,
-        vectorized=True,
-        n_resamples=resamples,
-        batch=500,
-        confidence_level=1 - alpha,
-        method="BCa" if len(sums) <= 1000 else "percentile",
-        rng=rng,
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    return bootstrap_ratio(sums, counts, rng, resamples=resamples, alpha=alpha, corrects=len(sums) <= 1000)
 
 
 def auc(
@@ -225,7 +211,7 @@ def auc(
         + 2 * float(a @ b) * both / (m * n)
     )
     deviation = max(variance, 0.0) ** 0.5 / (area * (1 - area))
-    reach = deviation * float(scipy.stats.t.isf(alpha / 2, least - 1))
+    reach = deviation * t_isf(alpha / 2, least - 1)
     logit = scipy.special.logit(area)
     return Estimate(
         value=area,
@@ -241,7 +227,7 @@ def _grouped_area(x: Floats, y: Floats, index: NDArray[np.int64], area: float, a
     gx, gy = index[: len(x)], index[len(x) :]
     if area in (0.0, 1.0):
         half = float(scipy.special.logit(0.5 / min(len(x), len(y))))
-        far = float(scipy.special.expit(half + scipy.stats.t.isf(alpha / 2, len(names) - 1)))
+        far = float(scipy.special.expit(half + t_isf(alpha / 2, len(names) - 1)))
         # each of the two ends holds by itself, and neither depends on the scores: the nearer one
         surely = clopper_pearson(len(names), len(names), alpha)[0]
         near = max(1 - far, surely)
@@ -265,20 +251,20 @@ def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, 
     """
     share = max(UNLIKE / (groups + UNLIKE), UNLIKE / (10 + UNLIKE))
     shrunk = area + share * (0.5 - area)
-    further = share * abs(area - 0.5) * float(scipy.stats.t.isf(alpha / 2, groups - 1))
+    further = share * abs(area - 0.5) * t_isf(alpha / 2, groups - 1)
     wide, (low, high) = math.hypot(reach, further) / (shrunk * (1 - shrunk)), found
     far = float(scipy.special.expit(scipy.special.logit(shrunk) + (wide if area < 0.5 else -wide)))
     return (min(low, far), high) if area > 0.5 else (low, max(high, far))
 
 
 def roc(members: ArrayLike, others: ArrayLike) -> Roc:
-    """The ROC curve of two samples of scores, higher for members."""
-    from sklearn.metrics import roc_curve
-
-    x, y = np.asarray(members, np.float64), np.asarray(others, np.float64)
-    truth = np.r_[np.ones(len(x)), np.zeros(len(y))]
-    fpr, tpr, _ = roc_curve(truth, np.r_[x, y])
-    return Roc(fpr=fpr, tpr=tpr)
+    """The ROC curve of two samples of scores, higher for members; its corners alone."""
+    x, y = (np.sort(np.asarray(scores, np.float64)) for scores in (members, others))
+    levels = np.unique(np.r_[x, y])[::-1]
+    hits, alarms = (len(z) - np.searchsorted(z, levels) for z in (x, y))  # at each level or above
+    corner = np.full(len(levels), True)
+    corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(alarms, 2) != 0)
+    return Roc(fpr=np.r_[0, alarms[corner] / len(y)], tpr=np.r_[0, hits[corner] / len(x)])
 
 
 def tpr_at_fpr(
@@ -303,8 +289,8 @@ def tpr_at_fpr(
     cut = y[int(fpr * len(y))] if int(fpr * len(y)) < len(y) else -np.inf
     size = max(1, int(_independent(np.asarray(others) > cut, gy, alpha)))
     # ranks, from the top, that bracket the wanted quantile with confidence 1 - alpha / 2
-    reach = scipy.stats.binom(size, fpr).ppf
-    few, many = (float(reach(a)) * len(y) / size for a in (alpha / 4, 1 - alpha / 4))
+    reach = partial(binom_ppf, n=size, p=fpr)
+    few, many = (reach(a) * len(y) / size for a in (alpha / 4, 1 - alpha / 4))
     strict = y[int(few) - 1] if few >= 1 else np.inf
     loose = y[min(len(y) - 1, int(np.ceil(many)))]
     low, _ = bound_share(x > strict, gx, alpha / 2)
@@ -373,14 +359,12 @@ def _left_out(without: ArrayLike, alpha: float) -> float:
     each = np.asarray(without, np.float64)
     k = len(each)
     deviation = math.sqrt((k - 1) / k * float(((each - each.mean()) ** 2).sum()))
-    return deviation * float(scipy.stats.t.isf(alpha / 2, k - 1))
+    return deviation * t_isf(alpha / 2, k - 1)
 
 
 def _compute_design_effect(groups: int | None, alpha: float) -> float:
     """By how much fewer trials few groups are worth, whatever is in them."""
-    return (
-        1.0 if groups is None else float(scipy.stats.t.isf(alpha / 2, groups - 1)) ** 2 / normal_reach(alpha) ** 2
-    )
+    return 1.0 if groups is None else t_isf(alpha / 2, groups - 1) ** 2 / normal_reach(alpha) ** 2
 
 
 def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:

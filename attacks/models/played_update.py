@@ -27,6 +27,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge, Player, Visit
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.attacks.evaluation.covariance import factor_covariance
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._targets import Target, count_examples
@@ -186,7 +187,7 @@ class Fit:
         if len(arrived) < FEWEST:
             raise UserError(UNPLAYED, hint="a protection withholds what is played")
         updates = np.stack(arrived)
-        factor, ridge = shrink_covariance(updates - updates.mean(axis=0))
+        factor, ridge = factor_covariance(updates - updates.mean(axis=0))
         return cls(stage, updates.mean(axis=0), factor, ridge, psi, labels)
 
     def score(self, target: Target, psi: Values, labels: NDArray[np.int64]) -> Values:
@@ -210,21 +211,6 @@ class Fit:
         """[m, D] rows times R^-1."""
         inner = self.ridge * np.eye(self.factor.shape[1]) + self.factor.T @ self.factor
         return np.asarray((rows - np.linalg.solve(inner, (rows @ self.factor).T).T @ self.factor.T) / self.ridge)
-
-
-def shrink_covariance(rows: Values) -> tuple[Values, float]:
-    """Factor [D, M] and ridge of the covariance of rows [M, D] with mean 0, shrunk towards a multiple of 1.
-
-    Ledoit and Wolf's weight, worked out from products of rows, so that no D by D matrix is made.
-    """
-    many, width = rows.shape
-    gram = rows @ rows.T
-    level, squares = float(np.trace(gram)) / (many * width), float((gram**2).sum()) / many**2
-    apart = max(squares - width * level**2, 0.0)
-    error = max((float((np.diag(gram) ** 2).sum()) / many - squares) / many, 0.0)
-    weight = min(error, apart) / apart if apart > 0 else 1.0
-    ridge = max(weight * level, 1e-6 * level, 1e-30)
-    return np.asarray(rows.T * math.sqrt(max(1 - weight, 0.0) / many)), ridge
 
 
 def identify_start(target: Target) -> Start:

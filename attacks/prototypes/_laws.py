@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.prototypes._matching import Match
 from fedaudit.attacks.prototypes._weights import Prototype
@@ -85,8 +86,6 @@ class CountLawFit:
 
     @classmethod
     def regress(cls, m: Floats, p: Floats, label: NDArray[np.int64], visit: NDArray[np.int64]) -> "CountLawFit":
-        from sklearn.covariance import ledoit_wolf
-
         x, y, expected, again, scale = m.copy(), p.copy(), {}, {}, {}
         for c in np.unique(label).tolist():
             own = label == c
@@ -97,7 +96,7 @@ class CountLawFit:
             x[own] = (m[own] - m[own].mean(0)) * freed
             y[own] = (p[own] - expected[c]) / scale[c] * freed
         slope, left = _regress_to_identity(x, y, visit % FOLDS)
-        residual = ledoit_wolf(left, assume_centered=True)[0]
+        residual = shrink_covariance(left, has_mean_zero=True)
         return cls(expected, again, scale, slope, residual, y.var(0))
 
     def match(self, chosen: Sequence[Prototype]) -> Match:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Player, Visit
+from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.prototypes._laws import ASSUMED, CountLawFit, Law, is_chosen
@@ -320,11 +321,9 @@ def _read_plays(source: Source, extractor: Extractor, script: _Script, trials: l
 def _fit_plays(
     source: Source, phi: Floats, script: _Script, is_plain: Mapping[bool, bool], is_separate: bool
 ) -> _Message:
-    from sklearn.covariance import ledoit_wolf
-
     trial: MatchTrial | None = None
-    moments = {c: (phi[r].mean(0), ledoit_wolf(phi[r])[0]) for c, r in script.rows.items() if len(r) > 2}
-    whole = phi.mean(0), ledoit_wolf(phi)[0]
+    moments = {c: (phi[r].mean(0), shrink_covariance(phi[r])) for c, r in script.rows.items() if len(r) > 2}
+    whole = phi.mean(0), shrink_covariance(phi)
     groups: dict[tuple[bool, int], list[int]] = defaultdict(list)
     for i, p in enumerate(source.prototypes):
         groups[p.origin != UNPROTECTED, (p.samples or ASSUMED) if is_chosen(p) else 0].append(i)

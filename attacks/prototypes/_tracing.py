@@ -6,16 +6,17 @@ none of them is in: above 0.5 it would show that members differ from the non-mem
 population, and not that they are traced.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
+from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
@@ -35,6 +36,29 @@ class _PrototypeQuery(Query):
     label: int
     members: Floats
     pool: ImagePool  # non-members of the class
+
+
+class _Drawn(NamedTuple):
+    """Whom a query is judged on, as chance has it, and with which other prototype of the class."""
+
+    query: _PrototypeQuery
+    members: NDArray[np.int64]  # places among the query's
+    others: NDArray[np.int64]  # rows of the pool
+    limit: int  # of the others, but for the question whether the first is a member
+    halves: tuple[NDArray[np.int64], NDArray[np.int64]]  # of the others within the limit
+    another: int | None  # row
+
+    def choose(self, scores: Floats) -> Sides:
+        """Of everybody's: members first, then the pool."""
+        every, pool = np.split(scores, [self.query.n])
+        return Sides(self.query.row, every[self.members], pool[self.others[: self.limit]])
+
+    def compare(self, scores: Floats) -> First:
+        every, pool = np.split(scores, [self.query.n])
+        return compare_best(every, pool[self.others])
+
+    def compare_halves(self, scores: Floats) -> Sides:
+        return Sides(self.query.row, *(scores[self.query.n :][self.others[half]] for half in self.halves))
 
 
 class Tracer:
@@ -60,9 +84,6 @@ class Tracer:
         self._claim, self._score, self._limits, self._rng = claim, score, limits, rng
         self._truth, self._what = truth, what
         self._pools: dict[tuple[int, frozenset[int]], ImagePool] = {}  # class, clients
-        self._features: dict[
-            tuple[int, int], tuple[ImagePool, Floats]
-        ] = {}  # model, pool's id -> those of the pool
         every = (self._make_query(row) for row in range(len(claim["artifact"])))
         self._queries = [q for q in every if q is not None]
         latest = set(list_latest(claim).tolist())
@@ -71,9 +92,29 @@ class Tracer:
     @cached_property
     def buckets(self) -> list[QueryBucket]:
         """Each sender's latest prototypes, and replayed ones, by origin and number of samples."""
+        return [self._judge(queries, drawn) for queries, drawn in self._places if drawn]
+
+    @cached_property
+    def _places(self) -> list[tuple[list[_PrototypeQuery], list[_Drawn]]]:
+        """Queries of each place, and those whose members can be compared with somebody."""
         places = collect_places(self._latest, find_place)
-        buckets = (self._judge(places[where]) for where in sorted(places))
-        return [b for b in buckets if b is not None]
+        return [(places[where], list(self._draw(places[where]))) for where in sorted(places)]
+
+    @cached_property
+    def _scores(self) -> dict[tuple[int, int], Floats]:
+        """Rows of a prototype and of a query -> scores of its members and then of its whole pool."""
+        asked: dict[int, list[tuple[int, _PrototypeQuery]]] = {}  # by model
+        blind = [(d.another, d.query) for _, drawn in self._places for d in drawn if d.another is not None]
+        for row, query in [*((q.row, q) for q in self._queries), *blind]:
+            asked.setdefault(int(self._claim["model"][row]), []).append((row, query))
+        scores = {}
+        for model, pairs in asked.items():
+            images = [some for _, q in pairs for some in (q.members, q.pool.images)]
+            found = extract_each(self._claim["extractors"][model], images)
+            for row, query in pairs:
+                features = np.concatenate([next(found), next(found)])
+                scores[row, query.row] = self._score(self._claim, row, features)
+        return scores
 
     def count_people(self) -> list[PeopleCount]:
         """Whom the scores flag, of everybody behind prototypes that clients sent, over all rounds."""
@@ -88,50 +129,45 @@ class Tracer:
         everybody = {*senders.tolist(), *self._claim["senders"].tolist()}
         return count_flagged(recorded, planted, everybody, self._truth)
 
-    def _judge(self, queries: Sequence[_PrototypeQuery]) -> QueryBucket | None:
-        """Scores of the prototypes of one place; None where nobody else is left to compare members with."""
-        true, silent, wrong = list[Sides](), list[Sides](), list[Sides]()
-        firsts, blind_firsts = list[First](), list[First]()
-        first_clients, blind_clients = list[int](), list[int]()
+    def _draw(self, queries: Sequence[_PrototypeQuery]) -> Iterator[_Drawn]:
+        most = self._limits[1]
         for q in queries:
             rows = q.pool.rows_without(q.image_hashes)
-            rows = rows[self._rng.permutation(len(rows))[: max(self._limits[1], q.n)]]
-            if len(rows) < 2:
-                continue
-            kept = self._rng.permutation(q.n)[: self._limits[0]]
-            every, others = self._ask(q.row, q, rows)
-            firsts.append(compare_best(every, others))
-            first_clients.append(q.client)
-            true.append(Sides(q.row, every[kept], others[: self._limits[1]]))
-            silent.append(Sides(q.row, *halves(others[: self._limits[1]], self._rng)))
-            another = self._find_another(q, queries)
-            if another is not None:
-                every, others = self._ask(another, q, rows)
-                blind_firsts.append(compare_best(every, others))
-                blind_clients.append(q.client)
-                wrong.append(Sides(q.row, every[kept], others[: self._limits[1]]))
-        if not true:
-            return None
+            rows = rows[self._rng.permutation(len(rows))[: max(most, q.n)]]
+            if len(rows) >= 2:
+                yield _Drawn(
+                    query=q,
+                    members=self._rng.permutation(q.n)[: self._limits[0]],
+                    others=rows,
+                    limit=most,
+                    halves=halves(np.arange(min(len(rows), most)), self._rng),
+                    another=self._find_another(q, queries),
+                )
+
+    def _judge(self, queries: Sequence[_PrototypeQuery], drawn: Sequence[_Drawn]) -> QueryBucket:
+        """Scores of the prototypes of one place."""
+        own = [(d, self._scores[d.query.row, d.query.row]) for d in drawn]
+        wrong = [(d, self._scores[d.another, d.query.row]) for d in drawn if d.another is not None]
         condition, control = describe_place(queries)
         return QueryBucket(
             trials=queries,
             against=name_non_members(queries),
             condition=condition,
             control=control,
-            note=f"{len(true)} {self._what}",
-            scores=gather(true),
-            silent=gather(silent),
-            blind={OTHER: gather(wrong)} if wrong else {},
-            firsts=firsts,
-            blind_firsts=blind_firsts,
-            first_clients=first_clients,
-            blind_clients=blind_clients,
+            note=f"{len(own)} {self._what}",
+            scores=gather([d.choose(s) for d, s in own]),
+            silent=gather([d.compare_halves(s) for d, s in own]),
+            blind={OTHER: gather([d.choose(s) for d, s in wrong])} if wrong else {},
+            firsts=[d.compare(s) for d, s in own],
+            blind_firsts=[d.compare(s) for d, s in wrong],
+            first_clients=[d.query.client for d, _ in own],
+            blind_clients=[d.query.client for d, _ in wrong],
         )
 
     def _score_people(self, query: _PrototypeQuery) -> list[ScoredPeople]:
         """Everybody behind one prototype, client by client, and the people of the class who are not."""
         rows = query.pool.rows_without(query.image_hashes)
-        scores, others = self._ask(query.row, query, rows)
+        scores, pool = np.split(self._scores[query.row, query.row], [query.n])
         owners = self._truth.people(str(self._claim["artifact"][query.row]), query.label)
         people = np.concatenate([np.zeros(0, np.int64), *owners.values()])
         clients = np.repeat(list(owners), [len(r) for r in owners.values()])
@@ -143,7 +179,7 @@ class Tracer:
                 rows=people[clients == k].tolist(),
                 scores=scores[clients == k],
                 held_out=names,
-                held_out_scores=others,
+                held_out_scores=pool[rows],
             )
             for k in np.unique(clients)
         ]
@@ -176,18 +212,6 @@ class Tracer:
         if (label, clients) not in self._pools:
             self._pools[label, clients] = ImagePool(unseen.images.of_class(label))
         return self._pools[label, clients], unseen.words
-
-    def _ask(self, row: int, query: _PrototypeQuery, non_members: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """How prototype `row` scores the members of a query and these images of its pool."""
-        model, pool = int(self._claim["model"][row]), query.pool
-        extractor = self._claim["extractors"][model]
-        if (model, id(pool)) not in self._features:  # hundreds of prototypes share a model
-            self._features[model, id(pool)] = pool, extractor.features(pool.images)
-        features = self._features[model, id(pool)][1][non_members]
-        return (
-            self._score(self._claim, row, extractor.features(query.members)),
-            self._score(self._claim, row, features),
-        )
 
     def _find_another(self, query: _PrototypeQuery, queries: Sequence[_PrototypeQuery]) -> int | None:
         """The row of a prototype of the class without any of these members.

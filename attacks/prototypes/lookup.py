@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Extractor, Knowledge
+from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.ranges import AtLeastOne
@@ -43,13 +44,11 @@ class Lookup(PrototypeInversion):
     def invert(
         self, tasks: Sequence[InversionTask], first: Extractor, knowledge: Knowledge, rng: np.random.Generator
     ) -> list[Floats]:
-        from sklearn.covariance import ledoit_wolf
-
         aux = knowledge.granted_auxiliary
         images = []
         for task in tasks:
             features = task.extractor.features(aux.x).astype(np.float64)
-            spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
+            spread, axes = np.linalg.eigh(shrink_covariance(features))
             whiten = axes / np.sqrt(np.maximum(spread, 1e-6 * spread.mean()))  # dead units: no variance
             distance = scipy.spatial.distance.cdist(task.features @ whiten, features @ whiten)
             other = aux.y != task.labels[:, None]  # [k, aux]

@@ -30,6 +30,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._differences import (
@@ -81,8 +82,6 @@ class PrototypeDifference(Attack):
         max_pairs: AtLeastOne = Field(default=2000, description="pairs of prototypes to compare, at most")
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        from sklearn.covariance import ledoit_wolf
-
         aux = knowledge.granted_auxiliary
         found = self._pairs(prototypes(view))
         if not found:
@@ -97,7 +96,7 @@ class PrototypeDifference(Attack):
         for m, source in enumerate(sources):
             extractors[m] = knowledge.granted_architecture(source.weights.values)
             features = extractors[m].features(aux.x).astype(np.float64)
-            spread, axes = np.linalg.eigh(ledoit_wolf(features)[0])
+            spread, axes = np.linalg.eigh(shrink_covariance(features))
             # dead units have no variance
             whiten.append(axes / np.sqrt(np.maximum(spread, 1e-6 * spread.mean())))
             for c in {b.label for s, _, b in found if s is source}:

@@ -29,6 +29,7 @@ from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
+from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
@@ -50,7 +51,6 @@ from fedaudit.fl.threats.threat import Aim
 Floats = NDArray[np.floating[Any]]
 PRECISION = 1e-3  # of the class's standard deviation, the least that a prototype is blurred by
 LINKED = "given to the client that holds it, among those that sent its class"
-AT_ONCE = 25  # queries, of at most some tens of images each, that a model is asked about at a time
 CHANCE, LARGEST = "chance", "client with most of the class"
 
 
@@ -225,20 +225,16 @@ class PrototypeLinkage(PrototypeMembership):
         return found
 
     def _score_queries(self, claim: Claim, queries: Sequence[_Query]) -> list[Floats]:
-        """[rows, images] of each query. Each model is asked about the images of many queries at a time."""
+        """[rows, images] of each query."""
         scores: list[Floats] = [np.zeros((len(q.rows), len(q.images))) for q in queries]
         asked: dict[int, list[tuple[int, int]]] = defaultdict(list)  # model -> query, place among its rows
         for i, query in enumerate(queries):
             for place, row in enumerate(query.rows):
                 asked[int(claim["model"][row])].append((i, place))
         for model, places in asked.items():
-            for begin in range(0, len(places), AT_ONCE):
-                some = places[begin : begin + AT_ONCE]
-                images = [queries[i].images for i, _ in some]
-                features = claim["extractors"][model].features(np.concatenate(images))
-                ends = np.cumsum([len(x) for x in images])
-                for (i, place), own in zip(some, np.split(features, ends[:-1]), strict=True):
-                    scores[i][place] = self.score(claim, queries[i].rows[place], own)
+            features = extract_each(claim["extractors"][model], [queries[i].images for i, _ in places])
+            for (i, place), own in zip(places, features, strict=True):
+                scores[i][place] = self.score(claim, queries[i].rows[place], own)
         return scores
 
     def _candidates(

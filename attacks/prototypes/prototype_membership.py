@@ -32,6 +32,8 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
+from fedaudit.attacks.evaluation.covariance import shrink_covariance
+from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks
 from fedaudit.attacks.evidence import Evidence, Series
@@ -92,9 +94,10 @@ class PrototypeMembership(Attack):
         )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:
-        from sklearn.covariance import ledoit_wolf
-
         aux = knowledge.granted_auxiliary
+        images = {
+            c: x for c in np.unique(aux.y).tolist() if len(x := aux.of_class(c)) >= self.config.least_auxiliary
+        }
         sources = prototypes(view)[: self.config.max_clients]
         extractors = np.empty(len(sources), dtype=object)
         rows: list[tuple[int, int, Any]] = []  # model, population, prototype
@@ -105,22 +108,19 @@ class PrototypeMembership(Attack):
         found, reading = read(sources, knowledge)
         for m, r in enumerate(found):
             source, extractors[m] = r.source, r.extractor
-            known: dict[int, int] = {}
+            labels = list(dict.fromkeys(p.label for p in source.prototypes if p.label in images))
+            known = {label: len(means) + i for i, label in enumerate(labels)}
+            for some in extract_each(r.extractor, [images[label] for label in labels]):
+                features = some.astype(np.float64)
+                spread, axis = np.linalg.eigh(shrink_covariance(features))
+                means.append(features.mean(axis=0))
+                axes.append(axis)
+                # dead units: no variance, so any deviation would be infinitely telling
+                spreads.append(np.maximum(spread, 1e-6 * spread.mean()))
             for p, law in zip(source.prototypes, r.laws, strict=True):
-                images = aux.of_class(p.label)
-                if len(images) < self.config.least_auxiliary:
-                    continue
-                if p.label not in known:
-                    features = extractors[m].features(images).astype(np.float64)
-                    covariance, _ = ledoit_wolf(features)
-                    spread, axis = np.linalg.eigh(covariance)
-                    known[p.label] = len(means)
-                    means.append(features.mean(axis=0))
-                    axes.append(axis)
-                    # dead units: no variance, so any deviation would be infinitely telling
-                    spreads.append(np.maximum(spread, 1e-6 * spread.mean()))
-                rows.append((m, known[p.label], p))
-                laws.append(law)
+                if p.label in known:
+                    rows.append((m, known[p.label], p))
+                    laws.append(law)
         if not rows:
             raise UserError(
                 "no class of a prototype has enough auxiliary images",

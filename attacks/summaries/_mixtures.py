@@ -15,8 +15,8 @@ import numpy as np
 import scipy
 
 from fedaudit.attacks.attack import Floats, Images
+from fedaudit.attacks.evaluation.covariance import factor_covariance
 from fedaudit.attacks.evaluation.readings import Values
-from fedaudit.attacks.models.played_update import shrink_covariance
 from fedaudit.attacks.summaries._stretches import CHUNK, EXACT, list_stretches
 
 NOISE = (0.0, 0.01, 0.1, 1.0)  # besides the mixture, over the mean variance of a pixel
@@ -84,7 +84,7 @@ def build_mixtures(known: Images, people: int, numbers: int) -> list[ImageMixtur
         return []
     classes, of_class = np.unique(known.y, return_inverse=True)
     means = np.stack([rows[of_class == i].mean(axis=0) for i in range(len(classes))])
-    factor, ridge = shrink_covariance(rows - means[of_class])
+    factor, ridge = factor_covariance(rows - means[of_class])
     covariance = factor @ factor.T + ridge * np.eye(size)
     common = np.concatenate([means, np.ones((1, size))])  # an offset says nothing either
     each = list[ImageMixtures]()

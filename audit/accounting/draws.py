@@ -26,6 +26,7 @@ import scipy
 from numpy.typing import NDArray
 
 from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.runtime.distributions import binom_cdf, binom_sf, hypergeom_logpmf
 from fedaudit.fl.runtime.streams import Streams
 
 Array = NDArray[np.float64]
@@ -88,7 +89,7 @@ def _draw_table(available: Availability, rounds: int, clients: int, streams: Str
 def _test(free: NDArray[np.bool_], rates: Array, sized: bool, longest: int, streams: Streams) -> Iterator[Test]:
     """Tests of independent draws [periods, clients] at lags up to `longest`; `sized`: as many come in each."""
     hits, many = free.sum(0), len(free)
-    tails = np.minimum(scipy.stats.binom.cdf(hits, many, rates), scipy.stats.binom.sf(hits - 1, many, rates))
+    tails = np.minimum(binom_cdf(hits, many, rates), binom_sf(hits - 1, many, rates))
     worst = int(tails.argmin())
     what = f"client {worst} comes at a rate of {hits[worst] / many:.3g}"
     yield Test(what, float(np.log(2 * tails[worst] + 1e-300)), len(rates))
@@ -219,7 +220,7 @@ def _test_number(coins: Coins) -> Test:
     drawn = round(q * k)
     sums = _sum_lags(coins.values, coins.values, len(lags)).sum(1)[lags]
     often = np.arange(drawn + 1)
-    log_pmf = scipy.stats.hypergeom.logpmf(often, k, drawn, drawn)
+    log_pmf = hypergeom_logpmf(often, k, drawn, drawn)
     bounds = []
     for slope in _list_slopes((coins.n - lags) * float(k)):
         one = slope[:, None] / (q * (1 - q)) * (often - q * drawn)
@@ -234,7 +235,7 @@ def _test_pairs_of_a_number(coins: Coins) -> Test:
     if not both.size:
         return Test("", 0.0, 0)
     rate = drawn * (drawn - 1) / (k * (k - 1))
-    tails = np.minimum(scipy.stats.binom.cdf(both, coins.n, rate), scipy.stats.binom.sf(both - 1, coins.n, rate))
+    tails = np.minimum(binom_cdf(both, coins.n, rate), binom_sf(both - 1, coins.n, rate))
     return Test("two clients depend on each other", float(np.log(2 * tails.min() + 1e-300)), both.size)
 
 

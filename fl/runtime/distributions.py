@@ -1,4 +1,4 @@
-"""Tails and quantiles of beta and binomial distributions, to the bit those of scipy.stats, without its import.
+"""Tails and quantiles of distributions, to the bit those of scipy.stats, without its import.
 
 scipy.stats takes most of a second to import, and a reader of a finished run needs these few functions alone.
 """
@@ -51,6 +51,21 @@ def beta_sf(x: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
 def binom_ppf(q: float, n: float, p: float) -> float:
     """The least k that is not exceeded with a chance of q, between 0 and 1."""
     return float(_exact()._binom_ppf(q, n, p))
+
+
+def t_isf(q: float, freedom: float) -> float:
+    """The point above which a share q of Student's t with so many degrees of freedom lies."""
+    return -float(scipy.special.stdtrit(freedom, q))
+
+
+def hypergeom_logpmf(k: ArrayLike, of: int, marked: int, drawn: int) -> Floats:
+    """Log chance of k marked ones, a whole number from 0 to `drawn`, among so many drawn; drawn <= marked."""
+    k, betaln = np.asarray(k, np.float64), scipy.special.betaln
+    bad = of - marked
+    ways = betaln(marked + 1, 1) + betaln(bad + 1, 1) + betaln(of - drawn + 1, drawn + 1)
+    with np.errstate(invalid="ignore"):
+        log = ways - betaln(k + 1, marked - k + 1) - betaln(drawn - k + 1, bad - drawn + k + 1)
+    return np.where(k < drawn - bad, -np.inf, log - betaln(of + 1, 1))
 
 
 def norm_ppf(q: float) -> float:

@@ -18,7 +18,21 @@ def test_binomial_tails(n: int) -> None:
         assert np.array_equal(distributions.binom_cdf(k, n, p), scipy.stats.binom.cdf(k, n, p))
         assert np.array_equal(distributions.binom_pmf(inside, n, p), scipy.stats.binom.pmf(inside, n, p))
         if n:
-            assert distributions.binom_ppf(0.95, n, p) == scipy.stats.binom.ppf(0.95, n, p)
+            for q in (1e-6, 0.0125, 0.95, 0.9875):
+                assert distributions.binom_ppf(q, n, p) == scipy.stats.binom.ppf(q, n, p)
+
+
+@pytest.mark.parametrize(("of", "drawn"), [(1, 1), (20, 3), (20, 13), (5000, 400)])
+def test_hypergeometric_chances(of: int, drawn: int) -> None:
+    k = np.arange(drawn + 1)
+    expected = scipy.stats.hypergeom.logpmf(k, of, drawn, drawn)
+    assert np.array_equal(distributions.hypergeom_logpmf(k, of, drawn, drawn), expected)
+
+
+def test_points_of_students_t() -> None:
+    for q in (1e-9, 0.001, 0.025, 0.3, 0.5, 0.9):
+        for freedom in (1, 2, 7, 39, 1000):
+            assert distributions.t_isf(q, freedom) == scipy.stats.t.isf(q, freedom)
 
 
 def test_beta_quantiles_and_tails() -> None:

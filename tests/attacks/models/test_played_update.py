@@ -4,25 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy.stats import multivariate_normal
-from sklearn.covariance import ledoit_wolf
 
 from fedaudit.attacks.attack import Images
 from fedaudit.attacks.models._targets import UPDATE, Target, targets
-from fedaudit.attacks.models.played_update import Fit, PlayedUpdate, Stage, shrink_covariance
+from fedaudit.attacks.models.played_update import Fit, PlayedUpdate, Stage
 from fedaudit.fl.kinds import Kind
 from tests.attacks.models.overfit import LIGHT, Overfit, Played, light
 from tests.contracts.attack_worlds import made, stage
-
-
-@pytest.mark.parametrize(("many", "width"), [(12, 5), (30, 30), (16, 200)])
-def test_the_shrunken_covariance_is_that_of_scikit_learn(many: int, width: int) -> None:
-    rng = np.random.default_rng(many)
-    rows = rng.normal(size=(many, width)) * np.linspace(0.1, 3, width)
-    factor, ridge = shrink_covariance(rows)
-    expected, _ = ledoit_wolf(rows, assume_centered=True)
-    np.testing.assert_allclose(factor @ factor.T + ridge * np.eye(width), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_the_score_is_the_root_of_the_likelihood_ratio_at_the_likeliest_amount() -> None:
