@@ -15,8 +15,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.bootstrap import bootstrap_ratio
 from fedaudit.attacks.people import END
+from fedaudit.fl.runtime.bootstrap import bootstrap_ratio
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, binom_ppf, norm_isf, t_isf
 
 Interval = tuple[float, float]

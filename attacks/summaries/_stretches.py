@@ -9,7 +9,7 @@ from fedaudit.attacks.attack import Floats
 from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.attacks.evaluation.readings import Values, list_written, make_finite, quantise, readings
 
-CHUNK = 1024  # stretches at a time
+CHUNK = 512  # stretches at a time
 EXACT = 0.999  # correlation from which on a stretch is the image; gradients are like images up to .95 or so
 FLAT = 1e-9  # of the variance of all numbers: a stretch with less holds no image
 

@@ -13,6 +13,8 @@ of them, replay.groups images' worth times `_IMAGES`.
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.protection import Message
 
@@ -49,14 +52,15 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
 
     Empty where nobody's condensed images were recorded with what it had received.
     """
-    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    recorded, seeds = index(recorded), lab.holdings.streams
     images = recorded.select(kind=Kind.CONDENSED_IMAGES, origin="recorded")
     latest = {a.sender.index: a for a in sorted(images, key=lambda a: a.round) if a.sender.index in lab.owned}
     if not latest:
-        return made
+        return Replays()
     rng = seeds.numpy("replay_condensed")
     senders = sorted(k for k in latest if k is not None)
     some = sorted(rng.permutation(senders)[: settings.clients].tolist())
+    jobs = list[_Visit]()
     for n in settings.sizes:
         clients, wanted = some, settings.groups
         if n == 1:
@@ -66,11 +70,31 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
             if (bench := _start_lab(lab, init)) is None:
                 continue
             for origin, player in bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]:
-                for i, (client, groups) in enumerate(visits):
-                    streams = Streams(seeds.key("replay_condensed", n, init, i))
-                    sent = sent_images(player, latest[client], groups, recorded, streams)
-                    id = name_replay(f"replay/condensed-{init}/n{n}/{i}", origin)
-                    _add(made, id, latest[client], sent, groups, {"n": n, "init": init}, origin)
+                jobs += [
+                    _Visit(player, latest[client], groups, n, init, origin, i)
+                    for i, (client, groups) in enumerate(visits)
+                ]
+    return Replays.join(collect(jobs, partial(_play, recorded)))
+
+
+class _Visit(NamedTuple):
+    """A client that is played once."""
+
+    lab: Lab
+    like: Artifact  # what it sent
+    groups: dict[int, Index]  # label -> rows
+    n: int  # of each group
+    init: str
+    origin: str
+    number: int
+
+
+def _play(recorded: Sequence[Artifact], visit: _Visit) -> Replays:
+    made, (lab, like, groups, n, init, origin, i) = Replays(), visit
+    streams = Streams(lab.holdings.streams.key("replay_condensed", n, init, i))
+    sent = sent_images(lab, like, groups, recorded, streams)
+    id = name_replay(f"replay/condensed-{init}/n{n}/{i}", origin)
+    _add(made, id, like, sent, groups, {"n": n, "init": init}, origin)
     return made
 
 

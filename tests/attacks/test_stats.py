@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.bootstrap import bootstrap_ratio
+from fedaudit.fl.runtime.bootstrap import bootstrap_ratio
 
 RUNS, ALPHA = 200, 0.05
 MOST = ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)  # 0.096: false alarms allowed by chance
