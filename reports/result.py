@@ -228,6 +228,11 @@ class NoiseCheck(Record):
     text: str
     failure_rate: float  # chance that a correct mechanism fails; 0: the test is certain
 
+    @property
+    def is_tried(self) -> bool:
+        """Whether there was enough noise to test; `passed` says nothing otherwise."""
+        return not self.text.startswith("not tried")
+
 
 class NoiseAuditRecord(Record):
     """The noise on one kind: what the ledger says of it, and what the tests of it say."""

@@ -54,7 +54,7 @@ def _summarise(checks: Sequence[NoiseCheck], failed: Sequence[NoiseCheck], reaso
         return f"Not audited. {reason}"
     if failed:
         return " ".join(f"{c.name.capitalize()} failed: {c.text}." for c in failed)
-    tried = sum(not c.text.startswith("not tried") for c in checks)
+    tried = sum(c.is_tried for c in checks)
     return f"None of {tried} tests contradicts the noise, which is no proof that it is right."
 
 

@@ -59,10 +59,12 @@ def _people(result: AuditResult, risks: Sequence[Risk]) -> str:
     bounded = [q for q in people if q.at_most is not None]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
-        highest = ":" if len(bounded) == 1 else "; the highest (do not add them) is"
+        where = f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)}{_number_harm(worst, risks)})"
+        highest = f": {where}" if len(bounded) == 1 else f"; the highest (do not add them) is {where}"
+        if not worst.at_most and len(bounded) > 1:
+            highest = ", and it is 0 for each of these"
         parts.append(
-            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest} "
-            f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)}{_number_harm(worst, risks)})."
+            f"An upper limit is known for {len(bounded)} of {fmt.plural(len(people), 'question')}{highest}."
         )
     if len(people) > len(bounded):
         other = "the other " if bounded else ""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from fedaudit.reports.format import format_measurement, number, sentence_case
-from fedaudit.reports.result import AuditResult
+from fedaudit.reports.result import AuditResult, NoiseCheck
 from fedaudit.reports.result import NoiseAuditRecord as Record
 from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
 
@@ -24,18 +24,40 @@ class NoiseAudit(Section):
             ),
             _summarise(result.noise_audits),
         ]
+        shared = _list_shared(result.noise_audits)
         for audit in result.noise_audits:
-            blocks += [
-                Heading(f"{sentence_case(audit.kind.replace('_', ' '))}: {audit.protection}"),
-                Paragraph(audit.sentence),
-            ]
-            if audit.checks:
-                passed = {True: "*Passed.*", False: "*Failed.*"}
-                blocks.append(
-                    Bullets([f"{passed[c.passed]} {sentence_case(c.name)}: {c.text}." for c in audit.checks])
-                )
+            title = f"{sentence_case(audit.kind.replace('_', ' '))}: {audit.protection}"
+            own = [c for c in audit.checks if c not in shared]
+            blocks += [Heading(title), Paragraph(audit.sentence), *_list_checks(own)]
+        if shared:
+            blocks += [Heading("All kinds"), *_list_checks(shared)]
         figures = [f for f in result.figures if not f.finding and f.id.startswith("noise-audit")]
         return [*blocks, *(Chart(f) for f in figures)]
+
+
+def _list_shared(audits: Sequence[Record]) -> list[NoiseCheck]:
+    """Tests that say the same of every kind, such as those of all kinds at once."""
+    tested = [a.checks for a in audits if a.checks]
+    return [c for c in tested[0] if all(c in other for other in tested[1:])] if len(tested) > 1 else []
+
+
+def _list_checks(checks: Sequence[NoiseCheck]) -> list[Block]:
+    """Each test that failed as an entry of its own; those that passed as one paragraph, by what was measured."""
+    failed = [f"*Failed.* {sentence_case(c.name)}: {c.text}." for c in checks if not c.passed]
+    passed = "; ".join(f"{c.name} ({_shorten(c.text)})" for c in checks if c.passed and c.is_tried)
+    left = ", ".join(c.name for c in checks if not c.is_tried)
+    said = [
+        f"*Passed*: {passed}." if passed else "",
+        f"*Not tried*, with too little noise: {left}." if left else "",
+    ]
+    text = " ".join(filter(None, said))
+    return [*([Bullets(failed)] if failed else []), *([Paragraph(text, small=True)] if text else [])]
+
+
+def _shorten(text: str) -> str:
+    """What was measured, which stands in brackets after what it means."""
+    meaning, _, measured = text.partition(" (")
+    return measured.removesuffix(")") if measured else meaning
 
 
 def _summarise(audits: Sequence[Record]) -> Table:
@@ -48,7 +70,7 @@ def _summarise(audits: Sequence[Record]) -> Table:
                 _format_allowance(a.single),
                 _format_allowance(a.composed, a.releases),
                 "not known" if a.at_least is None else format_measurement(a.at_least),
-                f"{sum(c.passed for c in a.checks)} of {len(a.checks)}" if a.checks else "not tested",
+                _count_passed(a.checks),
             ]
             for a in audits
         ],
@@ -59,6 +81,11 @@ def _summarise(audits: Sequence[Record]) -> Table:
         "amounts to, at 97.5 % confidence, where one client moves the values by what the ledger declares. What "
         "the whole run loses, with its status, is in the budget.",
     )
+
+
+def _count_passed(checks: Sequence[NoiseCheck]) -> str:
+    tried = [c for c in checks if c.is_tried]
+    return f"{sum(c.passed for c in tried)} of {len(tried)}" if tried else "not tested"
 
 
 def _format_allowance(epsilon: float, releases: int = 0) -> str:

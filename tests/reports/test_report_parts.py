@@ -18,8 +18,11 @@ from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
-from fedaudit.reports.result import Gallery
+from fedaudit.reports.result import Gallery, NoiseCheck
+from fedaudit.reports.section import Bullets, Paragraph, Table
+from fedaudit.reports.sections.noise_audit import NoiseAudit
 from fedaudit.reports.typeset import breakable, printable
+from tests.audit.accounting.test_status import AUDIT
 from tests.reports.sample import result
 from tests.reports.sample_figures import png
 
@@ -187,3 +190,26 @@ def test_no_text_of_a_chart_or_a_gallery_is_printed_below_8_points():
     width = float(ET.fromstring(charts.svg(result().figures[0])).get("width", "").removesuffix("pt")) / 72 * 25.4
     assert "fontsize" not in Path(charts.__file__).read_text()  # every text has the one size
     assert charts.STYLE["font.size"] * float(printed) / width >= 7.9
+
+
+def test_tests_of_the_noise_are_said_once_failures_first_and_untried_ones_apart() -> None:
+    fresh = NoiseCheck(name="noise used twice", passed=True, text="no noise (0 of 9 occur again)", failure_rate=0)
+    law = NoiseCheck(name="law of the noise", passed=True, text="it is the law (p = 0.5)", failure_rate=0.01)
+    data = NoiseCheck(name="independence", passed=False, text="it depends (p = 0)", failure_rate=0.01)
+    rank = NoiseCheck(name="rank", passed=True, text="not tried: there is too little noise", failure_rate=0.0)
+    audited = result()
+    audited.noise_audits = [
+        AUDIT.model_copy(update={"kind": "gan_G", "checks": [law, data, rank, fresh]}),
+        AUDIT.model_copy(update={"kind": "gan_D", "checks": [rank, fresh]}),
+    ]
+    blocks = NoiseAudit().build(audited)
+    (table,) = [b for b in blocks if isinstance(b, Table)]
+    assert [row[-1] for row in table.rows] == ["2 of 3", "1 of 1"]
+    assert [b.items for b in blocks if isinstance(b, Bullets)] == [
+        ["*Failed.* Independence: it depends (p = 0)."]
+    ]
+    said = [b.text for b in blocks if isinstance(b, Paragraph) and b.small]
+    assert said == [
+        "*Passed*: law of the noise (p = 0.5).",
+        "*Passed*: noise used twice (0 of 9 occur again). *Not tried*, with too little noise: rank.",
+    ]

@@ -324,3 +324,11 @@ def test_a_limit_of_a_question_names_the_harm_that_answered_it_and_no_other() ->
     for other in (shown.model_copy(update={"findings": ["g"]}), ask(State.BOUNDED, findings=["f"])):
         (people, *_) = decide(audit(finding("high", "demonstrated"), questions=[other]), POLICY).answers
         assert "(local model))" in people.answer and "harm 1" not in people.answer
+
+
+def test_limits_of_nobody_are_not_called_the_highest() -> None:
+    none = [ask(State.BOUNDED, at_most=0, people=575), ask(State.BOUNDED, at_most=0, people=575)]
+    (people, *_) = decide(audit(questions=none), POLICY).answers
+    assert "known for 2 of 2 questions, and it is 0 for each of these." in people.answer
+    (people, *_) = decide(audit(questions=none[:1]), POLICY).answers
+    assert "known for 1 of 1 question: 0 of 575 (membership by the server" in people.answer
