@@ -95,15 +95,14 @@ def compare_folders(theirs: Path, ours: Path, *, trained: bool = False) -> Folde
     """
     phases = read_chain(ours).links  # what the owner's chain says decides nothing
     left, right = (dict(_list_files(folder, phases, trained)) for folder in (theirs, ours))
+    equal = {name for name in left.keys() & right.keys() if _are_equal(left[name], right[name])}
     arrays = [name for name in right if name.endswith(".safetensors") and name in left]
-    distances = {
-        name: _distance(left[name], right[name]) for name in arrays if not _are_equal(left[name], right[name])
-    }
+    distances = {name: _distance(left[name], right[name]) for name in arrays if name not in equal}
     messages = [name for name in arrays if not _is_state(right[name])]
     moved = [distances[name] for name in messages if name in distances]
     same = 2 * len(moved) <= len(messages) and bool(messages)
     places, code = list[str](), list[str]()
-    for name in sorted(left.keys() | right.keys()):
+    for name in sorted((left.keys() | right.keys()) - equal):
         found = list(_compare_files(name, left.get(name), right.get(name), distances.get(name)))
         must_be_equal = same and _is_trained(name)
         for place in found:
@@ -168,18 +167,17 @@ def _share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
 
 
 def _compare_files(name: str, left: Path | None, right: Path | None, moved: float | None) -> Iterator[ValuePlace]:
+    """Every place where two files that are not equal byte for byte differ."""
     if left is None or right is None:
         is_stale = left is not None and name.startswith(tuple(f"{c}/" for c in CELLS))
         where = "here alone" if left is None else "in the folder alone"
         yield ValuePlace(f"it is {where}", not is_stale)
         return
-    if name.endswith(".safetensors"):
-        if moved is not None:
-            yield ValuePlace(f"it is {fmt.percent(moved)} of its length away", not moved <= DRIFT)
+    if moved is not None:
+        yield ValuePlace(f"it is {fmt.percent(moved)} of its length away", not moved <= DRIFT)
         return
     if not name.endswith((".json", ".jsonl")):  # code that came with a record
-        if not _are_equal(left, right):
-            yield ValuePlace("it is another file", True)
+        yield ValuePlace("it is another file", True)
         return
     own = name_in_run(name)
     theirs, ours = (_read(path, own) for path in (left, right))

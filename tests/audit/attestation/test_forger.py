@@ -235,18 +235,26 @@ def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
             yield at, json.dumps(made).encode()
 
 
-def is_named(name: str, run: RunDir, again: RunDir, place: Path) -> bool:
-    """Whether a replay names a file of a folder: in the comparison, of it alone, or before, in the review."""
-    parts = [place / side for side in ("theirs", "ours")]
+def lay_apart(name: str, run: RunDir, again: RunDir, place: Path) -> tuple[Path, Path]:
+    """Folders of one file of the run and of the one made again, beside what says which files phases leave."""
+    parts = place / "theirs", place / "ours"
     for part, whole in zip(parts, (run, again), strict=True):
         shutil.rmtree(part, ignore_errors=True)
         (part / name).parent.mkdir(parents=True)
-        for file in ("chain.json", name):  # it says which files the run's phases leave
-            if (whole.path / file).is_file():
-                shutil.copy(whole.path / file, part / file)
+        shutil.copy(again.chain, part)
+        if (whole.path / name).is_file():
+            shutil.copy(whole.path / name, part / name)
+    return parts
+
+
+def is_named(name: str, run: RunDir, theirs: Path, ours: Path) -> bool:
+    """Whether a replay names the file that lies apart: in the comparison, or before, in the review of the run."""
     with suppress(UserError):
-        found = compare_folders(*parts)
+        found = compare_folders(theirs, ours)
         if found.is_equal and not found.code:
+            (run.path / name).unlink()
+            if (theirs / name).is_file():
+                shutil.copy(theirs / name, run.path / name)
             judge_folder(run.path, Reviewer(policy="default", trust=True))
             return False
     return True
@@ -265,15 +273,15 @@ def test_whatever_field_is_changed_removed_or_emptied_a_replay_names_it(
         name = path.relative_to(run.path).as_posix()
         if any(fnmatchcase(name, pattern) or fnmatchcase(path.name, pattern) for pattern in DERIVED):
             continue
-        kept = path.read_bytes()
+        kept, (theirs, ours) = path.read_bytes(), lay_apart(name, run, again, tmp_path)
         for at, content in list_forgeries(path, path.name):
             tried += 1
-            path.write_bytes(content)
+            (theirs / name).write_bytes(content)
             own = f"evidence/{path.name}" if path.parent.name == "evidence" else path.name
-            if not is_stated(own, at) and not is_named(name, run, again, tmp_path):
+            if not is_stated(own, at) and not is_named(name, run, theirs, ours):
                 unnamed.append(f"{name}: {'.'.join(map(str, at))}")
-        path.unlink()
-        if not is_named(name, run, again, tmp_path):
+        (theirs / name).unlink()
+        if not is_named(name, run, theirs, ours):
             unnamed.append(f"{name} removed")
         path.write_bytes(kept)
     assert unnamed == []
