@@ -14,6 +14,8 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.test_cells import BASE
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 ATTACKS = [
     "count_recovery",
     {"name": "prototype_membership", "least_auxiliary": 5},

@@ -50,6 +50,7 @@ def test_attacks_of_moments_say_nothing_of_the_machine() -> None:
     assert correct_estimates(SETUP, {"count_recovery": 0.02})["count_recovery"] == 0.02 * times
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_they_took(tmp_path: Path) -> None:
     federation = BASE["federation"] | {
         "model": {"name": "mlp", "hidden": [5]}

@@ -6,6 +6,7 @@ number that was sent.
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -112,15 +113,22 @@ def find_larger_halves(rows: np.ndarray) -> set[tuple[int, ...]]:
         for j in range(n):
             if long[i] and long[j]:
                 distance[i, j] = 1 - float(rows[i] @ rows[j]) / (long[i] * long[j])
+
+    @cache
+    def average(a: frozenset[int], b: frozenset[int]) -> float:
+        return float(distance[np.ix_(sorted(a), sorted(b))].mean())
+
     level = {frozenset(frozenset([i]) for i in range(n))}
     for _ in range(n - 2):
-        level = {joined for groups in level for joined in join_nearest(groups, distance)}
+        level = {joined for groups in level for joined in join_nearest(groups, average)}
     return {tuple(sorted(max(groups, key=lambda g: (len(g), 0 in g)))) for groups in level}
 
 
-def join_nearest(groups: frozenset[frozenset[int]], distance: np.ndarray) -> Iterator[frozenset[frozenset[int]]]:
+def join_nearest(
+    groups: frozenset[frozenset[int]], average: Callable[[frozenset[int], frozenset[int]], float]
+) -> Iterator[frozenset[frozenset[int]]]:
     pairs = [(a, b) for a in groups for b in groups if min(a) < min(b)]
-    far = [float(distance[np.ix_(sorted(a), sorted(b))].mean()) for a, b in pairs]
+    far = [average(a, b) for a, b in pairs]
     for (a, b), d in zip(pairs, far, strict=True):
         if d <= min(far) + TIE:
             yield groups - {a, b} | {a | b}
