@@ -193,7 +193,8 @@ def test_many_costs_share_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bound_past_its_cap_is_no_statement() -> None:
-    short = [PluginSpec(name="pld", settings={"seconds": 0.01})]
+    own = {"seconds": 0.01, "gigabytes": 7.0}  # a child of its own is stopped
+    short = [PluginSpec(name="pld", settings=own)]
     found = budgets([release(1.0, observers=ALL)], short, 1e-5)[0]
     assert found.inconclusive and found.epsilon_upper == math.inf and not found.spoiled_by
     (finding,) = (judge_subject(s, load_policy("default")) for s in bounds(declared([found])))
