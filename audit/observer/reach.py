@@ -115,11 +115,13 @@ class Rounds(NamedTuple):
 
 
 def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel, Kind], Rounds]:
-    """After a run, from the lines of a manifest; messages that are made of nobody's examples are left out."""
+    """After a run, from the lines of a manifest; what is made of nobody's examples, or read by nobody, is left out."""
     senders: dict[tuple[Channel, Kind], dict[int, int]] = {}
     kept: dict[tuple[Channel, Kind], dict[int, set[str]]] = {}
     for line in lines:
         channel, round = Channel(line["channel"]), int(line["round"])
+        if not line["seen_by"]:
+            continue
         if "traffic" in line:
             if line.get("behind", True):
                 of_kind = senders.setdefault((channel, Kind(line["traffic"])), {})

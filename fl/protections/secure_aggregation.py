@@ -28,7 +28,10 @@ class SecureAggregation(Protection):
     answers = frozenset(aim for aim in Aim if aim.is_against_people)
 
     def describe(self) -> str:
-        return "secure aggregation: the server reads the sum of a round's uploads and no single one"
+        return (
+            "secure aggregation: the server reads the sum of a round's uploads and no single one, but where "
+            "one client alone is heard"
+        )
 
     def apply(self, sending: Sending) -> None:
         """Nothing in a message changes."""

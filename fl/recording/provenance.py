@@ -70,7 +70,7 @@ class Provenance:
             if sender.role == Role.CLIENT and sender.index is not None:
                 if channel == Channel.UPLINK or any(s.startswith(Role.MEDIATOR) for s in seen_by):
                     self._heard[family] |= clients
-                if channel == Channel.UPLINK and not seen_by and family != _ABOUT:
+                if channel == Channel.UPLINK and not seen_by:
                     self._summed = round, clients | (self._summed[1] if self._summed[0] == round else _NOBODY)
         return found
 

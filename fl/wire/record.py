@@ -18,17 +18,24 @@ class Records:
         self._recorder = recorder
         self._bytes = dict.fromkeys(Channel, 0)
         self._sums = Sums()  # uploads of the round that the server reads summed
-        self._first: tuple[Party, Message] | None = None  # the first of them
+        self._first: tuple[Route, Message] | None = None  # the first of them, unwritten while it is the only one
 
     def keep(self, route: Route, message: Message, copies: int = 1) -> None:
         """Record a message; `copies` is the number of receivers of a broadcast."""
         self._bytes[route.channel] += copies * message_bytes(message)
         self._write(route, message, copies)
 
-    def add_to_sum(self, sender: Party, message: Message) -> None:
-        """Add an upload to the sum of its round, which is all that the server reads."""
-        self._first = self._first or (sender, message)
+    def keep_summed(self, route: Route, message: Message) -> None:
+        """Record an upload of which the server reads a sum: who reads it shows when another comes, or none."""
+        self._bytes[route.channel] += message_bytes(message)
         self._sums.add(message)
+        if self._sums.messages == 1:
+            self._first = (route, message)
+            return
+        if self._first is not None:
+            self._write(*self._first)
+            self._first = None
+        self._write(route, message)
 
     def observe(self, round: int, sender: int, time: float, down: Message, up: Message) -> None:
         """Record the server's own clock: when a client's answer came, and how much was exchanged.
@@ -65,14 +72,15 @@ class Records:
 
     def _record_sum(self, round: int) -> None:
         """What secure aggregation left the server: the sum; of one upload, that upload itself."""
-        if self._first is None:
+        if not self._sums.messages:
             return
-        party, message = self._first
-        if self._sums.messages > 1:
-            party, message = Party(Role.CLIENT), {Kind.AGGREGATE: self._sums.value()}
         server = (SERVER.role.value,)
-        message = tap.current().carry(round, Channel.UPLINK, party, server, message)
-        self._write(Route(round, Channel.UPLINK, party, server, server), message)
+        route = Route(round, Channel.UPLINK, Party(Role.CLIENT), server, server)
+        message: Message = {Kind.AGGREGATE: self._sums.value()}
+        if self._first is not None:
+            hidden, message = self._first
+            route = hidden._replace(seen_by=server)
+        self._write(route, tap.current().carry(round, route.channel, route.sender, server, message))
         self._sums, self._first = Sums(), None
 
     def _write(self, route: Route, message: Message, copies: int = 1) -> None:

@@ -78,9 +78,8 @@ class Wire:
         message = self._protect(round, party, seen_by, message, reference, settled)
         message = tap.current().carry(round, Channel.UPLINK, party, seen_by, message)
         self._checks.note_upload()
-        self.records.keep(Route(round, Channel.UPLINK, party, server, seen_by), message)
-        if hidden:
-            self.records.add_to_sum(party, message)
+        keep = self.records.keep_summed if hidden else self.records.keep
+        keep(Route(round, Channel.UPLINK, party, server, seen_by), message)
         return message
 
     def relay(

@@ -223,6 +223,23 @@ def test_secure_aggregation_hides_single_uploads_and_nothing_else(tmp_path: Path
     assert all(r.observers == ("client", "public") for r in books.releases())
 
 
+def test_the_sum_of_one_upload_is_that_upload_and_crosses_once(tmp_path: Path) -> None:
+    books = Books(tmp_path, Hides())
+    books.wire.uplink(0, UP, 0, DOWN)
+    alone = books.wire.end_round(0)
+    books.wire.uplink(1, UP, 0, DOWN)
+    books.wire.uplink(1, UP, 1, DOWN)
+    both = books.wire.end_round(1)
+    uploads = [(a.round, str(a.sender), str(a.kind), a.seen_by) for a in books.artifacts()]
+    assert [x for x in uploads if x[0] == 0] == [(0, "client/0", k, ("server",)) for k in CARD.uplink[:2]]
+    assert {x for x in uploads if x[0] == 1 and x[1] != "client"} == {
+        (1, f"client/{c}", k, ()) for c in (0, 1) for k in CARD.uplink[:2]
+    }
+    for t, sent in enumerate((alone, both)):
+        counted = [x for x in books.traffic() if x["round"] == t and x["traffic"] != "aggregate"]
+        assert sum(x["bytes"] for x in counted) == sent[Channel.UPLINK]  # type: ignore[misc]
+
+
 def test_two_messages_of_one_client_in_a_round_are_both_kept(books: Books) -> None:
     books.wire.uplink(0, {Kind.NUM_EXAMPLES: COUNT}, 0, {})
     books.wire.uplink(0, {Kind.LOCAL_MODEL: MODEL}, 0, DOWN)

@@ -420,13 +420,20 @@ def line(
     return {"channel": channel, "traffic": kind, "round": round, **counted}
 
 
+def upload(name: str, round: int, *seen_by: str) -> dict[str, object]:
+    way = {"channel": "uplink", "round": round, "sender": "client/0", "seen_by": list(seen_by)}
+    return {"message": name, "kinds": ["local_model"], **way}
+
+
 def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() -> None:
     lines = [
         line("downlink", "global_model", 0, 1, [], "client"),
         line("uplink", "local_model", 0, 2, [0, 1], "server"),
-        {"message": "a", "channel": "uplink", "round": 0, "sender": "client/0", "kinds": ["local_model"]},
+        upload("a", 0, "server"),
         line("uplink", "local_model", 1, 1, [0], "server"),
-        {"message": "b", "channel": "uplink", "round": 1, "sender": "client/0", "kinds": ["local_model"]},
+        upload("b", 1, "server"),
+        line("uplink", "local_model", 2, 1, [0]),  # in a sum
+        upload("c", 2),
     ]
     found = observed_rounds(lines)
     assert (Channel.DOWNLINK, GLOBAL) not in found
