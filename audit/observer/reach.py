@@ -115,7 +115,7 @@ class Rounds(NamedTuple):
 
 
 def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel, Kind], Rounds]:
-    """After a run, from the lines of a manifest; what is made of nobody's examples, or read by nobody, is left out."""
+    """After a run, of a manifest's lines; what nobody reads, or is made of nobody's examples, is left out."""
     senders: dict[tuple[Channel, Kind], dict[int, int]] = {}
     kept: dict[tuple[Channel, Kind], dict[int, set[str]]] = {}
     for line in lines:

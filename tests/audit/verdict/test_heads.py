@@ -44,11 +44,22 @@ def test_whom_two_attacks_hit_counts_once() -> None:
 
 
 def test_two_attacks_may_be_lucky_twice() -> None:
-    lucky = hit_people({0: tuple(range(36))}, luck=Share(hits=20, trials=100))
-    heads = count_heads([lucky, lucky])
-    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)  # 1 - .8^2 of a hundred people
-    alone = count_heads([lucky])
-    assert alone is not None and alone.expected == pytest.approx(2 * 16 / 0.8)
+    first = hit_people({0: tuple(range(20))}, luck=Share(hits=20, trials=100))
+    second = hit_people({1: tuple(range(100, 116))}, luck=Share(hits=20, trials=100))
+    heads = count_heads([first, second])  # 36 hits, and 1 - .8^2 of a hundred people by luck
+    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)
+
+
+def test_no_attack_takes_away_the_people_whom_another_shows() -> None:
+    sure = hit_people({0: tuple(range(36))}, luck=Share(hits=1, trials=100))
+    lucky = hit_people({0: tuple(range(36))}, luck=Share(hits=35, trials=100))
+    alone = count_heads([sure])
+    assert alone is not None and alone.interval[0] > 50
+    assert count_heads([sure, lucky]) == count_heads([lucky, sure]) == alone
+    some = {0: tuple(range(13)), 1: tuple(range(100, 122))}  # by luck, whoever they are
+    other = replace(lucky, hit=some)
+    both = count_heads([sure, other])
+    assert both is not None and both.expected == alone.expected and both.interval[0] > 45
 
 
 def test_a_threshold_without_held_out_people_has_the_luck_it_was_set_for() -> None:
