@@ -23,6 +23,7 @@ from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports import format as fmt
 from fedaudit.reports.questions import Question, State
 
@@ -57,7 +58,9 @@ class Forecast:
                 if config.matrix is None
                 else shortage.warn_of_matrix(config.matrix, case.availability)
             )
-        yield from _list_rows("protections", {f"{i + 1}": p.describe() for i, p in enumerate(case.protections)})
+        yield from _list_rows(
+            "protections", {f"{i + 1}": describe_protection(p) for i, p in enumerate(case.protections)}
+        )
         seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
         rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
         yield from _list_rows("attacks that will run", rows)

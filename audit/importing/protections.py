@@ -29,7 +29,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.recording.recorder import manifest, read_message
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.noising import base_of, change
-from fedaudit.fl.wire.protection import Message, Payload, Protection, Sending, anew
+from fedaudit.fl.wire.protection import Message, Payload, Protection, Sending, anew, describe_protection
 from fedaudit.reports.imported import CheckedStatement, Status
 
 MOST = 50  # messages looked at
@@ -72,7 +72,7 @@ def check_protections(
     for i, p in enumerate(claimed):
         after = [q.title for q, t in zip(claimed[i + 1 :], tried[i + 1 :], strict=True) if t.acts & tried[i].acts]
         status, text = _exact(examples, p, sent, tried[i]) or _claim(p, tried[i], sent, after)
-        about = f"Claimed: {p.describe()}. {text}"
+        about = f"Claimed: {describe_protection(p)}. {text}"
         found.append(CheckedStatement(id=f"{NAME}-{i}", title=p.title, status=status, text=about))
     stated = list(ledger)
     return [*found, *([_ledger(stated, sent)] if stated else [])]

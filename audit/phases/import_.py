@@ -37,6 +37,7 @@ from fedaudit.fl.ledger import to_line
 from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports.imported import CheckedStatement, ImportRecord
 
 Progress = Callable[[str, int, int], None]
@@ -149,7 +150,7 @@ class ImportedFiles:
     def state_copy(self) -> None:
         """Of a copy that was passed through protections: what was checked of the record holds of it as well."""
         imported, case = self._run.read(self._run.imported, ImportRecord), self._case
-        words = "; ".join(p.describe() for p in case.protections[len(case.subject.protections) :])
+        words = "; ".join(describe_protection(p) for p in case.protections[len(case.subject.protections) :])
         text = (
             f"The recorded uploads were passed through them here: {words}. What the server sent stays as it was "
             "recorded: nobody trained on what came out."

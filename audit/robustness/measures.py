@@ -57,18 +57,21 @@ def worst_class_difference(
     return _average_seeds(measure, found, len(before[0].labels), looks, _list_baselines(measure, blind))
 
 
-def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> Evidence:
+def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> list[Evidence]:
     """How much lower the tenth percentile of honest clients' accuracy is, each on its own mix of classes.
 
-    With one seed the interval is a paired bootstrap of the test images, class by class.
+    With one seed the interval is a paired bootstrap of the test images, class by class. Nothing where no honest
+    client holds a class that is tested.
     """
+    if not all(r.mixes[:, np.unique(r.labels)].any() for r in after):
+        return []
     alpha = stats.correct_alpha(stats.ALPHA, looks)
     found = [
         _compare_worst_client(b.right, a.right, b.labels, a.mixes, alpha)
         for b, a in zip(before, after, strict=True)
     ]
     nothing = Baseline(name="nobody malicious", value=0.0)
-    return _average_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])
+    return [_average_seeds("worst_client_drop", found, len(before[0].labels), looks, [nothing])]
 
 
 def asr(
@@ -248,7 +251,8 @@ def _compare_worst_client(
 ) -> stats.Estimate:
     """mixes [K, C]: each client's share of every class."""
     classes = np.unique(labels)
-    own = mixes[:, classes] / mixes[:, classes].sum(1, keepdims=True)
+    own = mixes[mixes[:, classes].any(1)][:, classes]
+    own /= own.sum(1, keepdims=True)
     here = [labels == c for c in classes]
     both, first, second = (
         np.array([(m & x).sum() for m in here]) for x in (before & after, before & ~after, after & ~before)

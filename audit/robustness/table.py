@@ -136,7 +136,7 @@ def _measure_cell(
     found = [
         measures.difference("accuracy_drop", before, after, looks, blind[0]),
         measures.worst_class_difference("worst_class_drop", before, after, looks, blind[1]),
-        measures.worst_client_drop(before, after, looks),
+        *measures.worst_client_drop(before, after, looks),
         *measures.measure_detection(rounds, looks),
         *measures.stealth(rounds),
         *measures.rounds_too_few(rounds),

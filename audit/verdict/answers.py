@@ -120,21 +120,27 @@ def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
     lost = [f.id for f in tried if f not in found]
     text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found a leak that was planted for it"
     rest = f", {' and '.join(lost)} did not" if lost else ""
-    none = f"; no leak was planted for {len(ran) - len(tried)} others" if len(ran) > len(tried) else ""
-    return f"{text}{rest}{none}."
+    return f"{text}{rest}{_count_others('; no leak was planted for ', ran, tried)}."
 
 
 def _blind(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
     if not tried:
         return "How often attacks raise false alarms is not known."
+    untried = _count_others(" No such data was given to ", ran, tried, ".")
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (
         f"Of {fmt.plural(len(tried), 'control test')} on data that nobody trained on, {who} a false alarm; with "
-        f"so few, a rate of up to {most} cannot be excluded. What was not demonstrated can still happen."
+        f"so few, a rate of up to {most} cannot be excluded.{untried} What was not demonstrated can still happen."
     )
+
+
+def _count_others(before: str, ran: Sequence[Finding], tried: Sequence[Finding], after: str = "") -> str:
+    """How many attacks a control was not made for, in a sentence; empty where there are none."""
+    others = len(ran) - len(tried)
+    return f"{before}{fmt.plural(others, 'other')}{after}" if others else ""
 
 
 def _describe_coverage(result: AuditResult) -> str:

@@ -33,6 +33,10 @@ from fedaudit.reports.result import (
 )
 
 NOBODY_TOLD = "What the attack claims could not be held against the truth"
+_UNREAD = Verdict(
+    outcome=Outcome.INCONCLUSIVE,
+    reason="It opened none of the messages, so that nothing it claims was learned from them.",
+)
 _READ = TypeAdapter(list[Evidence], config=ConfigDict(extra="forbid"))
 _READ_PEOPLE = TypeAdapter(list[PeopleCount])
 
@@ -71,7 +75,7 @@ class Attacked(Subject):
     @property
     def not_gradable(self) -> Verdict | None:
         if self.file["status"] == "ran":
-            return None
+            return None if self.file.get("read", True) else _UNREAD
         if self.unverified:
             return Verdict(outcome=Outcome.INCONCLUSIVE, reason=f"{NOBODY_TOLD}: {self.file['reason']}.")
         return Verdict(outcome=Outcome(self.file["status"]), reason=self.file["reason"])
@@ -107,7 +111,7 @@ class Attacked(Subject):
             claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
             text = f"The attack ran on the recorded messages. {claims}"
             return f"{text}; what clients hold was not given to the auditor."
-        return self.file["reason"] if self.not_gradable else _summary(self.found, verdict)
+        return self.file["reason"] or verdict.reason if self.not_gradable else _summary(self.found, verdict)
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""

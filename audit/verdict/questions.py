@@ -145,7 +145,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     reach = _reach(q)
     rounds = scene.find_rounds(reach)
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
-    answer = _answer_by_check(q, answers)
+    answer = _answer_by_check(q, scene, answers)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
         if _can_noise_answer(q, bool(asking)):
             answer = answer or answer_by_privacy(q, answers.limits, scene.people)
@@ -168,7 +168,7 @@ def _all_rounds(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
     return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
 
 
-def _answer_by_check(q: Question, answers: Answers) -> dict[str, object]:
+def _answer_by_check(q: Question, scene: Scene, answers: Answers) -> dict[str, object]:
     """Exfiltration in the open: by what is held against a client's own data, without any attack."""
     if q.aim is not Aim.EXFILTRATION:
         return {}
@@ -182,7 +182,7 @@ def _answer_by_check(q: Question, answers: Answers) -> dict[str, object]:
         }
     if Kind(q.kind) in answers.checked:
         why = "every recorded number is the one that its sender holds, so that it carries nothing else"
-        return {"state": State.BOUNDED, "at_most": 0, "why": why}
+        return {"state": State.BOUNDED, "at_most": 0, "people": scene.people, "why": why}
     return {}
 
 

@@ -12,6 +12,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports.exposed import PartyExposure
 from fedaudit.reports.format import plural
 from fedaudit.reports.result import AuditScope, Finding
@@ -65,7 +66,7 @@ def scope(
         model=federation.about.model,
         parameters=parameters,
         training=_settings(training) if training else {},
-        protections=[p.describe() for p in federation.protections],
+        protections=[describe_protection(p) for p in federation.protections],
         threats=threats,
         class_names=list(data.classes),
         counts=held.tolist() if len(held) <= _MOST_ROWS else [],

@@ -132,6 +132,12 @@ class Protection(Plugin):
         return False
 
 
+def describe_protection(protection: Protection) -> str:
+    """What a protection says of itself, and whose words these are where its code is somebody's own."""
+    text = protection.describe()
+    return text if type(protection).__module__.startswith("fedaudit.") else f"by its own code, unchecked: {text}"
+
+
 def anew(protections: Sequence[Protection]) -> list[Protection]:
     """As they are before the first round, whatever else went through them; as they are where no copy can be."""
     try:

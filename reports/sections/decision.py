@@ -235,8 +235,13 @@ def _advise(result: AuditResult) -> str:
         return f"{result.recommendation} {_describe_price(chosen, result)}"
     if len(result.alternatives) > 1:
         stop = "Do not deploy as configured. " if result.decision and result.decision.failing else ""
-        first = _describe_first(_rank(result.alternatives), result)
-        return f"{stop}No measured option is enough alone. {first} `fedaudit harden` also tries combinations."
+        finished = [r for r in _rank(result.alternatives) if r.word is not None]
+        first = (
+            f"No measured option is enough alone. {_describe_first(finished, result)}"
+            if finished
+            else "No option was measured: none was run to the end."
+        )
+        return f"{stop}{first} `fedaudit harden` also tries combinations."
     remedies = _remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
@@ -259,8 +264,6 @@ def _describe_first(ranked: Sequence[Alternative], result: AuditResult) -> str:
         Word.NOT_READY: f"It leaves a leak rated {option.severity}.",
         Word.CANNOT_TELL: f"{lacking}, to be tested before it is used.",
     }
-    if option.word is None:
-        return "Option A ranks first, but was not run to the end."
     first = f"Option A {_explain_place(ranked)}."
     return f"{first} {_describe_price(option, result)} {lacks.get(option.word, 'It shows no gain.')}"
 

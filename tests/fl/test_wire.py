@@ -9,11 +9,12 @@ from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.recording.recorder import Recorder, manifest, read
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.wire.protection import Message, Protection, Sending
+from fedaudit.fl.wire.protection import Message, Protection, Sending, describe_protection
 from fedaudit.fl.wire.wire import Wire
 
 CARD = Card(
@@ -345,3 +346,9 @@ def test_a_wire_without_books_still_carries_and_refuses() -> None:
     with pytest.raises(UserError):
         wire.uplink(0, DOWN, 0, {})
     assert wire.end_round(0)[Channel.UPLINK] == 28
+
+
+def test_what_a_protection_of_ones_own_says_of_itself_is_said_to_be_its_own() -> None:
+    assert describe_protection(Hides()) == "by its own code, unchecked: hides"
+    ours = SecureAggregation()
+    assert describe_protection(ours) == ours.describe()

@@ -65,9 +65,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     first, second, last = options(audited)
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
-    assert (
-        'is enough alone. Option A ranks first by its verdict, "Cannot tell". With it: worst harm' in first_step
-    )
+    assert "is enough alone. Option A is the only one that was measured. With it: worst harm" in first_step
     assert "accuracy 90 % (now 93 %)" in first_step
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
@@ -213,6 +211,14 @@ def test_the_first_option_is_placed_by_what_tells_it_from_the_second(
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
     assert f"Option A {why}." in first_step
+
+
+def test_of_options_that_did_not_end_none_ranks_first() -> None:
+    audited = result()
+    now = Alternative(name="as audited", protections=[], accuracy=0.93, word=Word.NOT_READY)
+    audited.alternatives = [now, *(Alternative(name=n, protections=[], finished=False) for n in "ab")]
+    said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
+    assert "No option was measured: none was run to the end." in said and "ranks first" not in said
 
 
 EFFECTS: list[Literal["stopped", "partly stopped", "left", "open"]] = [

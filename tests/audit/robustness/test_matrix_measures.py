@@ -96,13 +96,23 @@ def test_who_holds_only_the_lost_class_loses_everything_where_the_mean_loses_a_t
     before, after = of([9] * 10), of([0, *[9] * 9])
     every = np.full((10, 10), 0.1)
     spread = replace(after, mixes=every)  # type: ignore[type-var, call-arg]
-    found = measures.worst_client_drop([before], [spread], 1)
+    (found,) = measures.worst_client_drop([before], [spread], 1)
     assert found.value == pytest.approx(0.09) and found.interval is not None and found.interval[0] > 0.03
     alone = replace(after, mixes=np.vstack([every[:8], np.eye(10)[:1], np.eye(10)[:1]]))  # type: ignore[type-var, call-arg]
-    found = measures.worst_client_drop([before], [alone], 1)
+    (found,) = measures.worst_client_drop([before], [alone], 1)
     assert found.value == pytest.approx(0.9) and found.interval is not None and found.interval[0] > 0.6
-    nothing = measures.worst_client_drop([before], [replace(before, mixes=every)], 1)  # type: ignore[type-var, call-arg]
+    (nothing,) = measures.worst_client_drop([before], [replace(before, mixes=every)], 1)  # type: ignore[type-var, call-arg]
     assert nothing.value == 0 and nothing.interval is not None and nothing.interval[0] <= 0 <= nothing.interval[1]
+
+
+def test_clients_of_whose_classes_none_is_tested_are_not_served_worst() -> None:
+    before, after = of([9] * 10), of([0, *[9] * 9])
+    mixes = np.hstack([np.eye(10)[:2], [[0.0], [0.0]]])
+    untested = np.vstack([mixes, np.eye(11)[-1:]])  # an eleventh class, of which there is no test example
+    pair = [measures.worst_client_drop([before], [replace(after, mixes=m)], 1) for m in (mixes, untested)]  # type: ignore[type-var, call-arg]
+    assert pair[0] and pair[0] == pair[1]
+    for nobody in (untested[2:], untested[:0]):  # the second: every client with data is malicious
+        assert measures.worst_client_drop([before], [replace(after, mixes=nobody)], 1) == []  # type: ignore[type-var, call-arg]
 
 
 class Counted(FinishedRun):

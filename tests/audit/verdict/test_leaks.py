@@ -11,6 +11,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.phases.evidence import card_fields
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.answers import answers
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.heads import count_exposed_people
@@ -20,7 +21,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import find_known, select_demonstrated
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.document import compose
-from fedaudit.reports.result import AuditResult, Finding, Severity, worst_first
+from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity, worst_first
 from fedaudit.reports.sections.findings import Findings
 from tests.reports.sample import result
 
@@ -158,3 +159,22 @@ def test_people_of_one_leak_are_those_of_its_strongest_attack_that_names_them() 
     heads = count_exposed_people(found)
     assert heads is not None and heads.expected == 3
     assert count_exposed_people(found[:1]) is None
+
+
+def test_an_attack_that_opened_no_message_learned_nothing_from_them() -> None:
+    read = run_attack("loss_threshold", 0.9)
+    unread = Attacked({**read.file, "read": []})
+    assert judge_subject(read, POLICY).is_demonstrated
+    finding = judge_subject(unread, POLICY)
+    assert finding.outcome is Outcome.INCONCLUSIVE and finding.severity is Severity.NONE
+    assert "opened none of the messages" in finding.summary
+
+
+def test_how_sure_an_audit_is_counts_attacks_without_a_control() -> None:
+    ran = [f for _, f in find_leaks(run_attack("loss_threshold", 0.9), run_attack("entropy", 0.9))]
+    kept = [e for e in ran[0].evidence if e.control != "positive"]
+    tried = dataclasses.replace(kept[0], control="negative", value=0.0, interval=(0.0, 0.01))
+    ran[0].evidence = [*kept, tried]
+    audited = result().model_copy(update={"findings": ran})
+    (how_sure,) = (a.answer for a in answers(audited, []) if a.question == "How sure is it?")
+    assert "no leak was planted for 1 other." in how_sure and "No such data was given to 1 other." in how_sure

@@ -354,7 +354,8 @@ def test_examples_that_are_sent_need_no_attack_and_true_counts_carry_nothing() -
     given = Answers(attempts=[], findings=[raw_finding("raw-seed_samples")])
     assert answer(make_scene(method), [], given)["exfiltration.server.seed_samples"].state is State.DEMONSTRATED
     true = Answers(attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}))
-    assert answer(make_scene("fedavg"), [], true)["exfiltration.server.num_examples"].at_most == 0
+    bounded = answer(replace(make_scene("fedavg"), people=719), [], true)["exfiltration.server.num_examples"]
+    assert (bounded.at_most, bounded.people) == (0, 719)
     false = Answers(
         attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}), findings=[raw_finding("untrue-num_examples")]
     )
