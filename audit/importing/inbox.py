@@ -117,7 +117,7 @@ def take_in(
                 besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, settled)
                 line = line | {"kinds": kinds}
             _refuse_misfit(inbox, line, settled)
-            _name_clients(line, taken)
+            _name_clients(line, taken.nodes)
             if broken := _not_finite(arrays):
                 taken.left_out.append(f"{line['message']}: {broken} holds NaN or infinity")
                 continue
@@ -154,12 +154,23 @@ def take_in(
     return taken
 
 
-def _name_clients(line: Mapping[str, Any], taken: Taken) -> None:
+def _name_clients(line: Mapping[str, Any], nodes: dict[str, str]) -> None:
     """A client of which no line says what node it is has its own number for a name: client-3."""
     behind = (f"client/{k}" for clients in line.get("behind", {}).values() for k in clients)
     for party in (line["sender"], *line.get("receivers", ()), *line["seen_by"], *behind):
         if NUMBERED.fullmatch(party):
-            taken.nodes.setdefault(party, party.replace("/", "-"))
+            nodes.setdefault(party, party.replace("/", "-"))
+
+
+def _check_nodes(nodes: Mapping[str, str], where: Path) -> None:
+    """Raises UserError where two clients are one node: whose examples are whose would be open."""
+    twice = next((node for node, many in Counter(nodes.values()).items() if many > 1), None)
+    if twice is not None:
+        both = " and ".join([party for party, node in nodes.items() if node == twice][:2])
+        raise UserError(
+            f"{where}: {both} are both the node {twice!r}",
+            hint="record each node under one number, client/NUMBER, and under no name of another",
+        )
 
 
 def _check_readers(line: Mapping[str, Any], stated: Sequence[str], recorder: str) -> None:
@@ -202,6 +213,7 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
             raise UserError(f"{inbox} holds {bad[0]!r:.80} and no {MANIFEST}: it is not an inbox", hint=RECIPE)
         raise UserError(f"no {MANIFEST} in {inbox}", hint="give the folder that a recorder wrote")
     names: set[str] = set()
+    nodes, unnamed = dict[str, str](), dict[str, str]()
     models: dict[tuple[int, str], set[str]] = defaultdict(set)  # round, reader -> models it was sent
     sends = Counter[tuple[int, str]]()
     for number, line in enumerate(lines(inbox), start=1):
@@ -220,12 +232,20 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
                     f"{where}: message {line['message']!r} is listed twice", hint="names are used once"
                 )
             names.add(line["message"])
+            _name_clients(line, unnamed)
             if line["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in line["kinds"]:
                 for reader in line["seen_by"]:
                     models[line["round"], reader].add(str(line["sha256"]))
             elif {*UPDATES} & {*line["kinds"]}:
                 sends[line["round"], line["sender"]] += 1
+        elif "party" in line and nodes.setdefault(line["party"], line["node"]) != line["node"]:
+            raise UserError(
+                f"{where}: {line['party']} is the node {line['node']!r}, and before it was "
+                f"{nodes[line['party']]!r}",
+                hint="a client is one node; give another node a number of its own",
+            )
         yield line
+    _check_nodes(unnamed | nodes, inbox / MANIFEST)
     for (round, sender), many in sends.items():
         sent = models.get((round, sender), set()) | models.get((round, str(Role.CLIENT)), set())
         if len(sent) > 1 and many > 1:

@@ -273,9 +273,16 @@ def _explain_place(ranked: Sequence[Alternative]) -> str:
     if len(ranked) == 1:
         return "is the only one that was measured"
     first, second = ranked[:2]
+    if first.eligible and not second.eligible:
+        return "is the only one that answers what this audit answers, at a tolerable cost of accuracy"
     if first.word is not second.word:
         return f'ranks first by its verdict, "{first.word.short if first.word else ""}"'
-    by = "people who could be exposed" if first.at_most != second.at_most else "accuracy"
+    if first.at_most != second.at_most:
+        by = "people who could be exposed"
+    elif first.accuracy != second.accuracy:
+        by = "accuracy"
+    else:
+        by = "the time that it takes" if first.time != second.time else "name alone"
     return f"ranks first by {by}, its verdict being no better"
 
 

@@ -198,6 +198,8 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
         ({"word": Word.NOT_READY}, 'ranks first by its verdict, "Cannot tell"'),
         ({"at_most": 500}, "ranks first by people who could be exposed, its verdict being no better"),
         ({"accuracy": 0.5}, "ranks first by accuracy, its verdict being no better"),
+        ({"time": 9.0}, "ranks first by the time that it takes, its verdict being no better"),
+        ({}, "ranks first by name alone, its verdict being no better"),
     ],
 )
 def test_the_first_option_is_placed_by_what_tells_it_from_the_second(

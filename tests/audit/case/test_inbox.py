@@ -172,6 +172,18 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a node that turns its line around": (added(b'{"party":"client/9","node":"a\\u202eb"}'), "plain characters"),
     "a node that leads elsewhere": (added(b'{"party":"client/9","node":"../a"}'), "plain characters"),
     "a node that is a list": (added(b'{"party":"client/9","node":["a"]}'), "plain characters"),
+    "two clients of one node": (
+        added(b'{"party":"client/8","node":"a"}\n{"party":"client/9","node":"a"}'),
+        "are both the node 'a'",
+    ),
+    "a client of two nodes": (
+        added(b'{"party":"client/9","node":"a"}\n{"party":"client/9","node":"b"}'),
+        "client/9 is the node 'b', and before it was 'a'",
+    ),
+    "a node of another's name": (
+        lambda i: (line(sender="client/7")(i), added(b'{"party":"client/9","node":"client-7"}')(i)),
+        "are both the node 'client-7'",
+    ),
     "clients behind that are none": (line(behind={"local_model": [-1]}), "from 0"),
     "clients behind without a kind": (line(behind=[0, 1]), "a list of clients for each kind"),
     "bytes that are no text": (added(b"\xff\xfe"), "is not a manifest line"),
