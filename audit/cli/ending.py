@@ -7,7 +7,6 @@ from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
 from fedaudit.audit.verdict.limits import name_question
-from fedaudit.audit.verdict.policy import list_shipped
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
@@ -39,11 +38,6 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
     for option in result.alternatives[1:]:
         word = f"{option.word.words}. " if option.word else ""
         yield f"  option {option.name}: {word}{'Recommended.' if option.recommended else option.why_not}"
-    if result.policy.name not in list_shipped():
-        yield (
-            f"by policy {result.policy.name}, version {result.policy.version}, which is none of ours; "
-            "`fedaudit check` judges by the default, or by yours"
-        )
     yield f"report: {report}"
     first = bad or rest
     after = f"fedaudit explain {first[0].id} --run {folder}" if first else f"fedaudit check {folder}"

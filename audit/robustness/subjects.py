@@ -36,6 +36,7 @@ HARM = Words(
     below="no drop below ",
     of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
+    ungraded="The planted fault broke the mean, and attacks here changed the model",
 )
 BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
 ALONE = (

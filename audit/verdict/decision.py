@@ -13,7 +13,7 @@ from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict.answers import answers, describe_more
 from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
-from fedaudit.audit.verdict.policy import GradingPolicy
+from fedaudit.audit.verdict.policy import GradingPolicy, list_shipped
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
@@ -67,7 +67,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     return DeploymentDecision(
         word=word,
         rule=rule,
-        sentence=_sentence(rule, result, shown, failing, left, terms, bar),
+        sentence=_name_judge(policy) + _sentence(rule, result, shown, failing, left, terms, bar),
         more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
@@ -106,6 +106,13 @@ def _choose_word(
 def list_harms(result: AuditResult) -> list[Finding]:
     """What was seen to work. That no epsilon limits what an attack could learn is no harm that was seen."""
     return [f for f in select_demonstrated(result.findings) if f.source != "accountant"]
+
+
+def _name_judge(policy: GradingPolicy) -> str:
+    """Whose policy it is, where it is none of ours: by its rules anything counts as demonstrated, or nothing."""
+    if policy.name in list_shipped():
+        return ""
+    return f"Judged by policy {policy.name} {policy.version}, which is none of fedaudit's. "
 
 
 def _sentence(

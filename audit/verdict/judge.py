@@ -46,6 +46,7 @@ class Words:
     below: str = "no leak below "
     of: str = "a leak of "
     found: str = "The attack found its planted leak and nothing beyond the blind adversaries here"
+    ungraded: str = "The attack found its planted leak, and more than the blind adversaries here"
 
 
 LEAK = Words()
@@ -131,16 +132,21 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         return _inconclusive(speaks.unplanted)
     if not any(clear(e) for e in bare or positive):
         return _inconclusive(speaks.missed)
+    # a harm beyond what the blind adversaries do, and too little for any rule, or of a measure that none grades
+    sent = [e for e in real if not is_replay(e) and measure.find_measure(e.measure).harm]
+    ungraded = f", which no rule of policy {policy.name} grades" if any(clear(e) for e in sent) else ""
     smallest = find_detectable(real, policy)
     if smallest > policy.power.largest_detectable:
         could = speaks.none if math.isinf(smallest) else f"{speaks.below}{smallest:.2g}"
         return _inconclusive(
-            f"Nothing was found, but with so few trials {could} of what guessing leaves could have "
-            f"been shown; the policy asks for {policy.power.largest_detectable:g}."
+            f"{'More than guessing gives was found' if ungraded else 'Nothing was found'}{ungraded}, but with so "
+            f"few trials {could} of what guessing leaves could have been shown; the policy asks for "
+            f"{policy.power.largest_detectable:g}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.found}; it could have shown {speaks.of}{smallest:.2g} of what guessing "
+        reason=f"{speaks.ungraded if ungraded else speaks.found}{ungraded}; it could have shown "
+        f"{speaks.of}{smallest:.2g} of what guessing "
         f"leaves.{describe_misses(bare or positive)}{_describe_left(bare, positive)}",
     )
 

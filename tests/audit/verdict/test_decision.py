@@ -332,3 +332,12 @@ def test_limits_of_nobody_are_not_called_the_highest() -> None:
     assert "known for 2 of 2 questions, and it is 0 for each of these." in people.answer
     (people, *_) = decide(audit(questions=none[:1]), POLICY).answers
     assert "known for 1 of 1 question: 0 of 575 (membership by the server" in people.answer
+
+
+def test_page_1_says_that_a_policy_is_none_of_ours() -> None:
+    audited = audit(CLEAN, questions=SAFE)
+    theirs = POLICY.model_copy(update={"name": "theirs"})
+    said = decide(audited, theirs).sentence
+    assert said == f"Judged by policy theirs {POLICY.version}, which is none of fedaudit's. " + (
+        decide(audited, POLICY).sentence
+    )

@@ -1,6 +1,7 @@
 """Judging: what evidence means under the default policy. Doubt never helps the audited."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -213,3 +214,12 @@ def test_the_policy_is_immutable() -> None:
     assert isinstance(POLICY, GradingPolicy)
     with pytest.raises(ValueError, match="frozen"):
         POLICY.version = "2"  # type: ignore[misc]
+
+
+def test_what_a_policy_has_no_rule_about_is_not_called_nothing() -> None:
+    bare = POLICY.model_copy(update={"name": "bare", "rules": []})
+    leak = evidence(value=0.6)
+    for trials, evidently in ((1000, leak), (4, replace(leak, trials=4, interval=(0.1, 0.9)))):
+        reason = judge([evidently, *CONTROLS], bare).reason
+        assert "which no rule of policy bare grades" in reason and "othing " not in reason, trials
+    assert judge([NOTHING, *CONTROLS], bare).reason.startswith("Nothing was found")
