@@ -6,6 +6,7 @@ ask how the clients normalise either. Where an image has to be shown or classifi
 brightness and contrast of auxiliary images.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,8 +29,8 @@ def standardise(images: Floats) -> Floats:
     """[k, C, H, W] with mean 0 and deviation 1 over each channel; a flat channel is 0."""
     x = np.asarray(images, np.float64)
     centred = x - x.mean(axis=(2, 3), keepdims=True)
-    spread = centred.std(axis=(2, 3), keepdims=True)
-    return np.asarray(centred / np.maximum(spread, 1e-12))
+    squares = np.einsum("kchw,kchw->kc", centred, centred)[:, :, None, None]
+    return np.asarray(centred / np.maximum(np.sqrt(squares / math.prod(x.shape[2:])), 1e-12))
 
 
 def match_brightness(images: Floats, like: Floats) -> Floats:

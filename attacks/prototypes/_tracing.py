@@ -109,10 +109,12 @@ class Tracer:
             asked.setdefault(int(self._claim["model"][row]), []).append((row, query))
         scores = {}
         for model, pairs in asked.items():
-            images = [some for _, q in pairs for some in (q.members, q.pool.images)]
-            found = extract_each(self._claim["extractors"][model], images)
-            for row, query in pairs:
-                features = np.concatenate([next(found), next(found)])
+            extractor = self._claim["extractors"][model]
+            pools = {id(q.pool): q.pool.images for _, q in pairs}
+            others = {name: extractor.features(images) for name, images in pools.items()}
+            members = extract_each(extractor, [q.members for _, q in pairs])
+            for (row, query), own in zip(pairs, members, strict=True):
+                features = np.concatenate([own, others[id(query.pool)]])
                 scores[row, query.row] = self._score(self._claim, row, features)
         return scores
 

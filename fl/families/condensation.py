@@ -11,14 +11,12 @@ The networks are never trained and have nothing to do with the model of the fede
 All classes of a client share theta, and their gradients are taken at once: one pass through the network,
 and the gradient of a layer's weights as one matrix product a class (its input times the gradient of its
 output). Real batches large enough to fill a core run one by one instead, because together they leave the
-cache. Of one image the gradient of a linear layer is an outer product, whose cosines its two vectors give:
-no such matrix is made. Only convolutions and linear layers are matched; normalisation layers run in evaluation
-mode.
+cache. Only convolutions and linear layers are matched; normalisation layers run in evaluation mode.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,19 +52,6 @@ class ClassBatch:
 
     real: Tensor
     label: int
-
-
-class _Outer(NamedTuple):
-    """Gradients of a linear layer, of one image each: the outer product of these, which nobody needs itself."""
-
-    slope: Tensor  # [m, rows]
-    given: Tensor  # [m, columns]
-
-    def multiply(self) -> Tensor:
-        return self.slope[:, :, None] * self.given[:, None]
-
-
-_Gradients = Tensor | _Outer  # [m, rows, columns], a row for each cosine
 
 
 class Matcher:
@@ -119,8 +104,8 @@ class Matcher:
             start=images.new_zeros(len(cells)),
         )
 
-    def _compute_real_gradients(self, batches: Sequence[Tensor], labels: Tensor) -> list[_Gradients]:
-        """Gradients of the real batches, layer by layer."""
+    def _compute_real_gradients(self, batches: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
+        """Gradients of the real batches, layer by layer, [m, rows, columns] each."""
         pieces = []
         for rows in _split_cells([len(b) for b in batches]):
             sizes = [len(b) for b in batches[rows]]
@@ -129,9 +114,9 @@ class Matcher:
                 pieces.append(self._compute_own_gradients(x, labels[rows]))
             else:
                 pieces.append(self._compute_gradients(x, sizes, labels[rows], False))
-        return [_join_gradients(layer) for layer in zip(*pieces, strict=True)]
+        return [torch.cat(layer).detach() for layer in zip(*pieces, strict=True)]
 
-    def _compute_own_gradients(self, x: Tensor, label: Tensor) -> list[_Gradients]:
+    def _compute_own_gradients(self, x: Tensor, label: Tensor) -> list[Tensor]:
         loss = cross_entropy(self.net(x), label.expand(len(x)))
         wanted = [p for m in self.layers for p in (m.weight, m.bias) if p is not None]
         found = iter(torch.autograd.grad(loss, wanted))
@@ -140,9 +125,7 @@ class Matcher:
             for m in self.layers
         ]
 
-    def _compute_gradients(
-        self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool
-    ) -> list[_Gradients]:
+    def _compute_gradients(self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool) -> list[Tensor]:
         """Per-cell gradients of the mean loss of consecutive cells in x [sum of sizes, C, H, W]."""
         seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
@@ -160,12 +143,9 @@ class Matcher:
         outputs = [seen[m][1] for m in self.layers]
         total = (losses / each.repeat_interleave(each)).sum()
         slopes = torch.autograd.grad(total, outputs, create_graph=graph)
-        found, is_single = list[_Gradients](), max(sizes) == 1 and self.settings.match == "dc_rows"
+        found = []
         for layer, slope in zip(self.layers, slopes, strict=True):
             given = seen[layer][0]
-            if isinstance(layer, nn.Linear) and is_single:
-                found.append(_Outer(slope, given))
-                continue
             if isinstance(layer, nn.Conv2d):
                 patches = unfold(given, layer.kernel_size, layer.dilation, _read_padding(layer), layer.stride)
             else:
@@ -217,35 +197,12 @@ def clip(gradient: Tensor, most: float) -> Tensor:
     return gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
 
 
-def _measure_distance(made: _Gradients, real: _Gradients, epsilon: float) -> Tensor:
-    """Sum of 1 - cosine over the rows -> [m]; a row without gradient is 1."""
-    lengths = _measure_rows(made) * _measure_rows(real)
-    total: Tensor = (1 - _multiply_rows(made, real) / (lengths + epsilon)).sum(1)
+def _measure_distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
+    """Sum of 1 - cosine over the rows, [m, rows, columns] twice -> [m]; a row without gradient is 1."""
+    product = (made * real).sum(2)
+    lengths: Tensor = made.norm(dim=2) * real.norm(dim=2)
+    total: Tensor = (1 - product / (lengths + epsilon)).sum(1)
     return total
-
-
-def _measure_rows(of: _Gradients) -> Tensor:
-    """[m, rows]"""
-    if isinstance(of, _Outer):
-        return of.slope.abs() * of.given.norm(dim=1, keepdim=True)
-    lengths: Tensor = of.norm(dim=2)
-    return lengths
-
-
-def _multiply_rows(made: _Gradients, real: _Gradients) -> Tensor:
-    """[m, rows] inner products."""
-    if not isinstance(made, _Outer):
-        return (made * real.multiply()).sum(2) if isinstance(real, _Outer) else (made * real).sum(2)
-    if isinstance(real, _Outer):
-        return made.slope * real.slope * (made.given * real.given).sum(1, keepdim=True)
-    return made.slope * (real @ made.given[:, :, None])[:, :, 0]
-
-
-def _join_gradients(pieces: Sequence[_Gradients]) -> _Gradients:
-    """Of consecutive cells, detached."""
-    if all(isinstance(piece, _Outer) for piece in pieces):
-        return _Outer(*(torch.cat(parts).detach() for parts in zip(*pieces, strict=True)))
-    return torch.cat([p.multiply() if isinstance(p, _Outer) else p for p in pieces]).detach()
 
 
 def _draw_batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._trials import taught
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.controls.lab import Lab, Replays
+from fedaudit.audit.controls.lab import Lab, Replays, Visit, find_received_message
 from fedaudit.audit.controls.memorised import FEW, IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
@@ -23,6 +24,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime.streams import Streams
 from tests.audit.simulated import simulated
 
 PLANTS = ("a few images, seen once", "trained as the run trains")
@@ -132,3 +134,30 @@ def test_people_planted_without_the_protections_are_those_of_a_run_that_has_none
         assert all((v == other.payload[k]).all() for k, v in a.payload.items())
         sent = next(b for b in both.artifacts if b.id == a.id)
         assert any((v != sent.payload[k]).any() for k, v in a.payload.items())
+
+
+@pytest.mark.parametrize("protection", ["", "dp_gaussian", "dp_sgd"])
+def test_visits_side_by_side_are_each_of_them(protection: str) -> None:
+    run, _ = ran()
+    config = validate(Config, {**SETTINGS, "protections": [protection] if protection else []}, "test")
+    lab, recorded = Lab.from_case(SimulatedCase(config)), read(run.artifacts)
+    assert lab is not None
+    uploads = [a for a in recorded if a.kind == Kind.LOCAL_MODEL and a.round == 1]
+    visits = []
+    for number, upload in enumerate(uploads):
+        client = upload.sender.number
+        alone = lab.alone(client, lab.owned[client][:2], Streams(number), epochs=20, batch=2)
+        visits.append(Visit(alone, upload, find_received_message(recorded, upload)))
+    assert visits[0].lab.width > 1
+    together = lab.replay_together(visits)
+    for visit, messages in zip(visits, together, strict=True):
+        one = visit.lab.replay_each(visit.like, visit.received)
+        assert [origin for origin, _ in one] == [origin for origin, _ in messages]
+        assert len(one) == 1 + bool(protection)
+        for (_, a), (_, b) in zip(one, messages, strict=True):
+            assert a is not None and b is not None
+            for name, value in a[Kind.LOCAL_MODEL].items():
+                torch.testing.assert_close(value, b[Kind.LOCAL_MODEL][name], rtol=0, atol=1e-5)
+    first, second = (sent[-1][1] for sent in together[:2])
+    assert first is not None and second is not None
+    assert (first[Kind.LOCAL_MODEL]["head.bias"] - second[Kind.LOCAL_MODEL]["head.bias"]).abs().max() > 1e-3
