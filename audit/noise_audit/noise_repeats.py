@@ -12,7 +12,7 @@ cell, made of `CELLS` narrow ones, 1 in `CELLS` pairs shares the narrow one, wha
 uncorrelated and triples of pairs are not, so that the count is held against the gamma law (Pearson's type III) of
 its exact mean, variance and skewness. A table of M values adds N^2 / 2 M pairs to N
 values, which shows from about M / 30 values on. The narrowest cell follows the digits that rounding left of
-nearly all numbers; the few of which it left less are not compared.
+nearly all numbers, and each number is spread over the spacing at which it was rounded.
 
 Noise that does not depend on the master seed can be computed by whoever reads the program, and noise of a
 generator with a short seed by whoever tries all seeds. `find_seeds` does that for the generator that is at hand
@@ -197,8 +197,8 @@ def _mark_messages(units: Floats, step: float) -> Marks:
 
 def count_values(stacks: Sequence[Stack]) -> Measured:
     """Pairs of equal values among all numbers; at the scale of their message; and among ratios of neighbours."""
-    fine = [s.drop_coarse() for s in stacks if s.is_fine]
-    outcomes = [found for level in _nest_by_grain(fine) for found in _count_views(level)]
+    nested = _nest_by_grain([s for s in stacks if s.is_fine])
+    outcomes = [found for level in nested for found in _count_views(level)]
     if not outcomes:
         return None
     chance, found, expected, name = min(outcomes)
@@ -214,9 +214,9 @@ def _nest_by_grain(stacks: Sequence[Stack]) -> list[list[Stack]]:
 
 def _count_views(stacks: Sequence[Stack]) -> Iterator[tuple[float, int, float, str]]:
     views: list[tuple[str, list[Floats]]] = [
-        ("values", [np.abs(s.units).ravel() for s in stacks]),
-        ("values over the length of their message", [_divide_by_length(s.units) for s in stacks]),
-        ("ratios of neighbours", [_log_ratios(s.units) for s in stacks]),
+        ("values", [np.abs(s.smoothed).ravel() for s in stacks]),
+        ("values over the length of their message", [_divide_by_length(s.smoothed) for s in stacks]),
+        ("ratios of neighbours", [_log_ratios(s.smoothed) for s in stacks]),
     ]
     grain = max(s.grain for s in stacks)
     for (name, values), blurs in zip(views, (1, 1, 20), strict=True):

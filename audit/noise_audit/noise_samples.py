@@ -39,6 +39,7 @@ MOST_NUMBERS = 4_000_000  # kept of one stack
 BLOCK = 16  # neighbouring numbers that are kept together
 FLOAT_BITS = 53
 NEARLY_ALL = 0.95  # of the numbers: what rounding left of their digits
+COARSER = 0.01  # share of numbers whose digits show more precision than that of the others
 # above 1 + EXCESS / sqrt(n) times the declared spread there is more noise than declared; so far out that chance
 # lifts hardly any of a million columns there: dividing those would cut off tails
 EXCESS = {"laplace": 7.0}
@@ -86,9 +87,10 @@ class NoiseSample:
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
 
     @property
-    def steps(self) -> Floats:
-        """[n] Of which step each number is a multiple, in units of the declared scale."""
-        return find_steps(self.values) / max(self.scale, 1e-300)
+    def left(self) -> Floats:
+        """[n] What left, to the bit; the noise alone where it is not known what it was before."""
+        values = np.asarray(self.values, np.float64).ravel()
+        return values if self.clean is None else values + np.asarray(self.clean, np.float64).ravel()
 
 
 class MessageKey(NamedTuple):
@@ -117,9 +119,9 @@ class MessageRow(NamedTuple):
         return np.concatenate([s.units for s in self.samples])
 
     @property
-    def steps(self) -> Floats:
-        """[n] Of which step each number is a multiple, in units of the declared scale."""
-        return np.concatenate([s.steps for s in self.samples])
+    def left(self) -> Floats:
+        """[n] What left, to the bit."""
+        return np.concatenate([s.left for s in self.samples])
 
     @property
     def clean(self) -> Floats:
@@ -141,7 +143,9 @@ class Stack:
     keys: tuple[MessageKey, ...]  # [messages]
     arrays: Index  # [n] which array a number stands in
     clean: Floats  # [messages, n] the numbers before the noise; 0 where they are not known
-    spacing: Floats  # [n] of the numbers at each place, in units of the scale: large ones are rounded more
+    spacing: (
+        Floats  # [messages, n] of what can leave there, in units of the scale: large numbers are rounded more
+    )
 
     @property
     def kind(self) -> str:
@@ -189,31 +193,33 @@ class Stack:
 
     @cached_property
     def grain(self) -> float:
-        """The spacing of nearly all numbers, in units of the scale."""
-        return max(self.resolution, float(np.quantile(self.spacing, NEARLY_ALL)))
+        """The spacing at nearly all places, in units of the scale."""
+        return max(self.resolution, float(np.quantile(self.spacing.max(0), NEARLY_ALL)))
 
     def drop_coarse(self) -> "Stack":
         """Without the few numbers of which rounding left less than of the others: they take few values."""
-        kept = self.spacing <= self.grain
+        kept = self.spacing.max(0) <= self.grain
         if kept.all() or not self.is_fine:
             return self
-        return replace(
-            self,
-            units=self.units[:, kept],
-            arrays=self.arrays[kept],
-            clean=self.clean[:, kept],
-            spacing=self.spacing[kept],
-        )
+        columns = {name: getattr(self, name)[:, kept] for name in ("units", "clean", "spacing")}
+        return replace(self, arrays=self.arrays[kept], **columns)
+
+    @cached_property
+    def smoothed(self) -> Floats:
+        """[messages, n] The units, spread over the spacing at which each was rounded."""
+        return np.asarray(self.units + (np.random.default_rng(4).random(self.units.shape) - 0.5) * self.spacing)
 
     @cached_property
     def _ranks(self) -> Floats:
         """[messages, n] Ranks of the sizes of all numbers, as probabilities; ties are broken by chance."""
-        sizes = np.abs(self.levelled)
-        step = 1 / self.scales[:, None] if self.mechanism == "discrete_laplace" else self.resolution
-        jittered = (sizes + (np.random.default_rng(1).random(sizes.shape) - 0.5) * step).ravel()
+        chance = np.random.default_rng(1).random(self.units.shape) - 0.5
+        if self.mechanism == "discrete_laplace":
+            jittered = np.abs(self.levelled) + chance / self.scales[:, None]
+        else:
+            jittered = np.abs(self.levelled + chance * self.spacing)
         ranks = np.empty(jittered.size)
-        ranks[np.argsort(jittered, kind="stable")] = (np.arange(jittered.size) + 0.5) / jittered.size
-        return ranks.reshape(sizes.shape)
+        ranks[np.argsort(jittered, axis=None, kind="stable")] = (np.arange(jittered.size) + 0.5) / jittered.size
+        return ranks.reshape(jittered.shape)
 
     @cached_property
     def signed(self) -> Floats:
@@ -264,23 +270,27 @@ def _stack(rows: Sequence[MessageRow]) -> Stack:
     moments = {moment: i for i, moment in enumerate(sorted({(r.key.round, r.key.turn) for r in rows}))}
     scales = np.array([r.samples[0].scale for r in rows])
     arrays = np.repeat(np.arange(len(rows[0].shape)), [size for _, size in rows[0].shape])
+    resolution = max(r.samples[0].line.resolution / s for r, s in zip(rows, scales, strict=True))
+    spacing = measure_spacing(np.stack([r.left[chosen] for r in rows])) / scales[:, None]
     return Stack(
         mechanism=first.line.mechanism,
-        resolution=max(r.samples[0].line.resolution / s for r, s in zip(rows, scales, strict=True)),
+        resolution=resolution,
         units=np.stack([r.units[chosen] for r in rows]),
         scales=scales,
         times=np.array([moments[r.key.round, r.key.turn] for r in rows]),
         keys=tuple(r.key for r in rows),
         arrays=arrays[chosen],
         clean=np.stack([r.clean[chosen] for r in rows]),
-        spacing=_find_spacing(rows, chosen),
+        spacing=np.maximum(spacing, resolution),
     )
 
 
-def _find_spacing(rows: Sequence[MessageRow], places: Index) -> Floats:
-    """[n] The finest step of each place over all messages; 0 where no message has noise."""
-    finest = np.min([r.steps[places] for r in rows], axis=0)
-    return np.where(np.isfinite(finest), finest, 0.0)
+def measure_spacing(left: Floats) -> Floats:
+    """Spacing of floating-point numbers where each of these is, of the precision that nearly all of them have."""
+    single = np.spacing(np.abs(left).astype(np.float32)).astype(np.float64)
+    known = left != 0
+    precision = np.quantile(find_steps(left[known]) / single[known], COARSER) if known.any() else 1.0
+    return np.asarray(single * precision)
 
 
 def _choose_columns(numbers: int, messages: int) -> Index:
@@ -314,8 +324,8 @@ def standardise(
 
 
 def find_steps(values: Floats) -> Floats:
-    """[n] The largest power of two that divides each number [...]; infinite for 0, which any does."""
-    mantissa, exponent = np.frexp(np.asarray(values, np.float64).ravel())
+    """The largest power of two that divides each number; infinite for 0, which any does."""
+    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
     digits = np.abs(mantissa * 2.0**FLOAT_BITS).astype(np.int64)
     return np.where(digits > 0, np.ldexp((digits & -digits).astype(np.float64), exponent - FLOAT_BITS), np.inf)
 

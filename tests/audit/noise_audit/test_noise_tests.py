@@ -115,7 +115,7 @@ def test_rounded_noise_passes_where_the_ledger_says_so(resolution: float) -> Non
         assert (found == []) == (said > 0 or resolution < 1e-5), found
 
 
-@pytest.mark.parametrize(("ours", "scale"), [(True, 1e-5), (True, 1e-2), (False, 1e-5)])
+@pytest.mark.parametrize(("ours", "scale"), [(True, 1e-4), (True, 1e-2), (False, 1e-4)])
 def test_small_noise_on_numbers_of_every_size_is_right_noise(ours: bool, scale: float) -> None:
     """Single precision leaves fewer digits of noise on large numbers, and more where a number was 0."""
     cipher, torchs = NoiseGenerator(bytes(32)), torch.Generator().manual_seed(2**31 + 7)
@@ -124,7 +124,7 @@ def test_small_noise_on_numbers_of_every_size_is_right_noise(ours: bool, scale: 
         line = line_of(t, k, std=scale)
         line = with_origin(line) if ours else line
         arrays = {
-            "norm": 1.0 + torch.arange(600) / 64,
+            "norm": 8.0 + torch.arange(900) / 8,
             "shares": torch.tensor([0.0, 0.1, 0.2, 0.0]).repeat(50),
             "weight": 0.02 * torch.randn(20_000, generator=torchs),
         }
