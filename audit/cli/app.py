@@ -20,7 +20,7 @@ from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.cli.confine import choose_limits, confine
 from fedaudit.audit.settings import index
 from fedaudit.fl.runtime import children
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, describe_unexpected
 from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.reports.visible import visible
 
@@ -187,6 +187,6 @@ def _complain(error: Exception) -> None:
         say(f"error: what was to be printed cannot be written: {error.strerror}", err=True)
         say("  hint: free some space, and give the command again", err=True)
         return
-    text = " ".join(str(error).split())[:300]
-    say(f"error: unexpected {type(error).__name__}: {text}", err=True)
-    say("  hint: `fedaudit --debug ...` shows the traceback; please report it", err=True)
+    sentence, hint = describe_unexpected(error)
+    say(f"error: {sentence}", err=True)
+    say(f"  hint: {hint}", err=True)

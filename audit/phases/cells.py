@@ -24,7 +24,7 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.resolve import resolve
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, describe_unexpected
 from fedaudit.fl.runtime.machine import choose_device, cores_of_rank
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.side_by_side import Death, side_by_side
@@ -232,8 +232,7 @@ def _run(cell: RunCell, progress: Progress, workers: int | None) -> Failure | No
     except Exception as error:
         if os.environ.get("FEDAUDIT_DEBUG"):
             raise
-        text = " ".join(str(error).split())[:300]
-        return Failure(name=cell.name, code=2, sentence=f"unexpected {type(error).__name__}: {text}")
+        return Failure(name=cell.name, code=2, sentence=describe_unexpected(error)[0])
     return None
 
 

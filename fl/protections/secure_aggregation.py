@@ -8,7 +8,8 @@ single client answered, the sum is that client's upload, and the record says so.
 
 The sum is exact and enters the ledger as released without noise: everybody who gets the next model
 sees what it tells, and rounds that differ in one client can be subtracted. Methods whose server looks
-at one client's answer (a loss, a cluster, the age of its model) cannot work on sums and are refused.
+at one client's answer (a loss, a cluster, the age of its model), or whose card says that they need single
+uploads (`reads_single_uploads`), cannot work on sums and are refused. A method of somebody's own is believed.
 Clients are taken to be honest but curious, and the server not to collude with any of them. What travels
 from client to client (relay) is not hidden.
 """

@@ -1,5 +1,12 @@
 """Errors a reader of the report can act on: one sentence and a hint, shown without a traceback."""
 
+import sys
+from pathlib import Path
+from traceback import walk_tb
+
+# where code lies that no user of ours has written: ours, and that of the interpreter and of its packages
+_INSTALLED = (Path(__file__).parents[2], Path(sys.base_prefix), Path(sys.prefix))
+
 
 class UserError(Exception):
     """What was found, what was expected and where; `hint` says what to do next.
@@ -19,6 +26,24 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:  # keeps the hint when a worker process raises it
         return _restore_error, (type(self), self.args[0], self.hint, self.key)
+
+
+def describe_unexpected(error: BaseException) -> tuple[str, str]:
+    """An error that nobody foresaw, as a sentence and a hint; of a plugin of somebody's own, with its line."""
+    text = " ".join(str(error).split())[:300]
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
+    own = [f"{path.name}, line {line}" for path, line in places if _is_own(path)]
+    hint = "that code is no part of fedaudit" if own else "please report it"
+    where = f" in {own[-1]}" if own else ""
+    return (
+        f"unexpected {type(error).__name__}{where}: {text}",
+        f"`fedaudit --debug ...` shows the traceback; {hint}",
+    )
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is a file that somebody wrote to be run by us."""
+    return path.is_file() and not any(map(path.is_relative_to, _INSTALLED))
 
 
 def _restore_error(kind: type[UserError], message: str, hint: str, key: str) -> UserError:

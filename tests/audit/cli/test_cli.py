@@ -134,5 +134,6 @@ def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -
     path.write_text(TEXT.replace("name: fedavg", "name: 'falls_over:Mine'"))
     done = RUNNER.invoke(app, ["show", str(path)])
     assert done.exit_code == 2
-    assert done.stderr.splitlines()[0] == "error: unexpected RuntimeError: the disk is full"
-    assert "--debug" in done.stderr
+    first, hint = done.stderr.splitlines()[:2]
+    assert first == "error: unexpected RuntimeError in falls_over.py, line 5: the disk is full"
+    assert "--debug" in hint and "that code is no part of fedaudit" in hint and "report" not in hint
