@@ -37,11 +37,21 @@ class DeclaredAttackers:
     aims: Mapping[str, Aim] = field(default_factory=dict)  # by the label that cells of the matrix have
     rules: Sequence[str] = ()
     is_absence_measured: bool = False
+    has_matrix: bool = False  # which compares the model with an honest one
 
     def list_questions(self, demands: Demands) -> list[Question]:
         """Questions about the model, unanswered."""
         aims = [aim for aim in self.aims.values() if not aim.is_against_people]
         return list_rule_questions(self.rules if aims else [], aims, demands, absence=self.is_absence_measured)
+
+    def plan_questions(self, demands: Demands) -> list[Question]:
+        """The same before a run: what will ask them."""
+        planned = {"findings": ["matrix"], "why": "to be asked by runs of the matrix"} if self.has_matrix else {}
+        absence = {"findings": ["absence"], "why": "to be asked by runs without these clients"}
+        return [
+            q.model_copy(update=absence if q.aim is Aim.DROPOUT else planned)
+            for q in self.list_questions(demands)
+        ]
 
 
 def read_attackers(config: Config) -> DeclaredAttackers:
@@ -54,7 +64,7 @@ def read_attackers(config: Config) -> DeclaredAttackers:
         names.setdefault(config.adversary.name, config.adversary.name)
         rules = rules or [config.aggregator.name]
     aims = {label: catalog.load("adversaries", name).card.aim for label, name in names.items()}
-    return DeclaredAttackers(aims, rules, config.absence is not None)
+    return DeclaredAttackers(aims, rules, config.absence is not None, config.matrix is not None)
 
 
 def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, demands: Demands) -> list[Question]:
@@ -67,7 +77,7 @@ def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, demands: 
     ]
     answers = Answers(attempts=attempts, others=choice.others, seconds=choice.others_seconds, left=choice.left)
     asked = answer_questions(list_questions(scene, demands), scene, answers)
-    return asked + attackers.list_questions(demands)
+    return asked + attackers.plan_questions(demands)
 
 
 def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:

@@ -189,12 +189,15 @@ def describe_more(left: Sequence[Question]) -> str:
         time = _estimate([q.seconds for q in untested])
         parts.append(f"Testing more people{f' (about {time})' if time else ''} should settle {len(untested)}.")
     rest = [q for q in left if not q.next_attack and not q.more]
-    lacking = sum(q.state is State.NO_ATTACK for q in rest)
     if rest:
-        ways = [f"fedaudit has no attack for {lacking}"] if lacking else []
-        ways += [f"attacks on {len(rest) - lacking} ran without a result"] if len(rest) > lacking else []
+        words = {
+            State.NO_ATTACK: "fedaudit has no attack for {}",
+            State.NOT_ASKED: "nothing ran that asks {}",
+            State.INCONCLUSIVE: "attacks on {} ran without a result",
+        }
+        ways = [text.format(n) for state, text in words.items() if (n := sum(q.state is state for q in rest))]
         stay = "stays" if len(rest) == 1 else "stay"
-        parts.append(f"{len(rest)} {stay} open however long this audit runs: {' and '.join(ways)}.")
+        parts.append(f"{len(rest)} {stay} open however long this audit runs: {_join(ways)}.")
     return " ".join(parts)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.evidence import Evidence
+from fedaudit.audit.phases.questions import DeclaredAttackers
+from fedaudit.audit.verdict.answers import describe_more
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions, list_rule_questions
 from fedaudit.fl.threats.threat import Aim
@@ -63,3 +65,20 @@ def test_the_upper_end_of_what_attacks_took_bounds_a_rule(cells: list[MatrixCell
     found = ask(*cells)
     assert found["availability.client.krum"].state is state
     assert found["backdoor.client.krum"].state is found["availability.client.mean"].state is State.NOT_ASKED
+
+
+def test_a_plan_says_which_runs_will_ask_about_rules() -> None:
+    with_matrix = DeclaredAttackers(AIMS, ["mean"], is_absence_measured=True, has_matrix=True)
+    planned = {q.id: (q.findings, q.why) for q in with_matrix.plan_questions(DEMANDS)}
+    assert planned["availability.client.mean"] == (["matrix"], "to be asked by runs of the matrix")
+    assert planned["dropout.client.absent_clients"] == (["absence"], "to be asked by runs without these clients")
+    [alone] = DeclaredAttackers({"flip": Aim.AVAILABILITY}, ["mean"]).plan_questions(DEMANDS)
+    assert not alone.findings and "no matrix" in alone.why
+
+
+def test_of_what_nothing_asked_it_is_not_said_that_an_attack_ran() -> None:
+    left = [*ask(cell()).values()]
+    assert {q.state for q in left if q.is_open} == {State.NOT_ASKED}
+    unasked = [q for q in left if q.is_open]
+    said = describe_more(unasked)
+    assert said.endswith(f"nothing ran that asks {len(unasked)}.") and "without a result" not in said
