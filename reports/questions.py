@@ -55,6 +55,11 @@ class Question(Record):
         return self.state in (State.DEMONSTRATED, State.BOUNDED)
 
     @property
+    def has_limit(self) -> bool:
+        """Whether it is known that not everybody could be exposed."""
+        return self.at_most is not None and (not self.at_most or self.at_most < self.people)
+
+    @property
     def artifact(self) -> str:
         """The artifact in words, with its rounds where these are not all."""
         what = "that a message is sent, and when" if self.kind == MESSAGES else self.kind.replace("_", " ")

@@ -56,7 +56,7 @@ def _people(result: AuditResult, risks: Sequence[Risk]) -> str:
         exposed = f"About {heads.expected:,.0f} of {heads.people:,} ({low:,} to {high:,}) by all harms together"
         parts.append(f"{exposed}, each person once, net of luck. That is no upper limit.")
     people = [q for q in result.questions if q.aim.is_against_people]
-    bounded = [q for q in people if q.at_most is not None]
+    bounded = [q for q in people if q.has_limit]
     if bounded:
         worst = max(bounded, key=lambda q: q.at_most or 0)
         where = f"{worst.at_most or 0:,} of {worst.people:,} ({name_question(worst)}{_number_harm(worst, risks)})"

@@ -300,10 +300,10 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     if finding.source == "lint":
         return "whoever relies on the stated limit"
     asked = [q for q in result.questions if finding.id in q.findings]
-    bounds = [q for q in asked if q.at_most is not None and q.people]
+    bounds = [q for q in asked if q.has_limit and q.people]
     if asked and len(bounds) == len(asked):
         worst = max(bounds, key=lambda q: q.at_most or 0)
-        return f"{worst.at_most:,} of {worst.people:,}"
+        return f"{worst.at_most or 0:,} of {worst.people:,}"
     return "no limit known"
 
 
@@ -324,7 +324,7 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
         KeyNumber(shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"),
         KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
     ]
-    bounds = [q for q in needed if q.at_most is not None and q.people]
+    bounds = [q for q in needed if q.has_limit and q.people]
     if not found and (worst := max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)):
         text = f"people could be exposed, at most, by {name_question(worst)}"
         numbers.append(KeyNumber(shown=f"{worst.at_most or 0:,} of {worst.people:,}", text=text))

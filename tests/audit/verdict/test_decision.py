@@ -341,3 +341,14 @@ def test_page_1_says_that_a_policy_is_none_of_ours() -> None:
     assert said == f"Judged by policy theirs {POLICY.version}, which is none of fedaudit's. " + (
         decide(audited, POLICY).sentence
     )
+
+
+def test_a_bound_that_excludes_nobody_is_no_limit() -> None:
+    open_ = {"state": State.INCONCLUSIVE, "people": 12, "required": True}
+    some, all_ = (ask(State.INCONCLUSIVE).model_copy(update={**open_, "at_most": n}) for n in (11, 12))
+    for question, is_limit in ((some, True), (all_, False)):
+        decision = decide(audit(CLEAN, questions=[question]), POLICY)
+        (people,) = (a.answer for a in decision.answers if a.question == "How many people?")
+        assert ("An upper limit is known for 1 of 1" in people) is is_limit
+        assert any("at most" in n.text for n in decision.numbers) is is_limit
+        assert ("it could be all 12" in people) is not is_limit
