@@ -260,7 +260,7 @@ def _describe_first(ranked: Sequence[Alternative], result: AuditResult) -> str:
     lacking = (
         f"Unknown with it: {unknown} of {fmt.plural(len(harms), 'harm')}" if unknown else "It has open questions"
     )
-    lacks = {
+    lacks: dict[Word | None, str] = {
         Word.NOT_READY: f"It leaves a leak rated {option.severity}.",
         Word.CANNOT_TELL: f"{lacking}, to be tested before it is used.",
     }
