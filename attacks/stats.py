@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from fedaudit.attacks.people import END
-from fedaudit.fl.runtime.bootstrap import bootstrap_ratio
 from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, binom_ppf, norm_isf, t_isf
 
 Interval = tuple[float, float]
@@ -171,7 +171,22 @@ def mean_interval(
         least, most = bounds or (-math.inf, math.inf)
         return max(least, middle - reach), min(most, middle + reach)
 
-    return bootstrap_ratio(sums, counts, rng, resamples=resamples, alpha=alpha, corrects=len(sums) <= 1000)
+    def statistic(s: Floats, c: Floats, axis: int) -> Floats:
+        ratio: Floats = s.sum(axis=axis) / c.sum(axis=axis)
+        return ratio
+
+    found: Any = scipy.stats.bootstrap(
+        (sums, counts),
+        statistic,
+        paired=True,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=500,
+        confidence_level=1 - alpha,
+        method="BCa" if len(sums) <= 1000 else "percentile",
+        rng=rng,
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def auc(
@@ -258,13 +273,13 @@ def _with_unlike_group(area: float, found: Interval, reach: float, groups: int, 
 
 
 def roc(members: ArrayLike, others: ArrayLike) -> Roc:
-    """The ROC curve of two samples of scores, higher for members; its corners alone."""
-    x, y = (np.sort(np.asarray(scores, np.float64)) for scores in (members, others))
-    levels = np.unique(np.r_[x, y])[::-1]
-    hits, alarms = (len(z) - np.searchsorted(z, levels) for z in (x, y))  # at each level or above
-    corner = np.full(len(levels), True)
-    corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(alarms, 2) != 0)
-    return Roc(fpr=np.r_[0, alarms[corner] / len(y)], tpr=np.r_[0, hits[corner] / len(x)])
+    """The ROC curve of two samples of scores, higher for members."""
+    from sklearn.metrics import roc_curve
+
+    x, y = np.asarray(members, np.float64), np.asarray(others, np.float64)
+    truth = np.r_[np.ones(len(x)), np.zeros(len(y))]
+    fpr, tpr, _ = roc_curve(truth, np.r_[x, y])
+    return Roc(fpr=fpr, tpr=tpr)
 
 
 def tpr_at_fpr(
