@@ -70,8 +70,7 @@ class Card:
     relay: tuple[Kind, ...] = ()
     release: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
     timed: bool = False  # decides by the simulated clock, so that a federation without one gets one
-    # the server has to see each upload by itself, as `Aggregator.reads_single_uploads` says of rules
-    reads_single_uploads: bool = False
+    reads_single_uploads: bool = False  # the server has to see each upload, as rules say of themselves
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
