@@ -4,7 +4,7 @@ import re
 import textwrap
 
 from fedaudit.reports import format as fmt
-from fedaudit.reports.decision import Answer
+from fedaudit.reports.decision import Answer, Risk
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
@@ -70,7 +70,8 @@ def _explain_severities(result: AuditResult) -> str:
     graded = {f.id: rules.get(f.rule, "") for f in result.findings}
     risks = result.decision.risks if result.decision else []
     harms = [
-        f"Harm {number}, {r.severity}: {textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
+        f"Harm {number}, {r.severity}{_name_place(r)}: "
+        f"{textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
         for number, r in enumerate(risks[:MOST_EXPLAINED], 1)
         if graded.get(r.finding)
     ]
@@ -78,6 +79,12 @@ def _explain_severities(result: AuditResult) -> str:
     if not harms:
         return f"*Severities* follow the rules of {policy}, which the appendix *Policy* lists."
     return f"*Severity* comes from a rule of {policy}. {' '.join(harms)}"
+
+
+def _name_place(risk: Risk) -> str:
+    """Of which messages alone the rule speaks; empty where it is all."""
+    group = next((o.group for o in risk.odds if o.graded), None)
+    return "" if group is None else f", of messages of {fmt.plural(round(group), 'example')}"
 
 
 def _define(result: AuditResult) -> dict[str, str]:

@@ -276,7 +276,8 @@ def _explain_place(ranked: Sequence[Alternative]) -> str:
     if first.eligible and not second.eligible:
         return "is the only one that answers what this audit answers, at a tolerable cost of accuracy"
     if first.word is not second.word:
-        return f'ranks first by its verdict, "{first.word.short if first.word else ""}"'
+        doubt = ", which is no sign of safety" if first.word is Word.CANNOT_TELL else ""
+        return f'ranks first by its verdict, "{first.word.short if first.word else ""}"{doubt}'
     if first.at_most != second.at_most:
         by = "people who could be exposed"
     elif first.accuracy != second.accuracy:

@@ -195,7 +195,7 @@ def test_a_row_of_page_1_leads_to_each_of_its_findings_in_both_formats(
     ("second", "why"),
     [
         (None, "is the only one that was measured"),
-        ({"word": Word.NOT_READY}, 'ranks first by its verdict, "Cannot tell"'),
+        ({"word": Word.NOT_READY}, 'ranks first by its verdict, "Cannot tell", which is no sign of safety'),
         ({"at_most": 500}, "ranks first by people who could be exposed, its verdict being no better"),
         ({"accuracy": 0.5}, "ranks first by accuracy, its verdict being no better"),
         ({"time": 9.0}, "ranks first by the time that it takes, its verdict being no better"),
@@ -429,7 +429,11 @@ def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:
     worst = audited.decision.risks[0]
     next(f for f in audited.findings if f.id == worst.finding).rule = rule.id
     said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
-    assert f"Harm 1, {worst.severity}: One reconstruction in ten names a person, beyond guessing." in said
+    reason = "One reconstruction in ten names a person, beyond guessing."
+    assert f"Harm 1, {worst.severity}, of messages of 1 example: {reason}" in said  # the place that was graded
+    audited.decision.risks[0] = worst.model_copy(update={"odds": []})
+    said = " ".join(b.text for b in Behind().build(audited) if isinstance(b, Paragraph))
+    assert f"Harm 1, {worst.severity}: {reason}" in said
     assert rule.reason.startswith("One reconstruction in ten names a person, beyond guessing.")
 
 
