@@ -20,7 +20,7 @@ audit: $(INSTALLED)  ## a whole audit on images that ship with the package: runs
 COMPILED = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/compiled
 TESTS = $(COMPILED) OMP_NUM_THREADS=1 $(RUN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(DONE)  ## the tests: seven minutes on two cores
+test: $(DONE)  ## the tests: six minutes on two cores
 	$(TESTS) -m "not nightly"
 
 nightly: $(DONE)  ## all tests, with statistics, kills and whole products: half an hour
