@@ -214,9 +214,9 @@ def _nest_by_grain(stacks: Sequence[Stack]) -> list[list[Stack]]:
 
 def _count_views(stacks: Sequence[Stack]) -> Iterator[tuple[float, int, float, str]]:
     views: list[tuple[str, list[Floats]]] = [
-        ("values", [np.abs(s.smoothed).ravel() for s in stacks]),
-        ("values over the length of their message", [_divide_by_length(s.smoothed) for s in stacks]),
-        ("ratios of neighbours", [_log_ratios(s.smoothed) for s in stacks]),
+        ("values", [np.abs(s.smooth_units).ravel() for s in stacks]),
+        ("values over the length of their message", [_divide_by_length(s.smooth_units) for s in stacks]),
+        ("ratios of neighbours", [_log_ratios(s.smooth_units) for s in stacks]),
     ]
     grain = max(s.grain for s in stacks)
     for (name, values), blurs in zip(views, (1, 1, 20), strict=True):

@@ -87,7 +87,7 @@ class NoiseSample:
         return np.asarray(self.values, np.float64).ravel() / max(self.scale, 1e-300)
 
     @property
-    def left(self) -> Floats:
+    def output(self) -> Floats:
         """[n] What left, to the bit; the noise alone where it is not known what it was before."""
         values = np.asarray(self.values, np.float64).ravel()
         return values if self.clean is None else values + np.asarray(self.clean, np.float64).ravel()
@@ -119,9 +119,9 @@ class MessageRow(NamedTuple):
         return np.concatenate([s.units for s in self.samples])
 
     @property
-    def left(self) -> Floats:
+    def output(self) -> Floats:
         """[n] What left, to the bit."""
-        return np.concatenate([s.left for s in self.samples])
+        return np.concatenate([s.output for s in self.samples])
 
     @property
     def clean(self) -> Floats:
@@ -205,7 +205,7 @@ class Stack:
         return replace(self, arrays=self.arrays[kept], **columns)
 
     @cached_property
-    def smoothed(self) -> Floats:
+    def smooth_units(self) -> Floats:
         """[messages, n] The units, spread over the spacing at which each was rounded."""
         return np.asarray(self.units + (np.random.default_rng(4).random(self.units.shape) - 0.5) * self.spacing)
 
@@ -271,7 +271,7 @@ def _stack(rows: Sequence[MessageRow]) -> Stack:
     scales = np.array([r.samples[0].scale for r in rows])
     arrays = np.repeat(np.arange(len(rows[0].shape)), [size for _, size in rows[0].shape])
     resolution = max(r.samples[0].line.resolution / s for r, s in zip(rows, scales, strict=True))
-    spacing = measure_spacing(np.stack([r.left[chosen] for r in rows])) / scales[:, None]
+    spacing = measure_spacing(np.stack([r.output[chosen] for r in rows])) / scales[:, None]
     return Stack(
         mechanism=first.line.mechanism,
         resolution=resolution,
