@@ -62,10 +62,13 @@ def _read_times(kept: Any) -> float | None:
 
 
 def _time_products() -> float:
-    """Seconds of the processor; others on a busy machine make single ones differ by half."""
+    """Seconds of the processor, on one thread: threads that wait for each other on a busy machine count too."""
     import numpy as np  # which a plan that was kept does not load
+    from threadpoolctl import threadpool_limits
 
-    ones, began = np.ones((SIDE, SIDE), np.float32), time.process_time()
-    for _ in range(PRODUCTS):
-        ones @ ones
-    return time.process_time() - began
+    ones = np.ones((SIDE, SIDE), np.float32)
+    with threadpool_limits(1):
+        began = time.process_time()
+        for _ in range(PRODUCTS):
+            ones @ ones
+        return time.process_time() - began

@@ -1,8 +1,10 @@
 """Estimates for people follow what attacks took on this machine; what an audit runs does not."""
 
+import time
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
@@ -42,6 +44,20 @@ def test_before_the_first_run_the_machine_itself_is_measured_once() -> None:
     times = measure_machine()
     assert times > 0 and index.recall(efforts.MACHINE, efforts.SPEED) == times
     assert correct_estimates(SETUP, CARDS) == {k: s * times for k, s in CARDS.items()}
+
+
+def test_a_busy_machine_is_measured_on_one_thread_whose_time_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[int]()
+
+    def time_products() -> float:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return float(len(seen))
+
+    monkeypatch.setattr(time, "process_time", time_products)
+    with threadpool_limits(2):
+        measure_machine()
+        assert set(seen) == {1}
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
 
 
 def test_attacks_of_moments_say_nothing_of_the_machine() -> None:
