@@ -41,8 +41,11 @@ class ClassShare:
 
 
 def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
-    return {n: max(settings.groups, EACH * clients) if n == 1 else settings.groups for n in settings.sizes}
+    """Batch size -> steps that visits of so many clients take, about: two each.
+
+    A visit loads the model and reads an example of each other class beside the group.
+    """
+    return {n: 2 * (max(settings.groups, EACH * clients) if n == 1 else settings.groups) for n in settings.sizes}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
