@@ -58,7 +58,7 @@ def _observers(result: AuditResult) -> list[Block]:
             ],
             rows=rows,
             align="lllll",
-            widths=[1.5, 1.9, 3.2, 2.2, 1.8],
+            widths=[1.7, 2.4, 2.9, 2.6, 1.1],
             caption="By observer: what ran, what it showed, and which questions nothing answered.",
         )
     ]

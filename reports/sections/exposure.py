@@ -22,7 +22,7 @@ class Exposure(Section):
                 header=["Party", "What it saw", "Tells clients apart", "Senders", "Messages", "Volume", "Rounds"],
                 rows=[_row(e) for e in result.exposures],
                 align="lllrrrr",
-                widths=[1.7, 4.6, 1.6, 1.4, 1.7, 1.5, 1.6],
+                widths=[2.5, 4.9, 1.5, 1.3, 1.5, 1.4, 1.5],
                 caption="Artifacts by party and kind. Start with rows that tell clients apart.",
             ),
         ]

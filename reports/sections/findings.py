@@ -21,12 +21,6 @@ from fedaudit.reports.section import (
 MOST_ROWS = 6  # of evidence on paper, unless the place that was graded has more
 
 
-def is_open(finding: Finding) -> bool:
-    """A question the audit could not answer; calling its severity "none" would read as good news."""
-    unanswered = finding.outcome in (Outcome.INCONCLUSIVE, Outcome.FAILED)
-    return unanswered and finding.severity is Severity.NONE
-
-
 class Findings(Section):
     card = Card(title="Evidence by finding", order=40)
 
@@ -35,16 +29,23 @@ class Findings(Section):
         if not findings:
             return [Paragraph("No attack, accountant or lint was run, so nothing was found or ruled out.")]
         blocks: list[Block] = []
+        audits = {a.id: a.kind for a in result.noise_audits}
+        consistent = [f.id for f in findings if f.id in audits and f.outcome is Outcome.NOT_DEMONSTRATED]
         for finding in findings:
-            if finding.outcome is not Outcome.NOT_APPLICABLE:
+            if finding.outcome is not Outcome.NOT_APPLICABLE and finding.id not in consistent:
                 blocks += _finding(finding, result)
+        if consistent:
+            kinds = ", ".join(audits[name] for name in consistent)
+            blocks.append(Paragraph(f"No test contradicts the noise on {kinds}: see *Tests of the noise*."))
         if not blocks:
             blocks.append(Paragraph("No attack, accountant or lint applied to this federation."))
         return [*blocks, *_not_applicable(findings)]
 
 
 def _finding(finding: Finding, result: AuditResult) -> list[Block]:
-    title = Heading(finding.title, badge=None if is_open(finding) else finding.severity, anchor=finding.id)
+    title = Heading(
+        finding.title, badge=None if finding.severity is Severity.NONE else finding.severity, anchor=finding.id
+    )
     said = f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
     if finding.is_demonstrated:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fedaudit.reports.format import format_measurement, number, sentence_case
 from fedaudit.reports.result import AuditResult, NoiseCheck
 from fedaudit.reports.result import NoiseAuditRecord as Record
-from fedaudit.reports.section import Block, Bullets, Card, Chart, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Bullets, Card, Chart, Folded, Heading, Paragraph, Section, Table
 
 
 class NoiseAudit(Section):
@@ -25,12 +25,14 @@ class NoiseAudit(Section):
             _summarise(result.noise_audits),
         ]
         shared = _list_shared(result.noise_audits)
-        for audit in result.noise_audits:
-            title = f"{sentence_case(audit.kind.replace('_', ' '))}: {audit.protection}"
-            own = [c for c in audit.checks if c not in shared]
-            blocks += [Heading(title), Paragraph(audit.sentence), *_list_checks(own)]
+        for alike in _group_alike(result.noise_audits):
+            kinds = ", ".join(a.kind.replace("_", " ") for a in alike)
+            title = Heading(f"{sentence_case(kinds)}: {alike[0].protection}", anchor=alike[0].id)
+            blocks += [title, Paragraph(alike[0].sentence)]
+            for i, audit in enumerate(alike):
+                blocks += _list_checks([c for c in audit.checks if c not in shared], audit.kind, first=not i)
         if shared:
-            blocks += [Heading("All kinds"), *_list_checks(shared)]
+            blocks += [Heading("All kinds"), *_list_checks(shared, "all kinds")]
         figures = [f for f in result.figures if not f.finding and f.id.startswith("noise-audit")]
         return [*blocks, *(Chart(f) for f in figures)]
 
@@ -41,17 +43,31 @@ def _list_shared(audits: Sequence[Record]) -> list[NoiseCheck]:
     return [c for c in tested[0] if all(c in other for other in tested[1:])] if len(tested) > 1 else []
 
 
-def _list_checks(checks: Sequence[NoiseCheck]) -> list[Block]:
-    """Each test that failed as an entry of its own; those that passed as one paragraph, by what was measured."""
+def _group_alike(audits: Sequence[Record]) -> list[list[Record]]:
+    """Kinds of which paper says the same: nothing failed, and the same tests were tried."""
+    groups = dict[tuple[object, ...], list[Record]]()
+    for audit in audits:
+        passed = tuple((c.name, c.is_tried) if c.passed else audit.id for c in audit.checks)
+        groups.setdefault((audit.protection, audit.sentence, passed), []).append(audit)
+    return list(groups.values())
+
+
+def _list_checks(checks: Sequence[NoiseCheck], kind: str, *, first: bool = True) -> list[Block]:
+    """Each test that failed as an entry of its own; of those that passed paper has the names, `first` alone."""
     failed = [f"*Failed.* {sentence_case(c.name)}: {c.text}." for c in checks if not c.passed]
-    passed = "; ".join(f"{c.name} ({_shorten(c.text)})" for c in checks if c.passed and c.is_tried)
+    passed = [c for c in checks if c.passed and c.is_tried]
     left = ", ".join(c.name for c in checks if not c.is_tried)
     said = [
-        f"*Passed*: {passed}." if passed else "",
+        f"*Passed*: {', '.join(c.name for c in passed)}." if passed else "",
         f"*Not tried*, with too little noise: {left}." if left else "",
     ]
     text = " ".join(filter(None, said))
-    return [*([Bullets(failed)] if failed else []), *([Paragraph(text, small=True)] if text else [])]
+    measured = Bullets([f"{sentence_case(c.name)}: {_shorten(c.text)}." for c in passed])
+    return [
+        *([Bullets(failed)] if failed else []),
+        *([Paragraph(text, small=True)] if text and first else []),
+        *([Folded(f"Measured on {kind}", [measured])] if passed else []),
+    ]
 
 
 def _shorten(text: str) -> str:

@@ -19,11 +19,11 @@ class Policy(Section):
         used = {f.rule for f in result.findings}
         fired = [r for r in policy.rules if r.id in used]
         rest = [r for r in policy.rules if r.id not in used]
+        if result.decision and result.decision.rule:
+            named += f" The decision rests on its ground `{result.decision.rule}`."
         blocks: list[Block] = [
             Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise.")
         ]
-        if result.decision and result.decision.rule:
-            blocks.append(Paragraph(f"The decision rests on its ground `{result.decision.rule}`."))
         if fired:  # findings quote these, with their reasons
             caption = "The rules that held, with the reason for each threshold."
             blocks.append(

@@ -20,7 +20,7 @@ class Questions(Section):
                 header=["Question", "Read by", "Answer", "What it rests on"],
                 rows=[_row(some) for some in _group_alike(result.questions)],
                 align="llll",
-                widths=[3.2, 1.5, 1.2, 4.8],
+                widths=[3.2, 1.6, 1.3, 4.7],
                 caption="Every question that follows from what was sent and who could read it, over all rounds "
                 "where none are named. The verdict waits for those with an asterisk.",
             ),

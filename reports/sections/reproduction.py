@@ -7,7 +7,10 @@ from fedaudit.reports.record import SealRecord
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Code, Folded, Heading, KeyValues, Paragraph, Section, Table
 
-STATED = "Times, commit, threads and hardware are stated by the owner of the run: nobody signed them."
+STATED = (
+    "Times, commit, threads and hardware are stated by the owner of the run: nobody signed them or this report. "
+    "`fedaudit tools seal RUN --key KEY.pem` signs model, audit and report."
+)
 SIGNED = (
     "Times, commit, threads and hardware are as the owner of the run stated them, and are under the seal below."
 )
@@ -32,17 +35,14 @@ class Reproduction(Section):
             blocks.append(Folded("Digests of data and code", [made]))
         blocks.append(Heading("Files"))
         if r.hashes:
-            caption = "What this report was made from. Compare with your copy of the run."
+            caption = "What this report was made from, the config with every default. Compare it with yours."
             blocks.append(_digests(r.hashes, "File", caption))
         else:
             blocks.append(Paragraph("No file was hashed, so a changed input would go unnoticed."))
-        return [*blocks, *_seal(result.seal), *_config(r.config)]
+        return [*blocks, *(_seal(result.seal) if result.seal else []), *_config(r.config)]
 
 
-def _seal(seal: SealRecord | None) -> list[Block]:
-    if seal is None:
-        text = "Nobody signed this report. `fedaudit tools seal RUN --key KEY.pem` signs model, audit and report."
-        return [Heading("Seal"), Paragraph(text)]
+def _seal(seal: SealRecord) -> list[Block]:
     return [
         Heading("Seal"),
         KeyValues(
@@ -67,5 +67,4 @@ def _digests(found: Mapping[str, str], of: str, caption: str) -> Block:
 def _config(text: str) -> list[Block]:
     if not text.strip():
         return [Paragraph("The configuration was not recorded.")]
-    where = Paragraph("The whole configuration, with every default, is `config.yaml` in the run folder.")
-    return [where, Folded("The configuration", [Code(text, language="yaml")])]
+    return [Folded("The configuration", [Code(text, language="yaml")])]

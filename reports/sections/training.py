@@ -8,6 +8,7 @@ from fedaudit.reports.result import AuditResult, Figure, History
 from fedaudit.reports.section import Block, Card, Chart, Folded, KeyValues, Paragraph, Section, Table
 
 MOST_ROWS = 12
+TIMED = "clock-accuracy"  # the figure of the same accuracies over simulated time, of which paper needs one
 OTHERS = ("absence", "alternatives", "budget", "robustness")  # figures of other sections
 
 
@@ -19,7 +20,7 @@ class Training(Section):
         blocks: list[Block] = []
         if result.history:
             told = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())
-            blocks += [Paragraph(f"{fmt.sentence_case(told)}."), *_curves(result)]
+            blocks += [Paragraph(f"{fmt.sentence_case(told)}."), *_draw_accuracy(result), *_list_classes(result)]
             blocks.append(Folded("Round by round", [_rounds(result.history)]))
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
@@ -44,43 +45,47 @@ def _facts(history: Sequence[History]) -> dict[str, str]:
     return facts
 
 
-def _curves(result: AuditResult) -> list[Block]:
-    """Accuracy over rounds, and at the end by class."""
+def _draw_accuracy(result: AuditResult) -> list[Block]:
+    """Accuracy over rounds."""
     measured = [h for h in result.history if h.accuracy is not None]
-    blocks: list[Block] = []
-    if len(measured) > 1:
-        accuracy = [100 * (h.accuracy or 0.0) for h in measured]
-        span = f"from {accuracy[0]:.1f} % to {accuracy[-1]:.1f} %"
-        blocks.append(
-            Chart(
-                Figure(
-                    id="training-accuracy",
-                    title="Accuracy over rounds",
-                    caption=f"Share of the whole test set classified rightly, {span}.",
-                    alt=f"Line chart: test accuracy over {len(measured)} measured rounds, {span}.",
-                    x_label="round",
-                    y_label="test accuracy (%)",
-                    series=[Series(name="accuracy", x=[h.round for h in measured], y=accuracy)],
-                )
-            )
+    if len(measured) < 2:
+        return []
+    accuracy = [100 * (h.accuracy or 0.0) for h in measured]
+    span = f"from {accuracy[0]:.1f} % to {accuracy[-1]:.1f} %"
+    chart = Chart(
+        Figure(
+            id="training-accuracy",
+            title="Accuracy over rounds",
+            caption=f"Share of the whole test set classified rightly, {span}.",
+            alt=f"Line chart: test accuracy over {len(measured)} measured rounds, {span}.",
+            x_label="round",
+            y_label="test accuracy (%)",
+            series=[Series(name="accuracy", x=[h.round for h in measured], y=accuracy)],
         )
+    )
+    is_timed = any(f.id == TIMED for f in result.figures)
+    return [Folded("Accuracy over rounds", [chart])] if is_timed else [chart]
+
+
+def _list_classes(result: AuditResult) -> list[Block]:
+    """Accuracy by class, at the end."""
     last = next((h for h in reversed(result.history) if h.class_accuracy), None)
-    if last and last.class_accuracy:
-        names = result.scope.class_names
-        if len(names) != len(last.class_accuracy):
-            names = [f"class {i}" for i in range(len(last.class_accuracy))]
-        rows = [[n, fmt.percent(a)] for n, a in zip(names, last.class_accuracy, strict=True)]
-        half = -(-len(rows) // 2)  # two columns of classes side by side
-        blank = [["", ""]] * (2 * half - len(rows))
-        pairs = zip(rows[:half], [*rows[half:], *blank], strict=True)
-        table = Table(
-            header=["Class", "Accuracy", "Class", "Accuracy"],
-            rows=[[*a, *b] for a, b in pairs],
-            align="llll",
-            caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
-        )
-        blocks.append(Folded("Accuracy by class", [table]))
-    return blocks
+    if last is None or not last.class_accuracy:
+        return []
+    names = result.scope.class_names
+    if len(names) != len(last.class_accuracy):
+        names = [f"class {i}" for i in range(len(last.class_accuracy))]
+    rows = [[n, fmt.percent(a)] for n, a in zip(names, last.class_accuracy, strict=True)]
+    half = -(-len(rows) // 2)  # two columns of classes side by side
+    blank = [["", ""]] * (2 * half - len(rows))
+    pairs = zip(rows[:half], [*rows[half:], *blank], strict=True)
+    table = Table(
+        header=["Class", "Accuracy", "Class", "Accuracy"],
+        rows=[[*a, *b] for a, b in pairs],
+        align="llll",
+        caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
+    )
+    return [Folded("Accuracy by class", [table])]
 
 
 def _rounds(history: Sequence[History]) -> Table:

@@ -14,13 +14,16 @@ from PIL import Image
 
 from fedaudit.attacks.evidence import Series
 from fedaudit.attacks.measure import find_measure
+from fedaudit.audit.verdict.clock import BY_TIME
 from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
-from fedaudit.reports.result import Gallery, NoiseCheck
-from fedaudit.reports.section import Bullets, Paragraph, Table
+from fedaudit.reports.result import Gallery, NoiseCheck, Outcome
+from fedaudit.reports.section import Bullets, Chart, Folded, Heading, Paragraph, Table
+from fedaudit.reports.sections.findings import Findings
 from fedaudit.reports.sections.noise_audit import NoiseAudit
+from fedaudit.reports.sections.training import TIMED, Training
 from fedaudit.reports.typeset import breakable, printable
 from tests.audit.accounting.test_status import AUDIT
 from tests.reports.sample import result
@@ -210,6 +213,60 @@ def test_tests_of_the_noise_are_said_once_failures_first_and_untried_ones_apart(
     ]
     said = [b.text for b in blocks if isinstance(b, Paragraph) and b.small]
     assert said == [
-        "*Passed*: law of the noise (p = 0.5).",
-        "*Passed*: noise used twice (0 of 9 occur again). *Not tried*, with too little noise: rank.",
+        "*Passed*: law of the noise.",
+        "*Passed*: noise used twice. *Not tried*, with too little noise: rank.",
     ]
+    measured = {b.title: b.blocks for b in blocks if isinstance(b, Folded) and not b.on_paper}
+    assert measured["Measured on gan_G"] == [Bullets(["Law of the noise: p = 0.5."])]
+    assert measured["Measured on all kinds"] == [Bullets(["Noise used twice: 0 of 9 occur again."])]
+
+
+def test_kinds_whose_noise_passed_the_same_tests_are_one_entry_and_no_finding_of_their_own_on_paper() -> None:
+    law = NoiseCheck(name="law of the noise", passed=True, text="it is the law (p = 0.5)", failure_rate=0.01)
+    bad = NoiseCheck(name="law of the noise", passed=False, text="it is another (p = 0)", failure_rate=0.01)
+    audited = result()
+    audited.noise_audits = [
+        AUDIT.model_copy(update={"id": "noise-g", "kind": "gan_G", "checks": [law]}),
+        AUDIT.model_copy(update={"id": "noise-m", "kind": "local_model", "checks": [bad]}),
+        AUDIT.model_copy(
+            update={
+                "id": "noise-d",
+                "kind": "gan_D",
+                "checks": [law.model_copy(update={"text": "it is the law (p = 0.3)"})],
+            }
+        ),
+    ]
+    blocks = NoiseAudit().build(audited)
+    titles = [(b.text, b.anchor) for b in blocks if isinstance(b, Heading)]
+    assert titles == [
+        (f"Gan G, gan D: {AUDIT.protection}", "noise-g"),
+        (f"Local model: {AUDIT.protection}", "noise-m"),
+    ]
+    assert [b.title for b in blocks if isinstance(b, Folded)] == ["Measured on gan_G", "Measured on gan_D"]
+    ids = {
+        "noise-g": Outcome.NOT_DEMONSTRATED,
+        "noise-m": Outcome.DEMONSTRATED,
+        "noise-d": Outcome.NOT_DEMONSTRATED,
+    }
+    first = audited.findings[0]
+    audited.findings = [first.model_copy(update={"id": i, "outcome": how}) for i, how in ids.items()]
+    found = Findings().build(audited)
+    assert [b.anchor for b in found if isinstance(b, Heading) and b.anchor] == ["noise-m"]
+    assert Paragraph("No test contradicts the noise on gan_G, gan_D: see *Tests of the noise*.") in found
+
+
+def test_paper_draws_the_same_accuracies_once_over_time_where_time_was_kept() -> None:
+    trained = result()
+    trained.figures = [f for f in trained.figures if f.id != TIMED]
+    assert len(trained.history) > 1
+    drawn = [b.figure.title for b in Training().build(trained) if isinstance(b, Chart)]
+    assert "Accuracy over rounds" in drawn
+    trained.figures += [trained.figures[0].model_copy(update={"id": TIMED, "finding": "", "title": "Over time"})]
+    blocks = Training().build(trained)
+    assert "Accuracy over rounds" not in [b.figure.title for b in blocks if isinstance(b, Chart)]
+    assert "Over time" in [b.figure.title for b in blocks if isinstance(b, Chart)]
+    assert any(isinstance(b, Folded) and b.title == "Accuracy over rounds" for b in blocks)
+
+
+def test_the_accuracy_over_time_has_the_name_that_the_section_looks_for() -> None:
+    assert BY_TIME == TIMED
