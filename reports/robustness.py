@@ -72,6 +72,20 @@ class Certificate(Record):
         return None if self.interval is None or self.seeds < LEAST_SEEDS else self.interval[0] - self.ceiling
 
 
+class DataCertificate(Record):
+    """What a rule answers rightly, and would whatever some clients had trained on in one round."""
+
+    setting: str
+    rule: str
+    malicious: int
+    share: float  # of each of their batches that is poisoned
+    scale: float  # of what they send
+    images: str  # in words: "as they are"
+    seeds: int
+    right: float  # share of these images, mean over seeds
+    certified: list[tuple[float, float]]  # length of the trigger, share certified; the last is the attack's own
+
+
 class Triggered(Record):
     """Test images as they are and with a trigger, and what the attacked model answers."""
 
@@ -190,6 +204,8 @@ class Robustness(Record):
     breakdown: list[Breakdown] = Field(default_factory=list)
     certificates: list[Certificate] = Field(default_factory=list)
     uncertified: str = ""  # why there are none, as a phrase
+    data_certificates: list[DataCertificate] = Field(default_factory=list)
+    data_uncertified: dict[str, list[str]] = Field(default_factory=dict)  # why as a phrase -> settings with rules
     not_run: list[NotRun] = Field(default_factory=list)
     adversaries: dict[str, TriedAdversary] = Field(default_factory=dict)  # by label
     triggered: list[Triggered] = Field(default_factory=list)

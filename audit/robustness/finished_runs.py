@@ -162,7 +162,7 @@ class FinishedRun:
         return {int(c): row for c, row in found if np.isfinite(row).all()}
 
     @cached_property
-    def _model(self) -> BoundExtractor:
+    def model(self) -> BoundExtractor:
         kept = messages(self.folder / "artifacts", [Kind.GLOBAL_MODEL], "all")
         if not kept:
             title = self.case.card.title
@@ -180,7 +180,7 @@ class FinishedRun:
         return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)(weights)
 
     def _predict_labels(self, images: NDArray[Any]) -> Labels:
-        return np.asarray(self._model.logits(images).argmax(1), dtype=np.int64)
+        return np.asarray(self.model.logits(images).argmax(1), dtype=np.int64)
 
 
 def stamp_test_images(

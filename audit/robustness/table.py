@@ -6,7 +6,7 @@ some number is taken to break at every larger one.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.case.plugins import build_plugin
-from fedaudit.audit.robustness import measures
+from fedaudit.audit.robustness import measures, poisoned_data
 from fedaudit.audit.robustness.certificate import certify
 from fedaudit.audit.robustness.finished_runs import FinishedRun, show_moved_prototypes, show_triggers
 from fedaudit.audit.robustness.plan import CONTROLS, IDLE, PLANTED, MatrixPlace, ServerRule, describe, label_of
@@ -70,6 +70,7 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
         costs = _measure_cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
         if not next(iter(clean.values())).bisected:
             made.costs.append(costs)
+        _add_data_certificates(made, [outcomes[p] for p in clean.values()], columns.values())
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
         for (adversary, malicious), runs in columns.items():
             if set(runs) - set(clean) or adversary in ("", IDLE):
@@ -195,6 +196,32 @@ def _certify(
         certify(*values, after[0].releases, cell.malicious, score=score, **words)
         for score, values in scores.items()
     ]
+
+
+def _add_data_certificates(
+    made: Robustness, clean: Sequence[FinishedRun], columns: Collection[Mapping[int, MatrixPlace]]
+) -> None:
+    """What poisoned data of the backdoors among `columns` cannot do to one rule, or why that is not known."""
+    found: dict[poisoned_data.Poisoning, None] = {}
+    for place in (next(iter(runs.values())) for runs in columns):
+        attacker = _make_attacker(place.changes["adversary"]) if place.adversary else None
+        if isinstance(attacker, Backdoors) and not place.bisected:
+            by = poisoned_data.Poisoning(
+                malicious=place.malicious,
+                share=attacker.config.poisoned,
+                scale=getattr(attacker.config, "scale", 1.0),
+                trigger=attacker.config.trigger,
+                target=attacker.config.target,
+            )
+            found[by] = None
+    if not found:
+        return
+    place = next(iter(next(iter(columns)).values()))
+    if why := next(filter(None, map(poisoned_data.explain_missing, clean)), ""):
+        made.data_uncertified.setdefault(why, []).append(f"{place.setting}, {place.rule.name}")
+        return
+    words = {"setting": place.setting, "rule": place.rule.name}
+    made.data_certificates += poisoned_data.certify_answers(clean, list(found), words)
 
 
 def _list_bypasses(outcomes: Mapping[MatrixPlace, FinishedRun]) -> dict[str, list[str]]:

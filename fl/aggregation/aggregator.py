@@ -76,6 +76,7 @@ class Aggregator(Plugin):
     by_class = False  # works on the few prototypes of a class as well
     needs_root = False  # wants the change that the server's own examples make of the model
     of_one = False  # says something about a single upload
+    nonexpansive = False  # of two weighted means it makes models that lie no further apart
 
     @abstractmethod
     def begin(self, context: Context) -> Aggregation:

@@ -3,8 +3,10 @@
 Xie, Chen, Chen, Li. CRFL: Certifiably Robust Federated Learning against Backdoor Attacks. ICML 2021.
 arXiv:2106.08283, Algorithm 1: the weighted mean of the models is scaled to a norm of at most rho, and Gaussian
 noise of standard deviation sigma is added to every weight. The paper's rho may grow with the round (.025 t + 2
-on MNIST: `growth`). Changed: the last model is noised as well; the paper leaves that to the smoothing at test
-time. Left out: the certified radius (Theorem 3), which needs the Lipschitz constant of the model.
+on MNIST: `growth`). Changed: the last model is noised as well, which the paper leaves to the smoothing at test
+time; the certificate, which takes that noise as drawn and smooths nothing, is in
+audit/robustness/poisoned_data.py. Scaling to a norm projects onto a ball, which brings no two models further
+apart, and the noise is the same for both.
 """
 
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from fedaudit.fl.runtime.settings import settings
 class CRFL(RowRule):
     title = "Clipped and noised model"
     source = "arXiv:2106.08283, Alg. 1"
+    nonexpansive = True
 
     @settings
     class Config(RowRule.Config):

@@ -26,7 +26,7 @@ class Mean(Aggregator):
     title = "Mean"
     source = "arXiv:1602.05629, Alg. 1"
     reads_single_uploads = False
-    by_class = of_one = True
+    by_class = of_one = nonexpansive = True
 
     def begin(self, context: Context) -> Aggregation:
         return _Streaming(context)

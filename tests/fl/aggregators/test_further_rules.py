@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregators.deep_sight import energy_shares, suspect
 from fedaudit.fl.aggregators.fl_detector import is_split, split
 from fedaudit.fl.aggregators.nearest_subset import find_closest
 from fedaudit.fl.runtime.errors import UserError
-from tests.fl.aggregators.test_rules import combined, rule
+from tests.fl.aggregators.test_rules import combined, context, rule
 from tests.fl.aggregators.test_second_programs import combine
 from tests.fl.methods.worlds_of_methods import continues
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import EVERYONE, run, same
+
+NONEXPANSIVE = [n for n in catalog.names("aggregators") if catalog.load("aggregators", n).nonexpansive]
 
 
 @pytest.mark.parametrize("name", ["mda", "monna", "mean_around_median", "caf"])
@@ -149,6 +152,26 @@ def test_crfl_clips_the_model_and_not_the_change_and_adds_its_noise() -> None:
     assert float(noise.std()) == pytest.approx(0.7, rel=0.03)
     with pytest.raises(UserError, match="clients of this method send changes"):
         combine("crfl", rows)
+
+
+@pytest.mark.parametrize("name", NONEXPANSIVE)
+def test_a_nonexpansive_rule_brings_no_two_means_further_apart(name: str) -> None:
+    rng = np.random.default_rng(3)
+    made = rule(name, **({"rho": 4.0, "sigma": 0.5} if name == "crfl" else {}))
+    apart = []
+    for spread in (0.01, 0.3, 3.0):
+        uploads = rng.standard_normal((2, 6, 30)) * spread + rng.standard_normal(30)
+        models = []
+        for rows in uploads:
+            averaging = made.begin(context())
+            for client, row in enumerate(rows):
+                start = {"w": torch.from_numpy(row / 2).float()}
+                averaging.add(client, {"w": torch.from_numpy(row).float()}, 1.0 + client, start)
+            models.append(averaging.value()["w"].double().numpy())
+        means = [np.average(rows, axis=0, weights=1.0 + np.arange(6)) for rows in uploads]
+        apart.append(np.linalg.norm(models[0] - models[1]) / np.linalg.norm(means[0] - means[1]))
+    assert all(0 < a <= 1 + 1e-5 for a in apart)
+    assert name == "mean" or min(apart) < 0.9  # where both are clipped
 
 
 # In a federation --------------------------------------------------------------------------
