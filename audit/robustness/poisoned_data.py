@@ -98,8 +98,7 @@ def measure_distances(logits: Numbers, sizes: Numbers) -> Numbers:
 def explain_missing(run: FinishedRun) -> str:
     """Why nothing is certified about a run, as a phrase; empty where something is."""
     case, training = run.case, run.case.training
-    layer = find_linear_layer(case.make_net, case.data)
-    if layer is None:
+    if not is_linear(case.make_net, case.data):
         return "the network is not one linear layer on the pixels"
     if not is_plain(case.method):
         return f"{case.card.title} as set is more than steps of SGD on the loss and a mean of models"
@@ -118,23 +117,22 @@ def explain_missing(run: FinishedRun) -> str:
     return ""
 
 
-def find_linear_layer(make_net: Callable[[], Net], data: Data) -> nn.Linear | None:
-    """The one linear layer that a network is, trained by cross-entropy; None where it is anything else."""
+def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
+    """Whether a network is one linear layer on what it is given, trained by cross-entropy."""
     with torch.random.fork_rng(devices=[]):
         net = make_net()
         names = {name for name, _ in net.named_parameters()}
         if data.predicts != "classify" or data.modality == "text" or type(net).loss is not Net.loss:
-            return None
+            return False
         if not names or names != set(head_names(net)) or not isinstance(layer := net.head, nn.Linear):
-            return None
+            return False
         # of any size and sign, and as in training: what is dropped or cut there is not linear
         x = 10 * torch.randn(SOME, *data.shape, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
-            for mode in (True, False):
-                net.train(mode)
-                if not (torch.equal(net.features(x), x.flatten(1)) and torch.equal(net(x), layer(x.flatten(1)))):
-                    return None
-    return layer
+            return all(
+                torch.equal(net.features(x), x.flatten(1)) and torch.equal(net(x), layer(x.flatten(1)))
+                for _ in map(net.train, (True, False))
+            )
 
 
 def is_plain(method: RoundMethod) -> bool:

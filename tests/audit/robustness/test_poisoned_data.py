@@ -21,7 +21,7 @@ from fedaudit.audit.robustness.poisoned_data import (
     Poisoning,
     bound_drift,
     explain_missing,
-    find_linear_layer,
+    is_linear,
     measure_distances,
     measure_sizes,
     split_into_batches,
@@ -351,7 +351,7 @@ def test_a_users_own_linear_model_is_recognised_and_what_looks_like_one_is_not()
         "deep": lambda: adapt(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))),
         "normed": lambda: adapt(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))),
     }
-    assert [name for name, made in make.items() if find_linear_layer(made, DIGITS)] == ["linear"]
+    assert [name for name, made in make.items() if is_linear(made, DIGITS)] == ["linear"]
 
 
 # In an audit ------------------------------------------------------------------------------
