@@ -33,6 +33,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, Release
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
 
@@ -114,7 +115,7 @@ def _list_assumptions(simulated: bool, clients: int, examples: Examples) -> Iter
 
 def _describe_assumed_law(availability: Availability | None) -> str:
     """That clients are drawn as code from elsewhere states: tests can contradict that and never verify it."""
-    if availability is None or type(availability).__module__.startswith("fedaudit.fl.availability."):
+    if availability is None or is_shipped(availability):
         return ""
     return f"that clients are drawn as {availability.title} states, which is not code of ours"
 
@@ -304,7 +305,7 @@ def _check_draws(
         rounds = 1 + max(r.round for r in releases)
         found = contradictions(availability, clients, streams, rounds)
     except Exception as error:  # somebody's own code, of which this may be too much
-        if type(availability).__module__.startswith("fedaudit.") and not isinstance(error, UserError):
+        if is_shipped(availability) and not isinstance(error, UserError):
             raise
         found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
     for what in found[:1]:

@@ -14,13 +14,14 @@ from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.model import Net, State, adapt
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.settings import check_settings
 
 
 def name_model(make_net: "partial[Net]") -> str:
     """A model of ours with its shape and settings; empty for one of others, whose code can change."""
     cls, *rest = make_net.args
-    return " ".join(map(repr, (cls.__qualname__, *rest))) if cls.__module__.startswith("fedaudit.") else ""
+    return " ".join(map(repr, (cls.__qualname__, *rest))) if is_shipped(cls) else ""
 
 
 def maker(

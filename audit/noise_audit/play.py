@@ -37,7 +37,8 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.tap import Message, Payload, listening
 from fedaudit.fl.runtime.durable import Log
-from fedaudit.fl.runtime.foreign import OURS, importing_anew, noting_traces
+from fedaudit.fl.runtime.foreign import importing_anew, noting_traces
+from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import counting_noise
 from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.wire.wire import Wire
@@ -153,11 +154,6 @@ class RunPlayer:
         other = SimulatedCase(case.config.model_copy(update={"seed": case.config.seed + OTHER_SEED}))
         other.__dict__.update(data=case.data, population=case.population, initial=case.initial)
         return replace(self, case=other)
-
-
-def is_shipped(plugin: object) -> bool:
-    """Whether it is no code of a team's own."""
-    return type(plugin).__module__.startswith(f"{OURS}.")
 
 
 class _Rehearsed(Workers):

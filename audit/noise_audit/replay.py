@@ -28,7 +28,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.noise_audit.noise_samples import NoiseSample, list_acting
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests, run_tests
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
-from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips, is_shipped
+from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips
 from fedaudit.audit.noise_audit.world import (
     CALCULATED,
     RELATIVE,
@@ -47,6 +47,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, Unit
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.recording.tap import AddNoise, Message, Payload
+from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import Status

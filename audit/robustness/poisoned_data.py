@@ -43,6 +43,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import ClientSide, LocalConfig, RoundMethod, ServerSide
 from fedaudit.fl.model import Net, head_names
+from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.reports.robustness import DataCertificate
 
 LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of what is put into an image: l2, of pixels in [0, 1]; 0 changes labels alone
@@ -98,6 +99,9 @@ def measure_distances(logits: Numbers, sizes: Numbers) -> Numbers:
 def explain_missing(run: FinishedRun) -> str:
     """Why nothing is certified about a run, as a phrase; empty where something is."""
     case, training = run.case, run.case.training
+    for plugin, title in ((case.method, case.card.title), (case.aggregator, case.aggregator.title)):
+        if not is_shipped(plugin):  # whose words about itself count below
+            return f"{title} is no code of fedaudit, and nobody checked what it says of itself"
     if not is_linear(case.make_net, case.data):
         return "the network is not one linear layer on the pixels"
     if not is_plain(case.method):
@@ -127,7 +131,8 @@ def is_linear(make_net: Callable[[], Net], data: Data) -> bool:
         if not names or names != set(head_names(net)) or not isinstance(layer := net.head, nn.Linear):
             return False
         # of any size and sign, and as in training: what is dropped or cut there is not linear
-        x = 10 * torch.randn(SOME, *data.shape, generator=torch.Generator().manual_seed(0))
+        drawn = 10 * torch.randn(SOME, *data.shape, generator=torch.Generator().manual_seed(0))
+        x = torch.cat([drawn, normalise(torch.from_numpy(data.test.x), data)])
         with torch.no_grad():
             return all(
                 torch.equal(net.features(x), x.flatten(1)) and torch.equal(net(x), layer(x.flatten(1)))

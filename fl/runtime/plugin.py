@@ -54,6 +54,12 @@ def name_of(cls: type[Any]) -> str:
     return own[0] if own else cls.__module__.rpartition(".")[2]
 
 
+def is_shipped(plugin: object) -> bool:
+    """Whether a plugin, or its class, is no code of a team's own, whose words about itself nobody checked."""
+    cls = plugin if isinstance(plugin, type) else type(plugin)
+    return cls.__module__.partition(".")[0] == foreign.OURS
+
+
 def shares_file(cls: type[Any]) -> bool:
     """Whether the file of a plugin class defines several plugins."""
     return bool(_list_beside(cls))

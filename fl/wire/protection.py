@@ -22,7 +22,7 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.plugin import Plugin, is_shipped
 from fedaudit.fl.training.private import PrivateTraining
 
 Payload = dict[str, Tensor]
@@ -135,7 +135,7 @@ class Protection(Plugin):
 def describe_protection(protection: Protection) -> str:
     """What a protection says of itself, and whose words these are where its code is somebody's own."""
     text = protection.describe()
-    return text if type(protection).__module__.startswith("fedaudit.") else f"by its own code, unchecked: {text}"
+    return text if is_shipped(protection) else f"by its own code, unchecked: {text}"
 
 
 def anew(protections: Sequence[Protection]) -> list[Protection]:

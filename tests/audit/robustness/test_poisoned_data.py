@@ -29,6 +29,7 @@ from fedaudit.audit.robustness.poisoned_data import (
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.scale import normalise
@@ -297,6 +298,15 @@ def test_no_attacker_within_the_bound_turns_a_certified_answer(
     assert turned and 0.03 * drift < furthest < drift
 
 
+class OwnMean(Mean):
+    """A rule of somebody's own, which says what the mean says of itself."""
+
+
+class OfImages(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.abs().amax(1, keepdim=True) < 8, x.relu(), x)
+
+
 # What is refused --------------------------------------------------------------------------
 
 
@@ -328,6 +338,7 @@ def refuse(tmp_path: Path, delivered: int = 5, **changes: Any) -> str:
         ({"method__grad_clip": 1.0}, "is more than steps of SGD"),
         ({"method__optimiser": "adam"}, "is more than steps of SGD"),
         ({"aggregator": "median"}, "may bring two models further apart"),
+        ({"aggregator": f"{__name__}:OwnMean"}, "nobody checked what it says of itself"),
         ({"aggregator": "norm_bound"}, "may bring two models further apart"),
         ({"protections": [{"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0}]}, "a protection"),
         ({"delivered": 4}, "some client was not heard"),
@@ -349,6 +360,7 @@ def test_a_users_own_linear_model_is_recognised_and_what_looks_like_one_is_not()
         "with dropout": lambda: adapt(nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(64, 10))),
         "bounded": lambda: adapt(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Tanh())),
         "deep": lambda: adapt(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))),
+        "linear on what is no image": lambda: adapt(nn.Sequential(nn.Flatten(), OfImages(), nn.Linear(64, 10))),
         "normed": lambda: adapt(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))),
     }
     assert [name for name, made in make.items() if is_linear(made, DIGITS)] == ["linear"]
