@@ -281,6 +281,7 @@ class Federation:
 
         Where there is no global model (`model` is empty), the clients' mean scores stand for it.
         """
+        self.wire.check_dealt(round)
         tally, sent = self.tally, self.wire.end_round(round)
         record: dict[str, Any] = {
             "round": round,
@@ -329,6 +330,7 @@ class Federation:
         done = self.checkpoints is not None and self.checkpoints.finished
         if not done:
             self._check_reads(rounds)
+            self.wire.check_dealt(rounds)
             if Kind.GLOBAL_MODEL in card.release:
                 self.wire.records.mark_milestone(rounds)  # a release has the number after the last round
                 self.wire.release(rounds, {Kind.GLOBAL_MODEL: model})

@@ -177,7 +177,7 @@ class Kind(StrEnum):
         "how many local steps one client took; with known settings, its size",
         Tells.CLIENT,
         {"steps": "[]", "norm": "[]"},
-        Summed.PLAIN,
+        Summed.WEIGHTED,
         about=True,
     )
     LABEL_COUNTS = Row(

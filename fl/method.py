@@ -20,7 +20,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
-from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model
+from fedaudit.fl.clients.combining import combine_arrivals
+from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model, read_sample_count
 from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.data.participation import is_blind
 from fedaudit.fl.federation import Federation, Tally
@@ -70,7 +71,6 @@ class Card:
     relay: tuple[Kind, ...] = ()
     release: tuple[Kind, ...] = (Kind.GLOBAL_MODEL,)
     timed: bool = False  # decides by the simulated clock, so that a federation without one gets one
-    reads_single_uploads: bool = False  # the server has to see each upload, as rules say of themselves
     counts_made: bool = False  # num_examples counts examples that clients made or repeated, or leaves out some
     observed: ClassVar[tuple[Kind, ...]] = (Kind.TASK_TIME,)  # of all methods, where there is a clock
 
@@ -111,12 +111,6 @@ class LocalConfig:
         default="samples",
         description="how the server weights clients: by their numbers of examples, or all alike",
     )
-
-
-def read_sample_count(message: Message, reply: Reply) -> int:
-    """Number of examples that the server counts: as the message says, which a client may have changed."""
-    number = message.get(Kind.NUM_EXAMPLES)
-    return reply.examples if number is None else int(number["count"])
 
 
 class Chosen(NamedTuple):
@@ -173,7 +167,9 @@ class ServerSide(Plugin):
 
     def weigh(self, reply: Reply) -> float:
         """Return the server's weight of a reply as it left the client."""
-        return float(read_sample_count(reply.message, reply)) if self.config.weighting == "samples" else 1.0
+        return (
+            float(read_sample_count(reply.message, reply.examples)) if self.config.weighting == "samples" else 1.0
+        )
 
     def get_model(self, state: Tree) -> State:
         """Return the model that is evaluated and released; empty where a method has no global model."""
@@ -387,16 +383,14 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 tally.times[k] = federation.clock.measure(t, k, down, received, reply.examples, cost)
                 if federation.clock.model is not None:
                     federation.wire.records.observe(t, k, tally.times[k], down, received)
-                yield Delivery(
-                    client=k, message=received, examples=read_sample_count(received, reply), time=tally.times[k]
-                )
+                examples = read_sample_count(received, reply.examples)
+                yield Delivery(client=k, message=received, examples=examples, time=tally.times[k])
 
         arrivals = arriving()
         first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
-            new = self.combine(during, Deliveries(chain([first], arrivals), averages), t)
-            for _ in arrivals:  # a server that stopped early must not leave answers in the pipes
-                pass
+            come = chain([first], arrivals)
+            new, averages = combine_arrivals(self, during, come, averages, federation.wire)
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
             tally.note(averages, tampering.notes())
         if federation.wire.chain.central:

@@ -58,6 +58,11 @@ class Failure:
     sentence: str
     hint: str = ""
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether its config was refused; anything else failed."""
+        return self.code == 2 and not self.sentence.startswith("unexpected ")
+
 
 # runs cells, by their overrides: those that came to their end, and why others did not
 Simulate = Callable[[Mapping[str, Mapping[str, Any]]], tuple[list[RunCell], list[Failure]]]

@@ -8,8 +8,8 @@ from fedaudit.reports.robustness import NotRun
 
 
 def reasons(failures: Sequence[Failure]) -> list[NotRun]:
-    """A sentence for the user says that something does not apply; anything else failed."""
+    """What was refused does not apply; anything else failed."""
     by_reason: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for f in failures:
-        by_reason[f.sentence, f.code != 2 or f.sentence.startswith("unexpected ")].append(f.name)
+        by_reason[f.sentence, not f.is_refusal].append(f.name)
     return [NotRun(cells=names, reason=reason, failed=bad) for (reason, bad), names in by_reason.items()]

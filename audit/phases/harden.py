@@ -32,7 +32,6 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.wire.check import explain_refusal
 from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity
 
 FACTORS = (1, 4, 16)  # strengths that are tried, as multiples of what is proposed
@@ -179,9 +178,7 @@ class Search:
         """Whether the federation refuses to run with these protections together."""
         try:
             case = open_case(self._run, self._variants.configure(Variant(name="x", protections=tuple(specs))))
-            return case.simulated and any(
-                explain_refusal(p, case.card, case.card.uplink) for p in case.protections
-            )
+            return case.simulated and any(p.refuses(case.card.uplink) for p in case.protections)
         except UserError:
             return True
 

@@ -28,7 +28,6 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import MODELS, Kind, Summed
 from fedaudit.fl.method import Card
 from fedaudit.fl.threats.threat import Aim
-from fedaudit.fl.wire.check import explain_refusal
 from fedaudit.fl.wire.protection import Protection, Uploads
 from fedaudit.reports.result import Outcome
 
@@ -108,11 +107,11 @@ def _make_act(spec: PluginSpec, simulated: bool, card: Card) -> tuple[PluginSpec
     such as a loss, can be withheld where there is no sum of it; what a method of ours reads cannot.
     """
     protection: Protection = build_plugin("protections", spec, "variants")
-    if not explain_refusal(protection, card, card.uplink):
+    if not protection.refuses(card.uplink):
         retrains = protection.training() is not None or protection.central
         return () if retrains and not simulated else (spec,)
     single = [k for k in card.uplink if k.about and k.summed is Summed.NO]
-    if simulated or explain_refusal(protection, card, [k for k in card.uplink if k not in single]):
+    if simulated or protection.refuses([k for k in card.uplink if k not in single]):
         return ()
     return PluginSpec(name="withhold", settings={"kinds": [k.value for k in single]}), spec
 

@@ -266,6 +266,10 @@ class Averages:
         self._begun[name] = self.rule.begin(self.context(name))
         return self._begun[name]
 
+    def begin_anew(self) -> "Averages":
+        """The same round's, with nothing begun."""
+        return replace(self, _begun={})
+
     def prototype(self, label: int) -> Aggregation:
         """The prototype of one class, by the rule for prototypes: rows of features, weighted by counts."""
         context = replace(self.context(f"prototype/{label}"), state={}, parameters=(), few=True)

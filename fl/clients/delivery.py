@@ -4,13 +4,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fedaudit.fl.aggregation.aggregator import Aggregation, Averages
-from fedaudit.fl.kinds import TRAINED
+from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.wire.protection import Message, Payload
 
 
 def read_model(message: Message) -> Payload:
     """All weights that a client trained, as it sent them; empty where it sent none."""
     return next((message[kind] for kind in TRAINED if kind in message), {})
+
+
+def read_sample_count(message: Message, unsent: int) -> int:
+    """Number of examples that the server counts: as the message says, which a client may have changed.
+
+    It is `unsent` where the message has none.
+    """
+    number = message.get(Kind.NUM_EXAMPLES)
+    return unsent if number is None else int(number["count"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +36,13 @@ class Delivery:
 
 
 class Deliveries(Iterator[Delivery]):
-    """One delivery at a time; average() begins a model that the federation's aggregator makes of them."""
+    """One delivery at a time; average() begins a model that the federation's aggregator makes of them.
 
-    def __init__(self, arriving: Iterable[Delivery], averages: Averages) -> None:
-        self._arriving, self._averages = iter(arriving), averages
+    `is_summed` says that the server can know of the sums of uploads alone.
+    """
+
+    def __init__(self, arriving: Iterable[Delivery], averages: Averages, is_summed: bool = False) -> None:
+        self._arriving, self._averages, self.is_summed = iter(arriving), averages, is_summed
 
     def __next__(self) -> Delivery:
         return next(self._arriving)
@@ -51,4 +63,4 @@ class Deliveries(Iterator[Delivery]):
                 note(delivery)
                 yield delivery
 
-        return Deliveries(passing(), self._averages)
+        return Deliveries(passing(), self._averages, self.is_summed)

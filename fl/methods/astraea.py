@@ -45,7 +45,6 @@ class Astraea(Balancing):
         downlink=(Kind.GLOBAL_MODEL, Kind.ALLOCATION),
         uplink=(Kind.LOCAL_MODEL, Kind.LABEL_COUNTS),
         relay=(Kind.RELAY_MODEL,),
-        reads_single_uploads=True,
     )
 
     @settings

@@ -31,7 +31,6 @@ class FD(OwnModels, Distilling):
         downlink=(Kind.GLOBAL_LOGIT_TABLE,),
         uplink=(Kind.MEAN_LOGIT_TABLE,),
         release=(),
-        reads_single_uploads=True,  # each client gets the mean of the others
     )
 
     def broadcast(self, state: Tree) -> Message:

@@ -25,5 +25,4 @@ class FedAvgFD(Distilling):
         "and learn from the others' averages.",
         downlink=(Kind.GLOBAL_MODEL, Kind.GLOBAL_LOGIT_TABLE),
         uplink=(Kind.LOCAL_MODEL, Kind.NUM_EXAMPLES, Kind.MEAN_LOGIT_TABLE),
-        reads_single_uploads=True,  # each client gets the mean of the others
     )

@@ -38,11 +38,13 @@ class FedLoRA(FedAvg):
 
     def round(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:
         new = super().round(t, state, memory, federation)
-        if federation.tally.delivered:
+        if federation.tally.delivered and "aggregation_error" in new:
             federation.tally.notes["aggregation_error"] = new["aggregation_error"]
         return new
 
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        if deliveries.is_summed:  # sums of factors do not tell the mean of their products
+            return state | {"model": state["model"] | self.average_models(deliveries, state["model"])}
         products = MeanProduct(state["model"])
         heard = deliveries.noting(lambda d: products.add(d, d.weight(self.config.weighting)))
         model = state["model"] | self.average_models(heard, state["model"])

@@ -29,7 +29,6 @@ class FLoRA(FedLoRA):
         source="arXiv:2409.05976",
         text="Clients train adapters and send those alone; the server adds the exact mean of what they stand for "
         "to the model below them, and every round begins with new ones.",
-        reads_single_uploads=True,
     )
     folds_adapters = True
 

@@ -38,7 +38,6 @@ class HetLoRA(FedLoRA):
         text="Clients train adapters of the rank that their device can hold; the server pads them with zeros and "
         "weights them by how large a change they stand for.",
         uplink=(Kind.ADAPTER,),
-        reads_single_uploads=True,
     )
 
     @settings

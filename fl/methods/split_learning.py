@@ -22,11 +22,11 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from fedaudit.fl.clients.delivery import Deliveries, Delivery
+from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_sample_count
 from fedaudit.fl.families.splitting import Splitting, SplitVisit
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.method import Card, read_sample_count
+from fedaudit.fl.method import Card
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -137,7 +137,7 @@ class SplitfedV1(Splitting):
             if sent is None:
                 federation.tally.rejected += 1
                 continue
-            n = read_sample_count(sent, visit.reply)
+            n = read_sample_count(sent, visit.reply.examples)
             part = sent[Kind.LOCAL_MODEL] | beside[visit.client]
             whole = {k: part[k] for k in start if k in part}
             arrived.append(Delivery(client=visit.client, message={Kind.LOCAL_MODEL: whole}, examples=n))

@@ -21,14 +21,14 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
 
 Tree = dict[str, Any]  # values: Tensor, Tree, or what JSON holds
-_SEPARATOR = "\x1f"  # a character no parameter name contains
-_ORDER = _SEPARATOR  # which is no path
+SEPARATOR = "\x1f"  # a character no parameter name contains
+_ORDER = SEPARATOR  # which is no path
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf with its path; empty dictionaries are leaves too, so that they come back."""
     for key, value in tree.items():
-        path = f"{prefix}{_SEPARATOR}{key}" if prefix else key
+        path = f"{prefix}{SEPARATOR}{key}" if prefix else key
         if isinstance(value, Mapping) and value:
             yield from leaves(value, path)
         else:
@@ -66,7 +66,7 @@ def load(path: Path) -> Tree:
             f"{path} cannot be read: {error}", hint="delete it to start the simulation again"
         ) from error
     for key, value in flat.items():
-        *folders, name = key.split(_SEPARATOR)
+        *folders, name = key.split(SEPARATOR)
         branch = tree
         for folder in folders:
             branch = branch.setdefault(folder, {})

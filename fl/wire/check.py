@@ -19,19 +19,12 @@ class Declared(Protocol):
     def title(self) -> str: ...
 
 
-def explain_refusal(protection: Protection, card: Declared, uplink: Collection[Kind]) -> str:
-    """Why a protection cannot work with a method whose clients send these kinds; empty where it can."""
-    if protection.hides_single_uploads() and getattr(card, "reads_single_uploads", False):
-        return "its server works on each client's upload, of which no sum tells enough"
-    return protection.refuses(uplink)
-
-
 def check_protections(card: Declared, protections: Sequence[Protection]) -> None:
     """Raise UserError where a protection cannot work with the method, or with those after it."""
     uplink: Collection[Kind] = getattr(card, Channel.UPLINK.value)
     for number, protection in enumerate(protections):
         uplink = [k for k in uplink if k not in protection.withholds()]
-        if reason := explain_refusal(protection, card, uplink):
+        if reason := protection.refuses(uplink):
             raise UserError(
                 f"{protection.title} cannot protect {card.title}: {reason}",
                 hint="leave the protection out, or choose another method",
@@ -75,6 +68,11 @@ class Checks:
                         f"{kind.value}, which no message can carry",
                         hint="send it as an array of its own",
                     )
+
+    @property
+    def title(self) -> str:
+        """The method's."""
+        return self._card.title
 
     def note_upload(self) -> None:
         """An upload has come in."""

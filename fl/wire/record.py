@@ -17,7 +17,7 @@ class Records:
     def __init__(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
         self._bytes = dict.fromkeys(Channel, 0)
-        self._sums = Sums()  # uploads of the round that the server reads summed
+        self.sums = Sums()  # uploads of the round that the server reads summed
         self._first: tuple[Route, Message] | None = None  # the first of them, unwritten while it is the only one
 
     def keep(self, route: Route, message: Message, copies: int = 1) -> None:
@@ -28,8 +28,8 @@ class Records:
     def keep_summed(self, route: Route, message: Message) -> None:
         """Record an upload of which the server reads a sum: who reads it shows when another comes, or none."""
         self._bytes[route.channel] += message_bytes(message)
-        self._sums.add(message)
-        if self._sums.messages == 1:
+        self.sums.add(message)
+        if self.sums.messages == 1:
             self._first = (route, message)
             return
         if self._first is not None:
@@ -72,16 +72,16 @@ class Records:
 
     def _record_sum(self, round: int) -> None:
         """What secure aggregation left the server: the sum; of one upload, that upload itself."""
-        if not self._sums.messages:
+        if not self.sums.messages:
             return
         server = (SERVER.role.value,)
         route = Route(round, Channel.UPLINK, Party(Role.CLIENT), server, server)
-        message: Message = {Kind.AGGREGATE: self._sums.value()}
+        message: Message = {Kind.AGGREGATE: self.sums.value()}
         if self._first is not None:
             hidden, message = self._first
             route = hidden._replace(seen_by=server)
         self._write(route, tap.current().carry(round, route.channel, route.sender, server, message))
-        self._sums, self._first = Sums(), None
+        self.sums, self._first = Sums(), None
 
     def _write(self, route: Route, message: Message, copies: int = 1) -> None:
         if self._recorder is not None:

@@ -5,7 +5,7 @@ A message passes four steps: it is checked against the method's card (check.py),
 (record.py). A method cannot forget to emit an artifact, or smuggle one out.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from fedaudit.fl.artifact import PUBLIC, SERVER, Channel, Party, Role, Route
 from fedaudit.fl.data.participation import Drawn
@@ -13,6 +13,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording import tap
 from fedaudit.fl.recording.recorder import Recorder
 from fedaudit.fl.runtime.durable import Log
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.account import Accounts
 from fedaudit.fl.wire.check import Checks, Declared, check_protections, is_finite
@@ -44,6 +45,7 @@ class Wire:
         # what a malicious server broadcasts instead (fl/threats/adversary.py)
         self.tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
         self._checks = Checks(card, self.chain.central)
+        self._dealt = 0  # uploads of this round of which the server has had the sums
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
         """Server to every selected client: the same content for all of them."""
@@ -120,8 +122,27 @@ class Wire:
         self._checks.note_average()
         return mean
 
+    def deal_sums(self, round: int, heard: int) -> Iterator[Message]:
+        """What reaches a server behind secure aggregation of a round's uploads, `heard` of which it collected.
+
+        Raises UserError where it has read others one by one.
+        """
+        self._dealt = heard
+        self.check_dealt(round)
+        return self.records.sums.deal()
+
+    def check_dealt(self, round: int) -> None:
+        """Raise UserError where uploads came of which the server was to have a sum alone, and it had each."""
+        if single := self.records.sums.messages - self._dealt:
+            raise UserError(
+                f"secure aggregation cannot protect {self._checks.title}: in round {round} its server reads "
+                f"{single} upload{'s' * (single > 1)} one by one, outside of the round's sum",
+                hint="leave secure_aggregation out, or read uploads in combine() alone",
+            )
+
     def end_round(self, round: int) -> dict[Channel, int]:
         """Close a round; returns its bytes by channel."""
+        self._dealt = 0
         self.accounts.end_round()
         self.chain.end_round()
         return self.records.end_round(round)

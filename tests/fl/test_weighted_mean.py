@@ -1,4 +1,4 @@
-"""The weighted mean: numbers by hand, one client to the last bit, counters take the maximum."""
+"""The weighted mean: numbers by hand, one client to the last bit, counters the nearest whole number."""
 
 import numpy as np
 import pytest
@@ -54,10 +54,11 @@ def test_a_weight_of_zero_leaves_a_client_out() -> None:
     assert torch.equal(mean((a, 5), (b, 0))["w"], a["w"])
 
 
-def test_counters_take_the_maximum() -> None:
+def test_counters_take_the_whole_number_next_to_the_mean() -> None:
     a, b, c = ({"n": torch.tensor(n), "w": torch.ones(1)} for n in (3, 9, 5))
-    found = mean((a, 100), (b, 1), (c, 1))
-    assert found["n"].item() == 9 and found["n"].dtype == torch.int64
+    found = mean((a, 1), (b, 2), (c, 1))
+    assert found["n"].item() == 6 and found["n"].dtype == torch.int64  # 26 / 4
+    assert mean((a, 100), (b, 1), (c, 1))["n"].item() == 3
 
 
 def test_precision_is_the_states_own() -> None:

@@ -14,9 +14,13 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import dump, resolve
 from fedaudit.fl.artifact import Channel
+from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.rebafl import ReBaFL
+from fedaudit.fl.model import State
 from fedaudit.fl.protections.dp_gaussian import DPGaussian
 from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Uploads
 from fedaudit.reports.result import AuditResult
@@ -38,6 +42,16 @@ TEXT: dict[str, Any] = {
     "report": ["json"],
     "variants": "auto",
 }
+
+
+class Largest(ReBaFL):
+    """Takes the model of the client with most examples."""
+
+    def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
+        models: dict[int, State] = {}
+        noted = deliveries.noting(lambda d: models.update({d.examples: d.message[Kind.LOCAL_MODEL]}))
+        new: Tree = super().combine(state, noted, round)
+        return new | {"model": models[max(models)]}
 
 
 def silent(*_: Any) -> None:
@@ -100,6 +114,16 @@ def test_auto_stays_auto_in_a_variant(optioned: tuple[RunDir, Config]) -> None:
     auto = Config.model_validate(TEXT | {"attacks": "auto"})
     variant = Variants(made, config).list_variants()[0]
     assert Variants(made, auto).configure(variant).attacks is None
+
+
+def test_an_option_that_the_federation_refuses_when_it_runs_is_one_less(tmp_path: Path) -> None:
+    method = TEXT["method"] | {"name": "tests.audit.phases.test_options:Largest"}
+    made, config = run(tmp_path / "run", method=method, attacks=["count_recovery"])
+    result = result_of(made)
+    assert "secure-aggregation" in [v.name for v in Variants(made, config).list_variants()]
+    [refused] = [r for r in result.alternatives if r.name == "secure-aggregation"]
+    assert not refused.finished and result.decision is not None
+    assert any(r.finished for r in result.alternatives if r.name not in ("as audited", refused.name))
 
 
 def test_where_nothing_is_demonstrated_nothing_is_tried(tmp_path: Path) -> None:
