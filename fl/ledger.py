@@ -23,6 +23,8 @@ Derived = Literal["clip", "declared", "measured"]
 Normaliser = Literal["public", "private"]
 Threshold = Literal["fixed", "from_data"]
 EVERYONE = ("server", "client", "public")
+# kinds of lines about what a server knew of clients' examples without any message
+UNSENT = ("selection", "training_statistics", "client_data")
 MOST = 10**12  # of anything counted in a line
 RATES = ("sample_rate", "claimed_delta")
 EACH = "each"  # of `count` releases has a draw of its own

@@ -5,7 +5,7 @@ artifact, an observer, an aim and the rounds of which messages were recorded.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -85,8 +85,18 @@ def count_by_aim(questions: Iterable[Question]) -> str:
     return ", ".join(f"{aim} {count:,}" for aim, count in sorted(counts.items(), key=lambda c: -c[1]))
 
 
+def count_answered(questions: Sequence[Question]) -> str:
+    """Coverage in one phrase: "18 of 24 questions answered"."""
+    if not questions:
+        return "no question was asked"
+    answered, several = sum(q.is_answered for q in questions), "s" * (len(questions) > 1)
+    return f"{answered} of {len(questions):,} question{several} answered"
+
+
 def describe_answered(questions: list[Question]) -> str:
     """How many questions are answered, and in which ways the others are not."""
+    if not questions:
+        return "No question could be asked."
     counts = {state: sum(q.state is state for q in questions) for state in State}
     answered = counts[State.DEMONSTRATED] + counts[State.BOUNDED]
     parts = [f"{counts[s]:,} {s.words}" for s in State if counts[s]]

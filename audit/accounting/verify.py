@@ -30,7 +30,7 @@ from fedaudit.audit.case.holders import find_overlaps, holders, list_unknown
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import EACH, EVERYONE, Release
+from fedaudit.fl.ledger import EACH, EVERYONE, UNSENT, Release
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import is_shipped
@@ -41,7 +41,7 @@ ROUNDING = 1e-9
 ERROR = 1e-6  # chance that the heard clients of an honest ledger look too many
 MOST_CLIENTS = 1000  # lines that are made once more for their own client
 # lines of no upload
-EXPLAINED = {"selection", "training_statistics", "client_data", Kind.GLOBAL_MODEL, Kind.AGGREGATE}
+EXPLAINED = {*UNSENT, Kind.GLOBAL_MODEL, Kind.AGGREGATE}
 
 
 class Issue(NamedTuple):

@@ -70,6 +70,11 @@ def kinds(folder: Path) -> set[Kind]:
     return {Kind(k) for line in manifest(folder) if "message" in line for k in line["kinds"]}
 
 
+def is_anybody_behind(folder: Path) -> bool:
+    """Whether anything that was sent is made of a client's examples; so too where the record does not tell."""
+    return any(line.get("behind", True) for line in manifest(folder) if "traffic" in line)
+
+
 def read_arrivals(folder: Path) -> dict[int, frozenset[int]] | None:
     """Round -> clients whose upload arrived; None where not every upload's sender was recorded.
 

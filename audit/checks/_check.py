@@ -26,7 +26,15 @@ class CheckResult:
     remedy: str
 
 
-Seen = CheckResult | str  # a sentence says what could not be checked
+@dataclass(frozen=True, kw_only=True)
+class IndependentKind:
+    """A kind whose recorded messages do not depend on anybody's examples, in these rounds."""
+
+    kind: str
+    rounds: tuple[int, ...]
+
+
+Seen = CheckResult | IndependentKind | str  # a sentence says what could not be checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +43,7 @@ class Checked:
 
     results: Sequence[CheckResult] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
+    independent: Sequence[IndependentKind] = ()
 
 
 class Check(Plugin):
@@ -53,4 +62,5 @@ class Check(Plugin):
         return Checked(
             results=[s for s in seen if isinstance(s, CheckResult)],
             declared=[s for s in seen if isinstance(s, str)],
+            independent=[s for s in seen if isinstance(s, IndependentKind)],
         )

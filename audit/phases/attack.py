@@ -23,8 +23,8 @@ from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery
 from fedaudit.attacks.people import count_withheld
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.messages import is_anybody_behind, messages
 from fedaudit.audit.case.messages import kinds as kinds_of
-from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
@@ -67,6 +67,7 @@ OF_LATEST = (
     "activations",
 )  # controls that play every client's latest message, whatever else was read
 UNMEASURED = "it ran, and this federation has nothing that its claims could be measured on"
+SILENT = "no client was heard in any round, so nothing that was sent is made of anybody's examples"
 UNTOLD = "what these clients hold is not known, so no claim about it can be checked"
 
 
@@ -220,6 +221,13 @@ class Bench:
         return [*self._recorded[card.rounds], *self.find_planted_leaks(card).artifacts]
 
     @cached_property
+    def silence(self) -> str:
+        """Why there is nothing to attack, as a sentence; empty where there is."""
+        if self.case.artifacts is None or not self.case.simulated:
+            return ""
+        return "" if is_anybody_behind(self.case.artifacts) else SILENT
+
+    @cached_property
     def lab(self) -> Lab | None:
         """The clients, to be trained once more; None where they cannot."""
         return Lab.from_case(self.case)
@@ -299,7 +307,8 @@ def _carried_out(attack: Attack, name: str, bench: Bench, opened: Opened) -> dic
     view = watch_reading(select_visible(artifacts, who, card, case.heard or {}), opened)
     knowledge = grant_knowledge(case, card, lambda: bench.player)
     if (
-        reason := _unfit(case.data, card)
+        reason := bench.silence
+        or _unfit(case.data, card)
         or absent(case.card, knowledge, artifacts, view, card)
         or attack.not_applicable(view, knowledge)
     ):

@@ -1,6 +1,6 @@
 """The table of questions of one audit: listed from what crossed the wire, answered from what the audit has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from fedaudit.attacks.people import SMALL, PeopleCount
 from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.schemas import AttackFile
+from fedaudit.audit.checks._check import IndependentKind
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.robustness.plan import list_all_rules
@@ -21,6 +22,7 @@ from fedaudit.audit.verdict.rule_questions import list_rule_questions
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.ledger import UNSENT, Release
 from fedaudit.fl.method import Card
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.threats.threat import Aim
@@ -94,6 +96,7 @@ def gather_answers(
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
     checked: frozenset[Kind],
+    independent: Sequence[IndependentKind],
 ) -> Answers:
     """After a run: what its attacks' files, findings, bounds and checked counts answer questions with."""
     labels = {label.replace(":", "."): label for label in choice.cards}
@@ -112,6 +115,7 @@ def gather_answers(
         findings=findings,
         limits=limits,
         checked=checked,
+        independent={Kind(k.kind): frozenset(k.rounds) for k in independent},
     )
 
 
@@ -122,9 +126,14 @@ def observe_scene(
     data: Data,
     clients: int,
     examples: Examples,
+    is_traced: bool,
 ) -> Scene:
-    """What crossed the wire, to whom and in which rounds."""
-    lines = list(manifest(artifacts))
+    """What crossed the wire, to whom and in which rounds.
+
+    `is_traced` says that nothing is made of clients' examples but what the record says is: of what nobody's are
+    behind, such as a model of which no client was heard yet, nothing is asked.
+    """
+    lines = [line for line in manifest(artifacts) if not is_traced or line.get("behind", True)]
     senders = _list_senders(lines, heard)
     held = {k: len(rows) for k, rows in examples.parts.items() if len(rows) and (senders is None or k in senders)}
     return Scene(
@@ -136,6 +145,11 @@ def observe_scene(
         in_small_groups=_count_in_small_groups(clients, examples, data),
         are_persons=system.clients == "persons",
     )
+
+
+def is_traced(simulated: bool, releases: Iterable[Release]) -> bool:
+    """Whether all that a server knew of clients' examples came in messages, each of which was recorded."""
+    return simulated and not any(r.kind in UNSENT for r in releases)
 
 
 def _list_senders(

@@ -22,7 +22,7 @@ from fedaudit.audit.phases.bounds import bind_status, describe_population, read_
 from fedaudit.audit.phases.choice import choose
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.plan import read_phases
-from fedaudit.audit.phases.questions import gather_answers, list_checks, observe_scene, read_attackers
+from fedaudit.audit.phases.questions import gather_answers, is_traced, list_checks, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.robustness.claimed_counts import Contradicted
@@ -116,7 +116,9 @@ class Scoring:
         self._attacked = [Attacked(file, config.prior) for file in self._evidence.attacks]
         self._verified = read_verified(self._evidence.ledger, case.examples, case.data)
         self._population = describe_population(case.clients, case.examples, case.data, case.availability)
-        self._bounds = read_bounds(self._evidence, self._verified, self._population)
+        # whatever leaves a simulated client is in the ledger: where nothing left, nothing is to be bounded
+        is_silent = case.simulated and not self._releases
+        self._bounds = [] if is_silent else read_bounds(self._evidence, self._verified, self._population)
         self._noise_audits = withhold_numbers(self._evidence.noise_audits, self._bounds)
         self._record = RunRecord(
             releases=self._releases,
@@ -257,9 +259,18 @@ class Scoring:
         """Every question as it stands."""
         case, evidence, demands = self._case, self._evidence, self._policy.demands
         attackers, system = read_attackers(self._config), self._config.system
-        scene = observe_scene(self._run.artifacts, system, case.heard, case.data, case.clients, case.examples)
+        scene = observe_scene(
+            self._run.artifacts,
+            system,
+            case.heard,
+            case.data,
+            case.clients,
+            case.examples,
+            is_traced(case.simulated, self._releases),
+        )
         checked = list_checks(case.simulated, case.protections, case.card)
-        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked)
+        independent = evidence.checks.independent
+        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, independent)
         return [
             *answer_questions(list_questions(scene, demands), scene, answers),
             *answer_rule_questions(

@@ -220,7 +220,8 @@ def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
 
 def _bound(result: AuditResult) -> str:
     if not result.bounds:
-        return "Unknown: no accountant was run."
+        silent = "There is nothing to limit: nothing that is made of anybody's examples was sent."
+        return "Unknown: no accountant was run." if result.questions else silent
     shown = group_observers([b for b in result.bounds if b.holds])[:MOST_BOUNDS]
     refuted = [b for b in result.bounds if b.status is Status.REFUTED]
     text = [

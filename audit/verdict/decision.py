@@ -11,14 +11,14 @@ from fnmatch import fnmatchcase
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict.answers import answers, describe_more
-from fedaudit.audit.verdict.limits import count_answered, name_observer, name_question, name_questions
+from fedaudit.audit.verdict.limits import name_observer, name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
 from fedaudit.audit.verdict.policy import GradingPolicy, list_shipped
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Odds, Risk, Word
-from fedaudit.reports.questions import Question, State, count_by_aim
+from fedaudit.reports.questions import Question, State, count_answered, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
@@ -136,7 +136,7 @@ def _sentence(
         SEVERE: f"{_describe_failing([f for f in result.findings if f.id in failing], bar)}{_warn_of_open(left)}",
         REFUTED: f"A limit on the privacy loss that is stated does not hold.{_warn_of_open(left)}",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
-        OPEN: _describe_open(left),
+        OPEN: _describe_open(left) if left else _describe_silence(result),
         LESSER: "It is to be treated, or accepted in writing.",
         ACCEPTED: "What is accepted is a condition.",
         "": _describe_ready(result),
@@ -166,8 +166,6 @@ def _warn_of_open(left: Sequence[Question]) -> str:
 
 def _describe_open(left: Sequence[Question]) -> str:
     """Which required questions are open, and what would settle the first that can be settled."""
-    if not left:
-        return "No question could be asked, so no attack could succeed."
     text = f"Required questions are open: {count_by_aim(left)}."
     bounded = next((q for q in left if q.at_most is not None), None)
     if bounded is None:
@@ -178,6 +176,19 @@ def _describe_open(left: Sequence[Question]) -> str:
         time = f" (about {fmt.duration(bounded.seconds)})" if bounded.seconds else ""
         text += f" Testing {bounded.more:,} more{time} should settle it."
     return text
+
+
+def _describe_silence(result: AuditResult) -> str:
+    """Why no required question was there to be answered."""
+    if result.questions:
+        return "None of them is required, so nothing that was asked decides."
+    if result.history and not any(r.delivered for r in result.history):
+        rounds = fmt.plural(len(result.history), "round")
+        return (
+            f"No client was heard in any of {rounds}, so nothing that is made of anybody's examples was sent, "
+            "and no question could be asked. Nothing follows for a run in which clients are heard."
+        )
+    return "Nothing that is made of anybody's examples was sent, so no question could be asked."
 
 
 def _describe_ready(result: AuditResult) -> str:
@@ -320,10 +331,13 @@ def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question
         numbers.append(KeyNumber(shown=f"{heads.expected:,.0f} of {heads.people:,}", text=text))
     elif found:
         numbers.append(KeyNumber(shown="Not known", text="how many people are exposed: no attack counted them"))
-    numbers += [
-        KeyNumber(shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"),
-        KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
-    ]
+    if asked:
+        numbers += [
+            KeyNumber(
+                shown=f"{sum(q.is_answered for q in asked)} of {len(asked)}", text="questions are answered"
+            ),
+            KeyNumber(shown=f"{len(left):,} of {len(needed):,}", text="required questions are open"),
+        ]
     bounds = [q for q in needed if q.has_limit and q.people]
     if not found and (worst := max(bounds, key=lambda q: (q.at_most or 0) / q.people, default=None)):
         text = f"people could be exposed, at most, by {name_question(worst)}"

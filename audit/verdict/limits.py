@@ -97,8 +97,3 @@ def name_question(q: Question) -> str:
 def name_observer(position: str) -> str:
     """Who reads messages, in words."""
     return OBSERVERS.get(position, f"a {position.replace('_', ' ')}")
-
-
-def count_answered(questions: Sequence[Question]) -> str:
-    """Coverage in one phrase: "18 of 24 questions answered"."""
-    return f"{sum(q.is_answered for q in questions)} of {fmt.plural(len(questions), 'question')} answered"

@@ -18,10 +18,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.people import SMALL
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, is_same_harm, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
+from fedaudit.audit.verdict.fact_answers import answer_by_census, answer_by_check, describe_independence
 from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.privacy_answers import answer_by_privacy, mention_declared
@@ -68,6 +68,8 @@ class Answers:
     findings: Sequence[Finding] = ()
     limits: Sequence[PrivacyBound] = ()
     checked: AbstractSet[Kind] = frozenset()  # counts that were held against what clients hold
+    # uploads that do not depend on anybody's examples: kind -> rounds in which that was seen
+    independent: Mapping[Kind, AbstractSet[int]] = field(default_factory=dict)
 
 
 def list_questions(scene: Scene, demands: Demands) -> list[Question]:
@@ -145,11 +147,16 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     reach = _reach(q)
     rounds = scene.find_rounds(reach)
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
-    answer = _answer_by_check(q, scene, answers)
+    answer = answer_by_check(q, answers.findings, answers.checked, scene.people)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
         if _can_noise_answer(q, bool(asking)):
             answer = answer or answer_by_privacy(q, answers.limits, scene.people)
-        answer = answer or _answer_by_census(q, scene)
+        answer = answer or answer_by_census(q, scene.in_small_groups, scene.people)
+        alone = answers.independent.get(reach.kind, frozenset[int]()) & rounds.sent
+        if not answer and alone and scene.traffic.paths[reach] == {Channel.UPLINK}:
+            seen = describe_independence(scene.people) | {"rounds": describe_rounds(alone, rounds.sent)}
+            rest = rounds.sent - alone
+            return [q.model_copy(update=seen), *([_leave_rest(q, rest, rounds, ())] if rest else [])]
     if answer:
         return [q.model_copy(update=answer)]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
@@ -166,36 +173,6 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
 
 def _all_rounds(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
     return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
-
-
-def _answer_by_check(q: Question, scene: Scene, answers: Answers) -> dict[str, object]:
-    """Exfiltration in the open: by what is held against a client's own data, without any attack."""
-    if q.aim is not Aim.EXFILTRATION:
-        return {}
-    ids = (f"raw-{q.kind}", f"untrue-{q.kind}")
-    shown = [f.id for f in answers.findings if f.id in ids and f.outcome is Outcome.DEMONSTRATED]
-    if shown:
-        return {
-            "state": State.DEMONSTRATED,
-            "findings": shown,
-            "why": f"{shown[0]} was seen in recorded messages",
-        }
-    if Kind(q.kind) in answers.checked:
-        why = "every recorded number is the one that its sender holds, so that it carries nothing else"
-        return {"state": State.BOUNDED, "at_most": 0, "people": scene.people, "why": why}
-    return {}
-
-
-def _answer_by_census(q: Question, scene: Scene) -> dict[str, object]:
-    """Attributes: a fact about a large group is no fact about one of its people, and who stands in small ones is
-    known to the auditor."""
-    if q.aim is not Aim.ATTRIBUTE or scene.in_small_groups is None:
-        return {}
-    if scene.in_small_groups > q.tolerable * scene.people:
-        return {}
-    nobody = "nobody stands" if not scene.in_small_groups else f"{scene.in_small_groups:,} people stand"
-    why = f"{nobody} in a group (one class of one client) of fewer than {SMALL}, by a census of all clients"
-    return {"state": State.BOUNDED, "at_most": scene.in_small_groups, "people": scene.people, "why": why}
 
 
 def _answer_by_attacks(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question, count_by_aim
+from fedaudit.reports.questions import Question, count_answered, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
@@ -112,14 +112,13 @@ def _residual(ran: Sequence[Finding], left: Sequence[Question]) -> str:
 def _technical(result: AuditResult) -> dict[str, str]:
     """Tests, metrics, data and dates, as Annex IV lists them."""
     r = result.reproduction
-    answered = sum(q.is_answered for q in result.questions)
     attacks = [f for f in result.findings if f.source in ("attack", "robustness")]
     real = {f.id: [e for e in f.evidence if e.control == "none"] for f in attacks}
     words = sorted({find_measure(e.measure).words for evidence in real.values() for e in telling(evidence)})
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
-        "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; {answered} of "
-        f"{fmt.plural(len(result.questions), 'question')} answered; log: evidence/ in the run folder",
+        "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; "
+        f"{count_answered(result.questions)}; log: evidence/ in the run folder",
         "Metrics": ", ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",

@@ -107,6 +107,8 @@ def _list_attackers(result: AuditResult) -> str:
 def _count_planted(result: AuditResult) -> str:
     ran = [f for f in result.findings if f.source == "attack" and f.evidence]
     planted = sum(any(e.control == "positive" for e in f.evidence) for f in ran)
+    if not ran:
+        return "No attack ran, so none is known to work."
     return f"A leak was planted for {planted} of {plural(len(ran), 'attack')}; see Evidence by finding."
 
 

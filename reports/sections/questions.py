@@ -13,7 +13,7 @@ class Questions(Section):
 
     def build(self, result: AuditResult) -> list[Block]:
         if not result.questions:
-            return [Paragraph("No message was recorded, so nothing was asked.")]
+            return [Paragraph("No message that is made of anybody's examples is known of, so nothing was asked.")]
         return [
             Paragraph(describe_answered(result.questions)),
             Table(

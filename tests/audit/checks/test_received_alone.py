@@ -1,0 +1,124 @@
+"""Messages that are made of what was received alone: seen by playing their senders with other examples."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedaudit.audit.case.open import open_case
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.checks._check import IndependentKind
+from fedaudit.audit.checks.received_alone import ReceivedAlone
+from fedaudit.audit.controls.lab import Lab
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.variants import Variants
+from fedaudit.audit.settings.config import Config
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
+from fedaudit.reports.decision import Word
+from fedaudit.reports.questions import State as QuestionState
+from fedaudit.reports.result import AuditResult
+
+HERE = "tests.audit.checks.test_received_alone"
+TEXT: dict[str, Any] = {
+    "federation": {
+        "dataset": {"name": "tests.audit.tiny:TinyImages", "examples": 120},
+        "clients": 4,
+        "model": {"name": "tests.audit.tiny:Linear", "width": 5},
+        "availability": "tests.audit.tiny:Everyone",
+        "holdout": {"auxiliary": 0.3, "reference": 0.3},
+    },
+    "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "weighting": "uniform"},
+    "workers": 0,
+    "record": {"rounds": "all"},
+    "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
+    "noise_audit": {"play": False},
+    "report": ["json"],
+}
+
+
+class Echo(FedAvg):
+    """Sends back what it received."""
+
+    def alter(self, client: Client, model: State) -> State:
+        return model
+
+    def train(self, client: Client) -> Reply:
+        message = {Kind.LOCAL_MODEL: self.alter(client, {k: v.cpu().clone() for k, v in client.start.items()})}
+        if self.config.weighting == "samples":
+            message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(len(client.y))}
+        return Reply(message=message, examples=len(client.y))
+
+
+class Constant(Echo):
+    """Sends the same numbers, whatever it received."""
+
+    def alter(self, client: Client, model: State) -> State:
+        return {k: torch.full_like(v, 0.01 * client.index) for k, v in model.items()}
+
+
+class Majority(Echo):
+    """Says in the last number which class it has more of."""
+
+    def alter(self, client: Client, model: State) -> State:
+        last = list(model)[-1]
+        model[last].view(-1)[-1] = 0.5 + float(client.y.float().mean() > 0.6)
+        return model
+
+
+class OneClient(Echo):
+    """Client 2 writes its first image into what it sends."""
+
+    def alter(self, client: Client, model: State) -> State:
+        first = next(iter(model))
+        if client.index == 2:
+            model[first].view(-1)[:16] = client.x[0].flatten().cpu()
+        return model
+
+
+class Later(Echo):
+    """Trains in round 0, and echoes afterwards."""
+
+    def train(self, client: Client) -> Reply:
+        return FedAvg.train(self, client) if client.round == 0 else super().train(client)
+
+
+def inspect(folder: Path, method: str, **settings: Any) -> list[IndependentKind]:
+    config = Config.model_validate(TEXT | {"method": {**TEXT["method"], "name": method, **settings}})
+    run = RunDir.create(folder)
+    execute(run, config, ["simulate"], lambda *_: None, skip_finished=False)
+    case = open_case(run, config)
+    return list(ReceivedAlone().check(case, Lab.from_case(case)).independent)
+
+
+@pytest.mark.parametrize("method", ["Echo", "Constant"])
+def test_what_does_not_depend_on_examples_is_named_with_its_rounds(tmp_path: Path, method: str) -> None:
+    found = inspect(tmp_path / "run", f"{HERE}:{method}")
+    assert found == [IndependentKind(kind="local_model", rounds=(0, 1))]
+
+
+def test_the_rest_of_a_message_may_depend_on_them(tmp_path: Path) -> None:
+    found = inspect(tmp_path / "run", f"{HERE}:Echo", weighting="samples")
+    assert [k.kind for k in found] == ["local_model"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", *(f"{HERE}:{n}" for n in ("Majority", "OneClient", "Later"))])
+def test_a_message_that_depends_on_examples_anywhere_is_not_named(tmp_path: Path, method: str) -> None:
+    assert inspect(tmp_path / "run", method) == []
+
+
+def test_an_audit_of_echoes_says_so_once_and_answers_what_is_asked(tmp_path: Path) -> None:
+    config = Config.model_validate(
+        TEXT | {"method": TEXT["method"] | {"name": f"{HERE}:Echo"}, "attacks": ["loss_threshold"]}
+    )
+    run = RunDir.create(tmp_path / "run")
+    phases = ["simulate", "attack", "account", "score", "report"]
+    Variants(run, config).execute_all(phases, lambda *_: None)
+    result = AuditResult.model_validate_json(run.audit.read_bytes())
+    assert {q.state for q in result.questions if q.required} == {QuestionState.BOUNDED}
+    told = {q.why for q in result.questions if q.kind == "local_model" and q.aim != "attribute"}
+    assert len(told) == 1 and "it is made of what they received alone" in told.pop()
+    assert result.decision is not None and result.decision.word is Word.READY
