@@ -41,6 +41,7 @@ Modality = Literal["image", "text", "table", "language"]
 
 MODEL = {"*": "as in the model"}  # one array a parameter or buffer, under its name
 NUMBERS = {"*": "numbers"}
+HOLDERS = "holders"  # an array of sums of rows, class by class: how many clients sent one
 
 
 class Row(NamedTuple):
@@ -369,11 +370,12 @@ class Kind(StrEnum):
         {"width": "[]", "values": "[]"},
     )
 
-    AGGREGATE = Row(  # clients: how many are in it; and for each array of the uploads "KIND/NAME"
+    # clients: how many are in it; for each array of the uploads "KIND/NAME", and how many clients sent each class
+    AGGREGATE = Row(
         "aggregate",
         "the sum of all uploads of a round, for each array in them",
         Tells.CLIENTS,
-        {"clients": "[]", "KIND/NAME": "as uploaded"},
+        {"clients": "[]", "KIND/NAME": "as uploaded", "KIND/holders": "[c]"},
     )
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaudit.fl.clients.client import Client, Reply, count_of
-from fedaudit.fl.clients.combining import combine_arrivals
+from fedaudit.fl.clients.combining import choose_reader, combine_arrivals
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_model, read_sample_count
 from fedaudit.fl.clients.time_model import Workload
 from fedaudit.fl.data.participation import is_blind
@@ -359,10 +359,11 @@ class RoundMethod(ServerSide, ClientSide, Method):
         averages = federation.averages(
             t, state, self.parameters, self.head, _train_root(self, message, federation)
         )
-        tampering = federation.tampering(averages, state, message, self.weigh, job)
+        reader = choose_reader(self, federation.wire)
+        tampering = federation.tampering(averages, state, message, reader.weigh, job)
 
         def base(k: int, sent: Message) -> Message:
-            return self.get_reference(message | personal.get(k, {}), sent)
+            return reader.get_reference(message | personal.get(k, {}), sent)
 
         def arriving() -> Iterator[Delivery]:
             replies: Iterator[Reply] = federation.workers.map("train", map(job, answering))
@@ -379,7 +380,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 tally.heard.add(k)
                 tally.add(received, reply.examples, reply.stats)
                 down = message | personal.get(k, {})
-                cost = partial(self.estimate_cost, k, received, reply.examples)
+                cost = partial(reader.estimate_cost, k, received, reply.examples)
                 tally.times[k] = federation.clock.measure(t, k, down, received, reply.examples, cost)
                 if federation.clock.model is not None:
                     federation.wire.records.observe(t, k, tally.times[k], down, received)
@@ -390,7 +391,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
         first, new = next(arrivals, None), state
         if first is not None:  # with nobody heard, the state stays as it is
             come = chain([first], arrivals)
-            new, averages = combine_arrivals(self, during, come, averages, federation.wire)
+            new, averages = combine_arrivals(self, reader, during, come, averages, federation.wire)
             new = {k: v for k, v in new.items() if k not in learnt} | averages.entries() | tampering.entries()
             tally.note(averages, tampering.notes())
         if federation.wire.chain.central:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.fl.artifact import Artifact, Party
-from fedaudit.fl.kinds import DELTAS, TRAINED, Kind, Summed
+from fedaudit.fl.kinds import DELTAS, HOLDERS, TRAINED, Kind, Summed
 
 Arrays = Mapping[str, NDArray[Any]]
 SEVERAL = -1  # the number of a sender that is several clients
@@ -169,19 +169,22 @@ def number_of(sender: Party) -> int:
 def _average(
     kind: Kind, arrays: Arrays, sums: Mapping[Kind, Arrays], clients: float, examples: float
 ) -> dict[str, NDArray[Any]]:
+    rows = {name: v for name, v in arrays.items() if name != HOLDERS}
     if kind.counted:
-        return dict(arrays)  # how many examples all of them hold
+        return rows  # how many examples all of them hold
     if kind is Kind.MEAN_LOGIT_TABLE:  # rows of classes that a client lacks are zero in its table
         holders = np.maximum(arrays["present"].astype(np.float64), 1)
         return {"table": _divide(arrays["table"], holders[:, None]), "present": arrays["present"] > 0}
     if kind.summed is Summed.BY_CLASS_WEIGHTED:
         counts = sums.get(Kind.PROTO_COUNTS, {})
-        if not counts or not np.array_equal(counts["classes"], arrays["classes"]):
+        # where nobody says how many examples are behind a prototype, each client's counts once
+        behind = counts.get("counts") if counts else arrays.get(HOLDERS)
+        if behind is None or (counts and not np.array_equal(counts["classes"], arrays["classes"])):
             return {}
-        held = np.asarray(counts["counts"], np.float64)
+        held = np.asarray(behind, np.float64)
         return {
             name: v if name == "classes" else _divide(v, held.reshape(-1, *[1] * (v.ndim - 1)))
-            for name, v in arrays.items()
+            for name, v in rows.items()
         }
     divisor = examples if kind.summed is Summed.WEIGHTED else clients
     return {name: _divide(v, divisor) for name, v in arrays.items()}

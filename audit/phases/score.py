@@ -198,7 +198,11 @@ class Scoring:
             history=[_history(r) for r in history],
             summary_metrics=summary(history),
             limits=[
-                *list_limits(questions, simulated=case.simulated),
+                *list_limits(
+                    questions,
+                    simulated=case.simulated,
+                    is_summed=any(p.hides_single_uploads() for p in case.protections),
+                ),
                 *evidence.checks.declared,
                 *limits_of_noise(self._record),
             ],

@@ -20,6 +20,10 @@ OF_RECORDED = [
     "This federation was not simulated: it ran elsewhere, once. Messages that its recorder did not see are "
     "missing. Statements of its operator that no message confirms are taken at their word."
 ]
+SUMS_BELIEVED = (
+    "Secure aggregation is believed: nobody here could run the server's code and see whether it makes the same "
+    "of sums as of single uploads."
+)
 REPLAYED = (
     "Replayed artifacts were recomputed by the auditor with the models that clients really uploaded; "
     "tables and figures mark them."
@@ -55,11 +59,15 @@ UNANSWERED = (
 )
 
 
-def list_limits(questions: Sequence[Question], *, simulated: bool) -> list[str]:
-    """Limits as sentences: those of every audit, and what nothing answered in this one."""
+def list_limits(questions: Sequence[Question], *, simulated: bool, is_summed: bool = False) -> list[str]:
+    """Limits as sentences: those of every audit, and what nothing answered in this one.
+
+    `is_summed` says that secure aggregation leaves the server sums alone.
+    """
     return [
         *LIMITS,
         *(OF_SIMULATED if simulated else OF_RECORDED),
+        *([SUMS_BELIEVED] if is_summed and not simulated else []),
         *list_unanswered(questions),
         REPLAYED,
         OUTSIDE_SIMULATED if simulated else OUTSIDE_RECORDED,

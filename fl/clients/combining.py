@@ -8,7 +8,7 @@ clients sent. Where the two differ, the method reads more than sums, and the run
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,11 +34,33 @@ class Combining(Protocol):
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree: ...
 
 
+Server = TypeVar("Server", bound=Combining)
+
+
+def choose_reader(server: Server, wire: Wire) -> Server:
+    """Who may see a round's single uploads: the server, or a copy of it where sums alone are to reach it.
+
+    What is done with a copy leaves no trace in the server; what cannot be copied they share.
+    """
+    if not wire.chain.hides_single_uploads:
+        return server
+    try:
+        return deepcopy(server)
+    except Exception:  # other people's code  # noqa: BLE001
+        return copy(server)
+
+
 def combine_arrivals(
-    server: Combining, state: Tree, arriving: Iterator[Delivery], averages: Averages, wire: Wire
+    server: Combining,
+    reader: Combining,
+    state: Tree,
+    arriving: Iterator[Delivery],
+    averages: Averages,
+    wire: Wire,
 ) -> tuple[Tree, Averages]:
     """The server's new state from what arrived, all of which is taken in, and the averages that it is made with.
 
+    `reader` is who may see single uploads, see choose_reader.
     Raises UserError where sums alone are to reach a server that makes something else of them.
     """
     if not wire.chain.hides_single_uploads:
@@ -56,7 +78,7 @@ def combine_arrivals(
 
     coming = come()
     asked = Deliveries(coming, averages, is_summed=True)
-    single = _copy_server(server).combine(deepcopy(state), asked, averages.round)
+    single = reader.combine(deepcopy(state), asked, averages.round)
     for _ in coming:
         pass
     summed, dealt = averages.begin_anew(), wire.deal_sums(averages.round, len(heard))
@@ -96,11 +118,3 @@ def _is_close(before: Any, one: Any, other: Any) -> bool:
     moved = a - before.detach().cpu().double() if known else a
     largest = ROUNDING * float(moved.norm()) + FLOAT * float(a.norm())
     return float((a - b).norm()) <= largest
-
-
-def _copy_server(server: Combining) -> Combining:
-    """Another one, that what is done with it leaves no trace in this one; sharing what cannot be copied."""
-    try:
-        return deepcopy(server)
-    except Exception:  # other people's code  # noqa: BLE001
-        return copy(server)

@@ -1,15 +1,16 @@
 """Secure aggregation: the server reads the sum of a round's uploads and no single one.
 
 Bonawitz et al. Practical Secure Aggregation for Privacy-Preserving Machine Learning. CCS 2017. What
-that protocol achieves is simulated, not its cryptography: uploads reach the method's server code as
-before, which computes what it would compute from the sums, and the wire takes the server out of those
-who saw them. What the server saw instead is recorded as one `aggregate` a round (fl/wire/sums.py). Where a
-single client answered, the sum is that client's upload, and the record says so.
+that protocol achieves is simulated, not its cryptography: the method's server code gets as many uploads as
+were sent, among which their sums are dealt out, and no other (fl/wire/sums.py). These sums are recorded as one
+`aggregate` a round, which the server saw. Where a single client answered, the sum is that client's upload, and
+the record says so.
 
 The sum is exact and enters the ledger as released without noise: everybody who gets the next model
-sees what it tells, and rounds that differ in one client can be subtracted. Methods whose server looks
-at one client's answer (a loss, a cluster, the age of its model), or whose card says that they need single
-uploads (`reads_single_uploads`), cannot work on sums and are refused. A method of somebody's own is believed.
+sees what it tells, and rounds that differ in one client can be subtracted. Methods of which kinds have no sum (a
+loss, a cluster, the age of a model) are refused by their cards. No method is believed that its server needs no
+more than sums: in every round it is asked (fl/clients/combining.py), and a server that makes something else of
+single uploads, or reads some elsewhere than in combine(), ends the run with a sentence.
 Clients are taken to be honest but curious, and the server not to collude with any of them. What travels
 from client to client (relay) is not hidden.
 """

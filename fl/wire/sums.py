@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from fedaudit.fl.kinds import Kind, Summed
+from fedaudit.fl.kinds import HOLDERS, Kind, Summed
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Message, Payload
 
@@ -76,7 +76,7 @@ class Sums:
         for (kind, name), rows in self._rows.items():
             classes = sorted(rows)
             out[f"{kind}/classes"] = torch.tensor(classes)
-            out[f"{kind}/holders"] = torch.tensor([self._holders[kind][c] for c in classes])
+            out[f"{kind}/{HOLDERS}"] = torch.tensor([self._holders[kind][c] for c in classes])
             out[f"{kind}/{name}"] = torch.stack([rows[c] for c in classes]).float()
         return out
 

@@ -84,6 +84,16 @@ def test_features_that_nobody_counts_give_no_mean() -> None:
     assert Kind.LOCAL_PROTOTYPES not in average_sum(sums)
 
 
+def test_prototypes_that_nobody_counts_are_divided_by_how_many_clients_sent_one() -> None:
+    sums = Sums()
+    for classes in ([1, 3], [1]):
+        rows = torch.full((len(classes), 3), 3.0)
+        sums.add({Kind.LOCAL_PROTOTYPES: {"classes": torch.tensor(classes), "features": rows}})
+    means = average_sum({k: v.numpy() for k, v in sums.value().items()})
+    assert means[Kind.LOCAL_PROTOTYPES].keys() == {"classes", "features"}
+    assert means[Kind.LOCAL_PROTOTYPES]["features"].tolist() == [[3.0] * 3] * 2
+
+
 def test_one_step_of_several_clients_is_one_step_of_a_client_that_holds_everything(tmp_path: Path) -> None:
     """Of FedAvg, by its own code: the sum over clients 0, 1 and 4, and one client with the examples of all."""
     method = FedAvg(FedAvg.Config(rounds=1, local_epochs=1, batch_size=1000, lr=0.1))

@@ -18,6 +18,7 @@ from fedaudit.fl.methods.feddyn import FedDyn
 from fedaudit.fl.methods.rebafl import ReBaFL
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import read as read_artifacts
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.sums import Sums
 from tests.fl.worlds import EVERYONE, TinyNet, World, run, same
@@ -137,6 +138,17 @@ class Keeps(FedAvg):
         return {Kind.GLOBAL_MODEL: model | ({"fc.bias": self.kept[0]} if self.kept else {})}
 
 
+class Looks(Keeps):
+    """Keeps what it is shown elsewhere than in combine()."""
+
+    def combine(self, state, deliveries, round):  # type: ignore[no-untyped-def]
+        return FedAvg.combine(self, state, deliveries, round)
+
+    def get_reference(self, received, sent):  # type: ignore[no-untyped-def]
+        self.kept.append(sent[Kind.LOCAL_MODEL]["fc.bias"])
+        return super().get_reference(received, sent)
+
+
 class Changes(FedAvg):
     """Hides what came in its old state."""
 
@@ -244,6 +256,13 @@ def test_what_a_server_keeps_outside_of_its_state_is_the_mean_of_all(tmp_path: P
     [sums] = [a.payload for a in result.artifacts if a.kind == Kind.AGGREGATE and a.round == 0]
     [sent] = [a.payload["fc.bias"] for a in result.artifacts if a.kind == Kind.GLOBAL_MODEL and a.round == 1]
     np.testing.assert_allclose(sent, sums["local_model/fc.bias"] / sums["num_examples/count"], atol=1e-7)
+    assert all(abs(sent - b).max() > 1e-4 for b in biases)
+    hide(Looks, folder=tmp_path / "looks")
+    [sent] = [
+        a.payload["fc.bias"]
+        for a in read_artifacts(tmp_path / "looks" / "artifacts")
+        if a.kind == Kind.GLOBAL_MODEL and a.round == 1
+    ]
     assert all(abs(sent - b).max() > 1e-4 for b in biases)
 
 
