@@ -69,6 +69,15 @@ class Majority(Echo):
         return model
 
 
+class OneClass(Echo):
+    """Says whether all of its examples, three or more, are of one class."""
+
+    def alter(self, client: Client, model: State) -> State:
+        last = list(model)[-1]
+        model[last].view(-1)[-1] = float(len(client.y) > 2 and len(client.y.unique()) == 1)
+        return model
+
+
 class OneClient(Echo):
     """Client 2 writes its first image into what it sends."""
 
@@ -105,7 +114,9 @@ def test_the_rest_of_a_message_may_depend_on_them(tmp_path: Path) -> None:
     assert [k.kind for k in found] == ["local_model"]
 
 
-@pytest.mark.parametrize("method", ["fedavg", *(f"{HERE}:{n}" for n in ("Majority", "OneClient", "Later"))])
+@pytest.mark.parametrize(
+    "method", ["fedavg", *(f"{HERE}:{n}" for n in ("Majority", "OneClass", "OneClient", "Later"))]
+)
 def test_a_message_that_depends_on_examples_anywhere_is_not_named(tmp_path: Path, method: str) -> None:
     assert inspect(tmp_path / "run", method) == []
 
