@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import IndependentKind
-from fedaudit.audit.checks.received_alone import ReceivedAlone
+from fedaudit.audit.checks.received_alone import ReceivedAlone, list_other_examples
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.variants import Variants
@@ -61,11 +63,10 @@ class Constant(Echo):
 
 
 class Majority(Echo):
-    """Says in the last number which class it has more of."""
+    """Says in a number which class it has more of."""
 
     def alter(self, client: Client, model: State) -> State:
-        last = list(model)[-1]
-        model[last].view(-1)[-1] = 0.5 + float(client.y.float().mean() > 0.6)
+        model["head.bias"][-1] = 0.5 + float(client.y.float().mean() > 0.6)
         return model
 
 
@@ -73,18 +74,16 @@ class OneClass(Echo):
     """Says whether all of its examples, three or more, are of one class."""
 
     def alter(self, client: Client, model: State) -> State:
-        last = list(model)[-1]
-        model[last].view(-1)[-1] = float(len(client.y) > 2 and len(client.y.unique()) == 1)
+        model["head.bias"][-1] = float(len(client.y) > 2 and len(client.y.unique()) == 1)
         return model
 
 
 class OneClient(Echo):
-    """Client 2 writes its first image into what it sends."""
+    """Client 2 writes four numbers of its first image into what it sends."""
 
     def alter(self, client: Client, model: State) -> State:
-        first = next(iter(model))
         if client.index == 2:
-            model[first].view(-1)[:16] = client.x[0].flatten().cpu()
+            model["head.weight"].view(-1)[:4] = client.x[0].flatten().cpu()[:4]
         return model
 
 
@@ -95,11 +94,15 @@ class Later(Echo):
         return FedAvg.train(self, client) if client.round == 0 else super().train(client)
 
 
-def inspect(folder: Path, method: str, **settings: Any) -> list[IndependentKind]:
+def simulate(folder: Path, method: str, **settings: Any) -> Case:
     config = Config.model_validate(TEXT | {"method": {**TEXT["method"], "name": method, **settings}})
     run = RunDir.create(folder)
     execute(run, config, ["simulate"], lambda *_: None, skip_finished=False)
-    case = open_case(run, config)
+    return open_case(run, config)
+
+
+def inspect(folder: Path, method: str, **settings: Any) -> list[IndependentKind]:
+    case = simulate(folder, method, **settings)
     return list(ReceivedAlone().check(case, Lab.from_case(case)).independent)
 
 
@@ -107,6 +110,16 @@ def inspect(folder: Path, method: str, **settings: Any) -> list[IndependentKind]
 def test_what_does_not_depend_on_examples_is_named_with_its_rounds(tmp_path: Path, method: str) -> None:
     found = inspect(tmp_path / "run", f"{HERE}:{method}")
     assert found == [IndependentKind(kind="local_model", rounds=(0, 1))]
+
+
+def test_a_client_is_played_with_a_few_with_anothers_and_with_each_class(tmp_path: Path) -> None:
+    lab = Lab.from_case(simulate(tmp_path / "run", f"{HERE}:Echo"))
+    assert lab is not None
+    few, anothers, *classes = list_other_examples(lab, 0)
+    labels = lab.holdings.data.train.y
+    assert len(few) == 2 and any(np.array_equal(anothers, lab.owned[k]) for k in (1, 2, 3))
+    assert [np.unique(labels[rows]).tolist() for rows in classes] == [[0], [1]]
+    assert not {*np.concatenate([few, anothers, *classes])} & {*lab.owned[0]}
 
 
 def test_the_rest_of_a_message_may_depend_on_them(tmp_path: Path) -> None:
