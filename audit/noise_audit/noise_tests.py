@@ -394,6 +394,8 @@ def bound_below(
     if any(r.mechanism != "gaussian" or r.sampling not in ("none", "poisson") for r in own) or not len(units):
         return None
     more = math.sqrt(float(units @ units) / float(scipy.stats.chi2.ppf(1 - CONFIDENCE, len(units))))
+    if not more:  # there is no noise, which its tests say
+        return None
     claim = find_claim([replace(r, noise_std=r.noise_std * more) for r in own], delta)
     if not any(term.sampled for term in claim.counts):
         return rounded_down(claim.epsilon)

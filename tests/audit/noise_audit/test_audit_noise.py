@@ -76,6 +76,12 @@ def test_where_no_lower_end_is_known_none_is_stated() -> None:
     assert bound_below("local_model", [NoiseSample(line, "w", np.ones(100))], [line], 1e-5) is None
 
 
+def test_noise_that_is_not_there_has_no_least_epsilon_and_ends_nothing() -> None:
+    line = line_of(0, 0)
+    assert bound_below(line.kind, [NoiseSample(line, "w", np.ones(100))], [line], 1e-5) is not None
+    assert bound_below(line.kind, [NoiseSample(line, "w", np.zeros(100))], [line], 1e-5) is None
+
+
 WRONG = {
     "small_noise:LastRoundsFree": "amount of noise",
     "small_noise:BiasesClear": "amount of noise",
