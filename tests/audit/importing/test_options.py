@@ -16,6 +16,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
+from fedaudit.audit.verdict.limits import SUMS_BELIEVED
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.protections.prototype_threshold import PrototypeThreshold
@@ -109,6 +110,12 @@ def test_each_option_has_an_audit_of_its_own_and_no_accuracy_is_invented(optione
     assert own.imported is not None and own.imported.checks[-1].id == "option"
     assert "passed through them here" in own.imported.checks[-1].text
     assert main.recommended is False and main.why_not == ""
+
+
+def test_that_a_server_elsewhere_works_on_sums_is_believed_and_said(optioned: tuple[RunDir, Config]) -> None:
+    run, _ = optioned
+    assert SUMS_BELIEVED in result_of(variant(run, "sums")).limits
+    assert SUMS_BELIEVED not in result_of(variant(run, "noise")).limits
 
 
 def test_attacks_are_chosen_anew_for_what_a_protection_leaves(optioned: tuple[RunDir, Config]) -> None:
