@@ -62,5 +62,5 @@ class Check(Plugin):
         return Checked(
             results=[s for s in seen if isinstance(s, CheckResult)],
             declared=[s for s in seen if isinstance(s, str)],
-            independent=[s for s in seen if isinstance(s, IndependentKind)],
+            independent=tuple(s for s in seen if isinstance(s, IndependentKind)),
         )
