@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,11 +29,35 @@ FILES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py")
 MODULES = {module_name(p): p for p in FILES}
 
 
+class Outline(NamedTuple):
+    """What a file imports and which functions it has, read once; its tree, which is large, is not kept."""
+
+    imports: list[ast.stmt]  # at any depth
+    on_top: list[ast.stmt]  # of these, those that are carried out when the file is imported
+    functions: list[tuple[str, ast.arguments]]
+
+
+@cache
+def read_outline(path: Path) -> Outline:
+    tree = ast.parse(path.read_text())
+    found = Outline([], [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
+    todo: list[ast.AST] = [tree]
+    while todo:  # statements alone: what they are made of is nine tenths of a tree
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.imports.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.functions.append((node.name, node.args))
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, part, ())
+    return found
+
+
 @cache
 def imports(module: str) -> frozenset[str]:
     """Modules of ours that a file imports, wherever in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in read_outline(MODULES[module]).imports:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -135,7 +160,7 @@ def test_what_takes_long_to_import_is_imported_in_the_function_that_uses_it() ->
     at_once = {
         (module, name)
         for module, path in MODULES.items()
-        for node in ast.parse(path.read_text()).body
+        for node in read_outline(path).on_top
         for name in name_imported(node)
         if f"{name}.".startswith(tuple(f"{h}." for h in heavy + tuple(f"scipy.{p}" for p in parts)))
     }
@@ -158,18 +183,18 @@ WHOLES = {"Config", "SimulatedConfig", "RecordedConfig", "RunDir", "Case", "Simu
 MOST_WHOLE = 41
 
 
-def takes_a_whole(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    taken = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+def takes_a_whole(arguments: ast.arguments) -> bool:
+    taken = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     names = [ast.walk(a.annotation) for a in taken if a.annotation is not None]
     return any(isinstance(n, ast.Name) and n.id in WHOLES for walk in names for n in walk)
 
 
 def test_few_functions_take_a_whole_case_config_or_run_folder() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {node.name}"
+        f"{path.relative_to(ROOT)}: {name}"
         for path in FILES
         if "models" not in path.parts  # whose Config is the network's own
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and takes_a_whole(node)
+        for name, arguments in read_outline(path).functions
+        if takes_a_whole(arguments)
     ]
     assert len(found) <= MOST_WHOLE, "\n".join(found)

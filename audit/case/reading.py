@@ -6,7 +6,7 @@ a folder is looked through without following anything, and JSON is read into the
 
 import os
 import stat
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -87,14 +87,14 @@ def _build_reader(form: Hashable) -> TypeAdapter[Any]:
 
 def _find_lacking(plain: Any, whole: Any, key: str = "") -> str:
     """The first field that a value has in its form and lacks as it is written; empty where there is none."""
-    if isinstance(whole, Mapping) and isinstance(plain, Mapping):
+    if isinstance(whole, dict) and isinstance(plain, dict):
         for name, value in whole.items():
             at = f"{key}.{name}" if key else str(name)
             if name not in plain:
                 return at
             if found := _find_lacking(plain[name], value, at):
                 return found
-    elif isinstance(whole, Sequence) and isinstance(plain, list) and not isinstance(whole, str):
+    elif isinstance(whole, list) and isinstance(plain, list):
         for i, (left, right) in enumerate(zip(plain, whole, strict=False)):
             if found := _find_lacking(left, right, f"{key}[{i}]"):
                 return found

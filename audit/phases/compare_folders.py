@@ -234,24 +234,30 @@ def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = 
     """Every place where two plain values differ; `reach`: how far numbers may lie apart, by the replay's
     interval.
     """
-    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+    if isinstance(theirs, dict) and isinstance(ours, dict):
         reach = _reach(ours, reach)
         for name in [*ours, *(k for k in theirs if k not in ours)]:
             at = f"{key}.{name}" if key else str(name)
             if name not in ours or name not in theirs:
                 yield ValuePlace(f"{at} is on one side alone", True)
-            else:
+            elif not _is_same_leaf(theirs[name], ours[name]):
                 yield from compare_values(theirs[name], ours[name], at, reach)
     elif isinstance(theirs, list) and isinstance(ours, list):
         if len(theirs) != len(ours):
             yield ValuePlace(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
             return
         for i, (left, right) in enumerate(zip(theirs, ours, strict=True)):
-            yield from compare_values(left, right, f"{key}[{i}]", reach)
+            if not _is_same_leaf(left, right):
+                yield from compare_values(left, right, f"{key}[{i}]", reach)
     elif type(theirs) is not type(ours) and not _are_numbers(theirs, ours):
         yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", True)
     elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
         yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", not _is_near(theirs, ours, reach))
+
+
+def _is_same_leaf(theirs: Any, ours: Any) -> bool:
+    """Whether two plain values are one number, word or nothing, as most of a folder's are."""
+    return type(theirs) is type(ours) and not isinstance(ours, dict | list) and bool(theirs == ours)
 
 
 def _reach(ours: Mapping[str, Any], above: float | None) -> float | None:

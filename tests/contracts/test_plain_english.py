@@ -51,13 +51,11 @@ def list_texts(source: str) -> Iterator[str]:
     """Text constants of a module that are no docstrings."""
     tree = ast.parse(source)
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    documented = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+    documented = set[int]()
+    for node in ast.walk(tree):  # who holds a docstring comes before it
+        if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr):
+            documented.add(id(node.body[0].value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
             yield node.value
 
 

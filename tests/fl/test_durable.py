@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,11 @@ ALLOWED = {
 }
 
 
+# Text that calls which write have in them; files without any need not be parsed
+OF_OS = ("replace", "open", "remove", "link", "symlink", "write", "mkfifo")
+MAY_WRITE = re.compile(rf"\b(?:open|save|{'|'.join(WRITES)}|os\.(?:{'|'.join(OF_OS)}))\s*\(")
+
+
 def writing(tree: ast.AST) -> Iterator[int]:
     """Lines that write or open for writing."""
     for node in ast.walk(tree):
@@ -49,7 +55,7 @@ def writing(tree: ast.AST) -> Iterator[int]:
         module = getattr(getattr(node.func, "value", None), "id", "")
         modes = [a for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Constant)]
         opens = named == "open" and any(set(str(a.value)) & set("wax+") and len(str(a.value)) < 4 for a in modes)
-        moves = module == "os" and named in ("replace", "open", "remove", "link", "symlink", "write", "mkfifo")
+        moves = module == "os" and named in OF_OS
         saves = module in ("np", "numpy", "torch", "pickle", "json", "yaml") and named in ("save", "dump")
         dumps = named == "dump" and module not in ("json", "pickle", "yaml")  # our own function of that name
         if opens or moves or saves or (named in WRITES and not dumps):
@@ -57,7 +63,8 @@ def writing(tree: ast.AST) -> Iterator[int]:
 
 
 def test_only_one_module_writes_files() -> None:
-    found = {m: list(writing(ast.parse(path.read_text()))) for m, path in MODULES.items()}
+    texts = {m: path.read_text() for m, path in MODULES.items()}
+    found = {m: list(writing(ast.parse(text))) for m, text in texts.items() if MAY_WRITE.search(text)}
     assert {m: lines for m, lines in found.items() if lines and m not in ALLOWED} == {}
     assert all(found[m] for m in ALLOWED)
 
@@ -79,7 +86,7 @@ def test_only_one_module_writes_files() -> None:
     ],
 )
 def test_every_way_to_write_is_seen(line: str) -> None:
-    assert list(writing(ast.parse(line))) == [1]
+    assert MAY_WRITE.search(line) and list(writing(ast.parse(line))) == [1]
 
 
 def test_reading_is_not_taken_for_writing() -> None:

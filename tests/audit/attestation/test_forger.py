@@ -217,14 +217,15 @@ def list_forgeries(path: Path, name: str) -> Iterator[tuple[Path_, bytes]]:
             yield (key,), save_arrays(arrays | {key: other})
             break
     elif name.endswith(".jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        before = path.read_text().splitlines()
+        lines = [json.loads(line) for line in before]
         seen = set[frozenset[str]]()
         for i, line in enumerate(lines):
             if frozenset(line) in seen:
                 continue
             seen.add(frozenset(line))
             for at, made in list_edits(line):
-                text = [json.dumps(made if j == i else other) for j, other in enumerate(lines)]
+                text = [*before[:i], json.dumps(made), *before[i + 1 :]]
                 yield (i, *at), ("\n".join(text) + "\n").encode()
         if lines:
             yield (), b""
