@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -156,6 +157,15 @@ def no_wait_for_the_disk() -> Iterator[None]:
     """No flush waits: what a test wrote is not asked for after a power cut, only that and when it is flushed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Typer reads our commands off their functions once, not at each of the hundreds of times that tests call it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if testing := sys.modules.get("typer.testing"):
+            patch.setattr(testing, "_get_command", cache(testing._get_command))
         yield
 
 

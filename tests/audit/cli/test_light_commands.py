@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli.app import CONFINED
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases import review, score
 from fedaudit.audit.phases.result_file import read_result
@@ -65,7 +66,7 @@ def execute(folder: Path, *words: str, cache: str = "cache") -> subprocess.Compl
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run by the program, its config that was planned, and a cache that keeps what `show` prints."""
+    """A run, its config that was planned, and a cache that keeps what `show` prints."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "c.yaml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +74,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         shown = load(Path(score.__file__).parents[1] / "configs" / "quickstart.yaml")
         keep(shown.model_dump(), resolve(shown))
-        assert execute(folder, "-m", "fedaudit", *RUN).returncode in VERDICTS
+        token = CONFINED.set(True)  # as in a process of its own, where what was run here is noted as reviewed
+        assert CliRunner().invoke(app, RUN).exit_code in VERDICTS
+        CONFINED.reset(token)
         assert CliRunner().invoke(app, ["plan", "c.yaml"]).exit_code == 0  # with what attacks took in the run
     return folder
 
