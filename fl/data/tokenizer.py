@@ -25,6 +25,7 @@ CHUNK = re.compile(r"[A-Za-z]+|[0-9]|[^\sA-Za-z0-9]")  # words, digits one by on
 PRINTABLE = [chr(i) for i in range(33, 127)]
 BYTES = [f"<0x{i:02X}>" for i in range(128, 256)]  # of characters beyond ASCII, in UTF-8
 LEAST = 2 + 2 * len(PRINTABLE) + 2 * len(BYTES)  # pieces that every vocabulary has
+MOST_KNOWN = 50_000  # words of which a tokenizer keeps the ids
 PAIRS = 0.4  # of the rest, the share of pieces of two letters; words have what is left
 
 
@@ -42,12 +43,23 @@ class Tokenizer:
     def _longest(self) -> int:
         return max(map(len, self.tokens.pieces))
 
+    @cached_property
+    def _known(self) -> dict[str, list[int]]:
+        """Ids of words that were cut before: a text has few words, and those again and again."""
+        return {}
+
     def cut(self, text: str) -> list[int]:
         """Ids of a text, without an end; spaces only part words."""
         out: list[int] = []
         for run in text.split():
             for i, chunk in enumerate(CHUNK.findall(run)):
-                out += self._cut_chunk(chunk, "##" if i else "")
+                mark = "##" if i else ""
+                ids = self._known.get(mark + chunk)
+                if ids is None:
+                    ids = self._cut_chunk(chunk, mark)
+                    if len(self._known) < MOST_KNOWN:
+                        self._known[mark + chunk] = ids
+                out += ids
         return out
 
     def encode(self, texts: Sequence[str], length: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from fedaudit.audit.settings.yaml import read_yaml
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")
@@ -32,7 +32,7 @@ class Mutant:
 
 def read_mutants() -> list[Mutant]:
     """All faults of mutants.yaml, in its order."""
-    return [Mutant(**entry) for entry in yaml.safe_load(LIST.read_text(encoding="utf-8"))]
+    return [Mutant(**entry) for entry in read_yaml(LIST)]
 
 
 @contextmanager

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from fedaudit.audit.accounting.budget import budgets
 from fedaudit.audit.accounting.status import combine_status
 from fedaudit.audit.accounting.verify import verify
@@ -22,6 +20,7 @@ from fedaudit.audit.noise_audit.replay import audit_bounds
 from fedaudit.audit.phases import simulate
 from fedaudit.audit.phases.account import check_bounds
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.ledger import read
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports.bound import PrivacyBound, Status
@@ -42,7 +41,7 @@ class System(NamedTuple):
 
 
 def read_systems() -> list[System]:
-    return [System(**entry) for file in FILES for entry in yaml.safe_load(file.read_text())]
+    return [System(**entry) for file in FILES for entry in read_yaml(file)]
 
 
 def audit_system(system: System) -> list[PrivacyBound]:
