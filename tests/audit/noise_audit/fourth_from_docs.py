@@ -37,7 +37,7 @@ from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.noising import change, clip, rebuilt
 from fedaudit.fl.wire.protection import Payload, Sending
-from tests.audit.noise_audit.read_from_docs import (
+from tests.audit.noise_audit.shared_from_docs import (
     AlwaysTheFirst,
     EverybodyHasTen,
     Rounds,

@@ -24,7 +24,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained
 from fedaudit.fl.wire.protection import Message
-from tests.audit.noise_audit.read_from_docs import (
+from tests.audit.noise_audit.shared_from_docs import (
     AlwaysTheFirst,
     Rounds,
     SaidToSum,

@@ -31,7 +31,7 @@ from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Constants, Handle, Trained
 from fedaudit.fl.wire.protection import Message
-from tests.audit.noise_audit.read_from_docs import (
+from tests.audit.noise_audit.shared_from_docs import (
     EverybodyHasTen,
     Rounds,
     SaidToSum,
