@@ -162,7 +162,7 @@ def no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_command_line() -> Iterator[None]:
-    """Typer reads our commands off their functions once, not at each of the hundreds of times that tests call it."""
+    """Typer reads our commands off their functions once, not at each of some hundred calls of them."""
     with pytest.MonkeyPatch.context() as patch:
         if testing := sys.modules.get("typer.testing"):
             patch.setattr(testing, "_get_command", cache(testing._get_command))

@@ -14,7 +14,15 @@ from itertools import islice
 
 from pydantic import Field
 
-from fedaudit.audit.accounting.accountant import NOTHING, Accountant, Bound, Numerical, observe_release, seen_as
+from fedaudit.audit.accounting.accountant import (
+    NOTHING,
+    Accountant,
+    Bound,
+    Numerical,
+    compute_in_turn,
+    observe_release,
+    seen_as,
+)
 from fedaudit.audit.accounting.child import Exceeded, call, keep
 from fedaudit.audit.accounting.terms import is_amplifiable
 from fedaudit.audit.accounting.units import (
@@ -202,12 +210,8 @@ def _compute_bounds(accountant: Accountant, groups: Sequence[Sequence[Release]],
     caps = accountant.config
     if len(groups) > FEW and isinstance(caps, Numerical.Config):
         with contextlib.suppress(Exceeded):
-            return call(_compute_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
-    return _compute_in_turn(accountant, groups, delta)
-
-
-def _compute_in_turn(accountant: Accountant, groups: Sequence[Sequence[Release]], delta: float) -> list[Bound]:
-    return [accountant.epsilon(group, delta) for group in groups]
+            return call(compute_in_turn, caps.seconds * len(groups), caps.gigabytes, accountant, groups, delta)
+    return compute_in_turn(accountant, groups, delta)
 
 
 def _describe_noised_alone(

@@ -14,6 +14,7 @@ import math
 import warnings
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
+from fedaudit.audit.accounting.accountants._opacus import load_accountants
 from fedaudit.audit.accounting.accountants.rdp import explain_refusal, refusal
 from fedaudit.audit.accounting.terms import Terms
 from fedaudit.fl.ledger import Release
@@ -24,16 +25,14 @@ LEAST_DELTA = 1e-9
 
 
 def bound(counts: Terms, delta: float) -> Bound:
-    """The cost of Gaussian terms; imports Opacus and with it torch, which is slow."""
-    from opacus.accountants import PRVAccountant
-
+    """The cost of Gaussian terms; imports a part of Opacus, and with it scipy."""
     if reason := explain_refusal(counts, "PRV"):
         raise ValueError(reason)
     if delta < LEAST_DELTA:
         raise ArithmeticError(f"its error of delta / 1000 is below the precision of its sums at {delta:g}")
     if len(counts) > MOST_TERMS:
         raise ArithmeticError(f"more than {MOST_TERMS} different releases")
-    accountant = PRVAccountant()
+    accountant = load_accountants().prv()
     accountant.history = [(t.z, t.rate, n) for t, n in sorted(counts.items())]
     error = delta / 1000
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ epsilon at large delta; a loss is never below 0.
 import warnings
 
 from fedaudit.audit.accounting.accountant import Bound, Card, Numerical
+from fedaudit.audit.accounting.accountants._opacus import load_accountants
 from fedaudit.audit.accounting.terms import Terms, coarsen_terms
 from fedaudit.fl.ledger import Release
 
@@ -17,13 +18,11 @@ MOST_TERMS = 512
 
 
 def bound(counts: Terms, delta: float) -> Bound:
-    """The cost of Gaussian terms; imports Opacus and with it torch, which is slow."""
-    from opacus.accountants import RDPAccountant
-
+    """The cost of Gaussian terms; imports a part of Opacus, and with it scipy."""
     if reason := explain_refusal(counts, "RDP"):
         raise ValueError(reason)
     few = coarsen_terms(counts, MOST_TERMS)
-    accountant = RDPAccountant()
+    accountant = load_accountants().rdp()
     accountant.history = [(t.z, t.rate, n) for t, n in sorted(few.items())]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the best order is the last one: the bound holds

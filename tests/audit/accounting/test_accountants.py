@@ -5,10 +5,12 @@ own, run when the accounting was specified; for fixed-size sampling the lower en
 """
 
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -381,3 +383,22 @@ def test_the_ends_of_every_range_have_their_obvious_cost() -> None:
     assert PLD().epsilon([hidden()], 0.0).epsilon == math.inf
     assert rdp.bound({poisson(1.0, 0.1): 1}, 0.5).epsilon == 0.0  # Opacus itself says -0.676
     assert release(count=0) and not terms([release(count=0)])
+
+
+def test_what_computes_is_opacus_own_code_and_torch_is_not_loaded_for_it() -> None:
+    """Nothing of what stood in for the rest of Opacus is left to whoever trains with it."""
+    code = """
+import sys
+from fedaudit.audit.accounting.accountants import prv, rdp
+from fedaudit.audit.accounting.terms import Term
+terms = {Term("gaussian", 1.0, "poisson", 0.01): 10}
+assert 0 < prv.bound(terms, 1e-5).epsilon < rdp.bound(terms, 1e-5).epsilon
+print(*[found.get_epsilon.__code__.co_filename for found in prv.load_accountants()])
+print(*[name for name in sys.modules if name.partition(".")[0] in ("torch", "opacus")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files, left = done.stdout.splitlines()
+    assert [Path(f).parts[-3:] for f in files.split()] == [
+        ("opacus", "accountants", name) for name in ("rdp.py", "prv.py")
+    ]
+    assert left == ""
