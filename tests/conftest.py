@@ -147,7 +147,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process_for_accountants() -> Iterator[None]:
-    """All tests of a process share the one that accountants compute in: each takes two seconds to import."""
+    """All tests of a process share the one that accountants compute in: each takes a second to import."""
     with keep():
         yield
 

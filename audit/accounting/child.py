@@ -2,8 +2,8 @@
 
 Numerical accountants hang, or ask for terabytes, on odd inputs. Past a cap the child is killed and
 the caller hears why; nothing of it stays behind. Time is that of the processor: by the clock a bound would depend
-on what else the machine does, and a busy reviewer would refuse an honest folder. Starting a child takes a second
-or two, most of it imports, so that many calls share one (keep).
+on what else the machine does, and a busy reviewer would refuse an honest folder. Starting a child takes a
+second, most of it imports, so that many calls share one (keep).
 """
 
 import contextlib
