@@ -45,7 +45,7 @@ def test_a_false_claim_moves_every_method_that_goes_by_it_and_a_true_one_none(of
 
 
 @pytest.mark.sample(6)
-@pytest.mark.dear("private_fl_gan", "astraea", "faug")
+@pytest.mark.dear("private_fl_gan", "sda_fl", "astraea", "faug")
 @pytest.mark.parametrize("of", COUNTING)
 def test_a_false_count_moves_every_method_but_those_that_weigh_clients_alike(of: str) -> None:
     assert same(small(of, "count_inflation", factor=1000.0), clean(of)) == (of in UNHEARD)
