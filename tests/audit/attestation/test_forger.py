@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -269,13 +271,21 @@ def test_whatever_field_is_changed_removed_or_emptied_a_replay_names_it(
 ) -> None:
     run, again = RunDir(tmp_path / "run"), folders.again(table)
     shutil.copytree(folders.original(table), run.path)
-    unnamed, tried = [], 0
+    unnamed, tried, known = [], 0, set[tuple[Path_, type]]()
     for path in sorted(p for p in run.path.rglob("*") if p.is_file()):
         name = path.relative_to(run.path).as_posix()
         if any(fnmatchcase(name, pattern) or fnmatchcase(path.name, pattern) for pattern in DERIVED):
             continue
         kept, (theirs, ours) = path.read_bytes(), lay_apart(name, run, again, tmp_path)
+        # Files of attacks are of one form, and one code compares them: a place that one of them has is enough
+        measured = json.loads(kept) if fnmatchcase(name, "evidence/[0-9]*.json") else None
+        tried_before = known.copy()
         for at, content in list_forgeries(path, path.name):
+            if measured is not None:
+                place = at, type(reduce(getitem, at, measured))
+                if place in tried_before:
+                    continue
+                known.add(place)
             tried += 1
             (theirs / name).write_bytes(content)
             own = f"evidence/{path.name}" if path.parent.name == "evidence" else path.name
