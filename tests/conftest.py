@@ -13,8 +13,9 @@ import os
 import resource
 import sys
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -171,9 +172,12 @@ def one_command_line() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_epochs() -> Iterator[None]:
-    """Plants of the control `memorised` are trained on for two epochs, where nobody asks what they learn."""
+    """Plants of the control `memorised`, and nets that judge images, learn little, where nobody asks what."""
+    from fedaudit.attacks.evaluation import audit_net
     from fedaudit.audit.controls import memorised
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memorised, "EPOCHS", 2)
+        patch.setattr(audit_net, "TRAINING", replace(audit_net.TRAINING, epochs=1, least_steps=20))
+        patch.setattr(audit_net, "_trained", OrderedDict())  # so that no other test is judged by them
         yield

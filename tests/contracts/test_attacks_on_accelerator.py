@@ -25,6 +25,8 @@ from tests.contracts.attack_worlds import stage
 from tests.contracts.test_growth import QUICK
 from tests.contracts.test_methods_and_attacks import ATTACKS, METHODS, federation, made
 
+pytestmark = pytest.mark.usefixtures("few_epochs")
+
 TOLERANCE = 0.05 if REAL else 1e-4  # of what is measured
 # One of each way to use a device: the others at night
 COVER = ("analytic", "dlg", "frozen_layers", "generator_extraction", "grnn", "imprint_recovery", "upcnn")
