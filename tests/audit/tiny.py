@@ -11,6 +11,13 @@ from fedaudit.fl.runtime.settings import settings
 
 HERE = "tests.audit.tiny"
 VERDICTS = (0, 1, 3)  # exit codes of a run that came to its end
+SMALL = {  # a federation of four clients that always answer
+    "dataset": {"name": f"{HERE}:TinyImages", "examples": 120},
+    "clients": 4,
+    "model": {"name": f"{HERE}:Linear", "width": 5},
+    "availability": f"{HERE}:Everyone",
+    "holdout": {"auxiliary": 0.3, "reference": 0.3},
+}
 TEXT = f"""
 federation:
   dataset: {HERE}:TinyImages

@@ -23,16 +23,11 @@ from fedaudit.fl.model import State
 from fedaudit.reports.decision import Word
 from fedaudit.reports.questions import State as QuestionState
 from fedaudit.reports.result import AuditResult
+from tests.audit.tiny import SMALL
 
 HERE = "tests.audit.checks.test_received_alone"
 TEXT: dict[str, Any] = {
-    "federation": {
-        "dataset": {"name": "tests.audit.tiny:TinyImages", "examples": 120},
-        "clients": 4,
-        "model": {"name": "tests.audit.tiny:Linear", "width": 5},
-        "availability": "tests.audit.tiny:Everyone",
-        "holdout": {"auxiliary": 0.3, "reference": 0.3},
-    },
+    "federation": SMALL,
     "method": {"name": "fedavg", "rounds": 2, "local_epochs": 1, "weighting": "uniform"},
     "workers": 0,
     "record": {"rounds": "all"},

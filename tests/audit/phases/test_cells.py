@@ -16,17 +16,11 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.runtime.errors import UserError
-from tests.audit.tiny import TinyImages
+from tests.audit.tiny import SMALL, TinyImages
 
 HERE = __name__
 BASE = {
-    "federation": {
-        "dataset": {"name": "tests.audit.tiny:TinyImages", "examples": 120},
-        "clients": 4,
-        "model": {"name": "tests.audit.tiny:Linear", "width": 5},
-        "availability": "tests.audit.tiny:Everyone",
-        "holdout": {"auxiliary": 0.3, "reference": 0.3},
-    },
+    "federation": SMALL,
     "method": {"name": "rebafl", "rounds": 3, "local_epochs": 1},
     "record": {"rounds": "all"},
     "attacks": ["count_recovery", {"name": "prototype_membership", "least_auxiliary": 5}],

@@ -11,16 +11,10 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Outcome
+from tests.audit.tiny import SMALL
 
 TEXT: dict[str, Any] = {
-    "federation": {
-        "dataset": {"name": "tests.audit.tiny:TinyImages", "examples": 120},
-        "clients": 4,
-        "model": {"name": "tests.audit.tiny:Linear", "width": 5},
-        "availability": "tests.audit.tiny:Everyone",
-        "holdout": {"auxiliary": 0.3, "reference": 0.3},
-        "empty_round": "skip",
-    },
+    "federation": SMALL | {"empty_round": "skip"},
     "method": {"name": "rebafl", "rounds": 3, "local_epochs": 1},
     "workers": 0,
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},

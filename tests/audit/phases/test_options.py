@@ -24,16 +24,11 @@ from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Uploads
 from fedaudit.reports.result import AuditResult
+from tests.audit.tiny import SMALL
 
 PHASES = ["simulate", "attack", "account", "matrix", "score", "report"]
 TEXT: dict[str, Any] = {
-    "federation": {
-        "dataset": {"name": "tests.audit.tiny:TinyImages", "examples": 120},
-        "clients": 4,
-        "model": {"name": "tests.audit.tiny:Linear", "width": 5},
-        "availability": "tests.audit.tiny:Everyone",
-        "holdout": {"auxiliary": 0.3, "reference": 0.3},
-    },
+    "federation": SMALL,
     "method": {"name": "rebafl", "rounds": 2, "local_epochs": 1},
     "workers": 0,
     "replay": {"sizes": [1, 5], "clients": 2, "groups": 10},
