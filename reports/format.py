@@ -2,9 +2,11 @@
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Outcome, Severity
 
 NBSP = "\u00a0"  # a number and its unit stay on one line
@@ -148,6 +150,13 @@ def sentence_case(text: str) -> str:
 def plural(count: int, noun: str, many: str = "") -> str:
     """1 client, 10 clients."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def count_answered(questions: Sequence[Question]) -> str:
+    """Coverage in one phrase: "18 of 24 questions answered"."""
+    if not questions:
+        return "no question was asked"
+    return f"{sum(q.is_answered for q in questions)} of {plural(len(questions), 'question')} answered"
 
 
 def threat(threat: ThreatModel) -> str:

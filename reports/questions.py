@@ -5,7 +5,7 @@ artifact, an observer, an aim and the rounds of which messages were recorded.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -83,14 +83,6 @@ def count_by_aim(questions: Iterable[Question]) -> str:
     """How many questions there are of each aim: "membership 7, inversion 2"; empty without any."""
     counts = Counter(str(q.aim) for q in questions)
     return ", ".join(f"{aim} {count:,}" for aim, count in sorted(counts.items(), key=lambda c: -c[1]))
-
-
-def count_answered(questions: Sequence[Question]) -> str:
-    """Coverage in one phrase: "18 of 24 questions answered"."""
-    if not questions:
-        return "no question was asked"
-    answered, several = sum(q.is_answered for q in questions), "s" * (len(questions) > 1)
-    return f"{answered} of {len(questions):,} question{several} answered"
 
 
 def describe_answered(questions: list[Question]) -> str:

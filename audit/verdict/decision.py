@@ -18,7 +18,7 @@ from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Odds, Risk, Word
-from fedaudit.reports.questions import Question, State, count_answered, count_by_aim
+from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
@@ -131,7 +131,7 @@ def _sentence(
     text = text if shown else "Nothing was demonstrated"
     text += f", {len(terms.accepted)} accepted by name" if terms.accepted else ""
     text += f", {len(terms.known)} known from the baseline" if terms.known else ""
-    text += f"; {count_answered(result.questions)}."
+    text += f"; {fmt.count_answered(result.questions)}."
     reasons = {
         SEVERE: f"{_describe_failing([f for f in result.findings if f.id in failing], bar)}{_warn_of_open(left)}",
         REFUTED: f"A limit on the privacy loss that is stated does not hold.{_warn_of_open(left)}",

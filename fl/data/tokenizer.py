@@ -44,7 +44,7 @@ class Tokenizer:
         return max(map(len, self.tokens.pieces))
 
     @cached_property
-    def _known(self) -> dict[str, list[int]]:
+    def _word_ids(self) -> dict[str, list[int]]:
         """Ids of words that were cut before: a text has few words, and those again and again."""
         return {}
 
@@ -54,11 +54,11 @@ class Tokenizer:
         for run in text.split():
             for i, chunk in enumerate(CHUNK.findall(run)):
                 mark = "##" if i else ""
-                ids = self._known.get(mark + chunk)
+                ids = self._word_ids.get(mark + chunk)
                 if ids is None:
                     ids = self._cut_chunk(chunk, mark)
-                    if len(self._known) < MOST_KNOWN:
-                        self._known[mark + chunk] = ids
+                    if len(self._word_ids) < MOST_KNOWN:
+                        self._word_ids[mark + chunk] = ids
                 out += ids
         return out
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedaudit.attacks.measure import find_measure
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
-from fedaudit.reports.questions import Question, count_answered, count_by_aim
+from fedaudit.reports.questions import Question, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
@@ -118,7 +118,7 @@ def _technical(result: AuditResult) -> dict[str, str]:
     facts = {
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
         "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; "
-        f"{count_answered(result.questions)}; log: evidence/ in the run folder",
+        f"{fmt.count_answered(result.questions)}; log: evidence/ in the run folder",
         "Metrics": ", ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",

@@ -56,6 +56,18 @@ class TinyNet(Net):
         return nn.functional.leaky_relu(self.fc(x.flatten(1)))
 
 
+class NormalisedNet(TinyNet):
+    """With BatchNorm, whose statistics and counter of batches are no parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.norm(super().features(x))
+        return normed
+
+
 def adapted(folds: bool = False, rank: int = 8, seed: int = 11) -> Net:
     """TinyNet, whose weights are the same each time, below adapters of its feature layer; the head is trained."""
     net = initialise(TinyNet, Streams(9))

@@ -13,7 +13,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedyogi import FedYogi
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.methods.worlds_of_methods import SETTINGS, WORLD, continues
-from tests.fl.worlds import close, run, same
+from tests.fl.worlds import NormalisedNet, close, run, same
 
 ALL = [FedAdam, FedYogi, FedAdagrad]
 
@@ -105,20 +105,9 @@ def test_settings_out_of_range_are_refused() -> None:
 
 def test_normalisation_statistics_are_averaged_not_stepped() -> None:
     """A model with BatchNorm: running statistics follow the mean, whatever the optimiser does."""
-    from tests.fl.worlds import TinyNet
-
-    class Normalised(TinyNet):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = torch.nn.BatchNorm1d(8)
-
-        def features(self, x: torch.Tensor) -> torch.Tensor:
-            normed: torch.Tensor = self.norm(super().features(x))
-            return normed
-
     settings = {"rounds": 1, "batch_size": 16}  # 10 would leave a batch of one
-    adam = run(make(FedAdam, **settings), make=Normalised)
-    avg = run(FedAvg(FedAvg.Config(**(SETTINGS | settings))), make=Normalised)
+    adam = run(make(FedAdam, **settings), make=NormalisedNet)
+    avg = run(FedAvg(FedAvg.Config(**(SETTINGS | settings))), make=NormalisedNet)
     assert torch.equal(adam["norm.running_var"], avg["norm.running_var"])
     assert torch.equal(adam["norm.num_batches_tracked"], avg["norm.num_batches_tracked"])
     assert not same(adam, avg)

@@ -20,7 +20,7 @@ from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.sums import Sums
-from tests.fl.worlds import EVERYONE, TinyNet, World, run, same
+from tests.fl.worlds import EVERYONE, NormalisedNet, World, run, same
 
 
 def world(folder: Path | None = None, on: bool = True, clients: tuple[int, ...] = (0, 1, 4)) -> World:
@@ -202,22 +202,10 @@ def hide(method: type[RoundMethod], rounds: int = 2, **more) -> World:  # type: 
     return run(made, protections=[SecureAggregation()], script=EVERYONE, **more)
 
 
-class Normalised(TinyNet):
-    """With BatchNorm, whose counter of batches differs from client to client."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(8)
-
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = self.norm(super().features(x))
-        return normed
-
-
 def test_counters_of_batches_are_sums_too() -> None:
     settings = FedAvg.Config(rounds=2, local_epochs=2, batch_size=16, lr=0.05)
-    shown = run(FedAvg(settings), make=Normalised, script=EVERYONE)
-    hidden = run(FedAvg(settings), make=Normalised, script=EVERYONE, protections=[SecureAggregation()])
+    shown = run(FedAvg(settings), make=NormalisedNet, script=EVERYONE)
+    hidden = run(FedAvg(settings), make=NormalisedNet, script=EVERYONE, protections=[SecureAggregation()])
     assert same(shown, hidden) and int(shown["norm.num_batches_tracked"]) > 2
 
 
