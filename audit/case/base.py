@@ -10,7 +10,7 @@ import inspect
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -33,15 +33,29 @@ from fedaudit.fl.training import pretraining
 WHERE = "federation.base"
 
 
-def make_base(
-    settings: BaseSettings, dataset: PluginSpec, data: Data, make: "partial[Net]", first: State
-) -> State:
-    """The state that the network of `make` begins with: `first`, with what was trained on public text in its
-    place.
+@dataclass(frozen=True)
+class Base:
+    """A model that is trained on public text, or was here before, when its weights are asked for."""
 
-    The network is trained as a language model where it can be one, and on the
-    public data's classes elsewhere; its head is kept where it is one of the same task. Raises UserError where
-    the public text is cut into other pieces than the federation's.
+    key: str  # under which its weights are kept
+    settings: BaseSettings
+    build: Callable[[], Net]  # as it is trained: a language model where it can be one
+    public: Data
+    left: tuple[str, ...]  # its entries that the federation's network does not begin with
+
+    def replace_weights(self, first: State) -> State:
+        """`first` with what was trained on public text in its place."""
+        trained = share_result(("base", self.key), lambda: _recall(self.key, self.build) or _train(self))
+        kept = {k: v for k, v in trained.items() if k not in self.left and k in first}
+        return first | {k: v for k, v in kept.items() if first[k].shape == v.shape}
+
+
+def describe_base(settings: BaseSettings, dataset: PluginSpec, data: Data, make: "partial[Net]") -> Base:
+    """The base that the network of `make` begins with; nothing is trained yet.
+
+    It is trained as a language model where it can be one, and on the public data's classes elsewhere; its head
+    is kept where it is one of the same task. Raises UserError where the public text is cut into other pieces
+    than the federation's.
     """
     if make.args[0].brings_weights:
         raise UserError(
@@ -65,16 +79,16 @@ def make_base(
         )
     is_language = any(f.name == "task" for f in fields(config))
     trained_as = replace(config, task="lm") if is_language else config
-    classes = len(public.classes)
-    build: Callable[[], Net] = partial(make.func, cls, shape, classes, trained_as)
-    with torch.random.fork_rng(devices=[]):
-        skeleton = build()
-    key = _hash(settings, cls, trained_as, public, skeleton)
-    trained = share_result(("base", key), lambda: _recall(key, skeleton) or _train(key, settings, build, public))
+    build: Callable[[], Net] = partial(make.func, cls, shape, len(public.classes), trained_as)
+    skeleton = _build(build)
     same_task = is_language and getattr(config, "task", None) == "lm"
-    left = () if same_task else head_names(skeleton)
-    kept = {k: v for k, v in trained.items() if k not in left and k in first and first[k].shape == v.shape}
-    return first | kept
+    return Base(
+        key=_hash(settings, cls, trained_as, public, skeleton),
+        settings=settings,
+        build=build,
+        public=public,
+        left=() if same_task else head_names(skeleton),
+    )
 
 
 def load_public(settings: BaseSettings, dataset: PluginSpec) -> Data:
@@ -89,24 +103,30 @@ def load_public(settings: BaseSettings, dataset: PluginSpec) -> Data:
     return share_result(("base data", cls, repr(given)), lambda: read_data(configure(cls, given, WHERE)))
 
 
-def _train(key: str, settings: BaseSettings, build: Callable[[], Net], public: Data) -> State:
-    streams = Streams(settings.seed)
-    net = initialise(build, streams)
-    state = pretraining.train_base(net, public.train, settings.steps, settings.batch_size, settings.lr, streams)
+def _build(build: Callable[[], Net]) -> Net:
+    """The network; the weights that it draws are nobody's."""
+    with torch.random.fork_rng(devices=[]):
+        return build()
+
+
+def _train(base: Base) -> State:
+    how, streams = base.settings, Streams(base.settings.seed)
+    net = initialise(base.build, streams)
+    state = pretraining.train_base(net, base.public.train, how.steps, how.batch_size, how.lr, streams)
     folder = index.find_folder()
     if folder is not None:
         with contextlib.suppress(UserError, OSError):  # it can be made again
-            durable.write(folder / f"base-{key}.safetensors", save(state))
+            durable.write(folder / f"base-{base.key}.safetensors", save(state))
     return state
 
 
-def _recall(key: str, skeleton: Net) -> State | None:
+def _recall(key: str, build: Callable[[], Net]) -> State | None:
     folder = index.find_folder()
     try:
         kept = load((folder / f"base-{key}.safetensors").read_bytes()) if folder else {}
     except (OSError, SafetensorError, ValueError):
         return None
-    own = state_of(skeleton)
+    own = state_of(_build(build))
     fits = kept.keys() == own.keys() and all(kept[k].shape == own[k].shape for k in own)
     return {k: kept[k] for k in own} if fits else None
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from torch.random import fork_rng
 
-from fedaudit.audit.case.base import make_base
+from fedaudit.audit.case.base import Base, describe_base
 from fedaudit.audit.case.case import About
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.networks import adapt_maker, maker
@@ -111,10 +111,20 @@ class SimulatedClients(SimulatedData):
     @cached_property
     def make_net(self) -> "partial[Net]":
         """Builds the model; picklable, so that worker processes can."""
+        return self._adapt(self._whole)
+
+    @cached_property
+    def make_untrained(self) -> "partial[Net]":
+        """Builds the model on weights of no base: its size and its times are the same, and nothing is trained."""
+        _ = self._base  # raises UserError where it does not fit
+        return self._adapt(self._first)
+
+    def _adapt(self, whole: State) -> "partial[Net]":
+        """Builds the model with adapters, if there are any, on these weights."""
         if self.adapters is None:
             return self._make_whole
         seed = self.streams.key("adapters")
-        return adapt_maker(self._make_whole, self.adapters, self._whole, self.method.folds_adapters, seed)
+        return adapt_maker(self._make_whole, self.adapters, whole, self.method.folds_adapters, seed)
 
     @cached_property
     def _make_whole(self) -> "partial[Net]":
@@ -124,16 +134,20 @@ class SimulatedClients(SimulatedData):
         return maker(model, self.data.shape, len(self.data.classes), "federation.model", pieces)
 
     @cached_property
+    def _first(self) -> State:
+        """The weights of the model without adapters or base, from the stream "model"."""
+        asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
+        return share_result(("first model", *asked), lambda: state_of(initialise(self._make_whole, self.streams)))
+
+    @cached_property
+    def _base(self) -> Base | None:
+        settings = self.config.federation.base
+        return settings and describe_base(settings, self._named_data, self.data, self._make_whole)
+
+    @cached_property
     def _whole(self) -> State:
-        """The weights of the model without adapters, before round 0: from the stream "model" or a base."""
-        federation = self.config.federation
-        asked = repr(federation.model), self.data.shape, len(self.data.classes), self.config.seed
-        first = share_result(
-            ("first model", *asked), lambda: state_of(initialise(self._make_whole, self.streams))
-        )
-        if federation.base is None:
-            return first
-        return make_base(federation.base, self._named_data, self.data, self._make_whole, first)
+        """The weights of the model without adapters, before round 0."""
+        return self._first if self._base is None else self._base.replace_weights(self._first)
 
     def initial(self) -> State:
         """The weights every client starts from, drawn from the stream "model"."""
@@ -143,7 +157,7 @@ class SimulatedClients(SimulatedData):
 
     @property
     def parameters(self) -> int:
-        return count(self.initial())
+        return count(state_of(initialise(self.make_untrained, self.streams)))
 
     @cached_property
     def time_model(self) -> TimeModel | None:

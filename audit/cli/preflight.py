@@ -65,7 +65,9 @@ class Forecast:
         rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
         yield from _list_rows("attacks that will run", rows)
         controls = {choice.cards[label].control for label in seconds}
-        plants = estimate_controls(controls, case, case, config.replay, choice.setup)
+        plants = estimate_controls(
+            controls, case, case.training, case.make_untrained, config.replay, choice.setup
+        )
         yield from _list_rows("planted leaks", {k: f"about {duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
         others |= {
@@ -138,7 +140,7 @@ class Forecast:
 
     @cached_property
     def _training_seconds(self) -> float:
-        return training_seconds(self._case, self._case.training, self._case.make_net)
+        return training_seconds(self._case, self._case.training, self._case.make_untrained)
 
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""

@@ -90,7 +90,9 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
         bench = Bench(case, [*chosen.cards.values()], config.replay)
-        plants = estimate_controls(bench.seconds, case, case, config.replay, chosen.setup, corrected=False)
+        plants = estimate_controls(
+            bench.seconds, case, case.training, case.make_net, config.replay, chosen.setup, corrected=False
+        )
         for name, estimate in plants.items():
             record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)

@@ -8,13 +8,13 @@ seconds and took 13 with the tests of accuracy.
 
 import importlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 import numpy as np
 import torch
 
-from fedaudit.audit.case.case import ClientCode, KnownFederation
+from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
 from fedaudit.audit.phases.efforts import CONTROL, recall_error
 from fedaudit.audit.settings import index
@@ -42,7 +42,8 @@ def training_seconds(federation: KnownFederation, settings: LocalConfig, make_ne
 def estimate_controls(
     names: Collection[str],
     federation: KnownFederation,
-    code: ClientCode,
+    training: LocalConfig | None,
+    make_net: Callable[[], Net] | None,
     settings: Replay,
     setup: str,
     *,
@@ -52,7 +53,7 @@ def estimate_controls(
 
     By the steps that a control counts, and, if `corrected`, by what it took on this setup before.
     """
-    training, make_net, examples = code.training, code.make_net, federation.examples
+    examples = federation.examples
     if training is None or not isinstance(make_net, partial):
         return {}
     rows = np.concatenate([examples.planted, *examples.parts.values()])

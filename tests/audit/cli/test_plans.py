@@ -12,6 +12,7 @@ from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.phases.efforts import record_error
 from fedaudit.audit.phases.load import SHIPPED, load_config
 from fedaudit.audit.settings import index
+from fedaudit.fl.runtime.errors import UserError
 
 TEXT = """
 federation: {dataset: {name: npz, path: data.npz}, clients: 2, model: logreg}
@@ -107,3 +108,35 @@ def test_a_place_where_nothing_is_counts_since_a_file_may_come_there(tmp_path: P
     before = index.digest_states([tmp_path / "train.gz"])
     (tmp_path / "train.gz").write_bytes(b"")
     assert index.digest_states([tmp_path / "train.gz"]) != before
+
+
+TEXT_MODEL = """
+federation:
+  dataset: {name: notes, patients: 12, vocabulary: 500, length: 44}
+  base: {dataset: BASE, steps: 1}
+  model: {name: tiny_gpt, dim: 16, layers: 1, task: lm}
+  clients: 2
+  partition: {name: people, each: 4}
+method: {name: fedavg, rounds: 1}
+attacks: [token_set]
+"""
+
+
+@pytest.mark.parametrize("adapters", ["", "  adapters: {rank: 1, targets: [q, v]}\n"])
+def test_a_plan_trains_no_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapters: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("fedaudit.fl.training.pretraining.train_base", refuse_call)
+    config = tmp_path / "c.yaml"
+    config.write_text(TEXT_MODEL.replace("BASE", "help_pages").replace("  clients", f"{adapters}  clients"))
+    assert any("training: about" in line for line in plan_audit(load_config(config)))
+
+
+def test_a_plan_refuses_a_base_of_private_text(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(TEXT_MODEL.replace("BASE", "jsonl"))
+    with pytest.raises(UserError, match=r"federation.base: jsonl is no public data"):
+        plan_audit(load_config(config))
+
+
+def refuse_call(*args: object) -> None:
+    raise AssertionError("called")

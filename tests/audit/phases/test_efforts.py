@@ -79,14 +79,17 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
     folder, controls = RunDir.create(tmp_path / "run"), {"memorised", "prototypes", ""}
     simulate.run(folder, config, lambda *_: None)
     case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
-    before = estimate_controls(controls, case, case, config.replay, setup)
+    before = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup)
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
     attack.run(folder, config, lambda *_: None)
     error = index.recall(efforts.ERRORS, f"{CONTROL}memorised {setup}")
     assert isinstance(error, float)
-    after = estimate_controls(controls, case, case, config.replay, setup)
+    after = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup)
     assert after["memorised"] == pytest.approx(before["memorised"] * error)
-    assert estimate_controls(controls, case, case, config.replay, setup, corrected=False) == before
+    assert (
+        estimate_controls(controls, case, case.training, case.make_net, config.replay, setup, corrected=False)
+        == before
+    )
 
 
 def test_what_copies_of_an_attack_take_is_part_of_what_it_takes() -> None:
