@@ -5,6 +5,7 @@ knowledge its threat model grants. The truth reaches `measure` alone. So an atta
 answer, by signature.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,9 +63,10 @@ class Effort:
     seconds: float = 30.0
     grows: tuple[Size, ...] = ("pixels",)
     least: float = 0.0  # share of the seconds that many steps on the smallest model still take
+    settings: tuple[str, ...] = ()  # numbers of its Config, which it takes as many times as long with
 
     def estimate_seconds(self, sizes: Sizes) -> float:
-        """Seconds at other sizes."""
+        """Seconds at other sizes, with the settings that an attack has by itself."""
         found = self.seconds
         for name in self.grows:
             ratio = getattr(sizes, name) / getattr(DIGITS, name)
@@ -404,6 +406,13 @@ class Attack(Plugin):
     @abstractmethod
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
+
+    def estimate_seconds(self, sizes: Sizes) -> float:
+        """About how long it takes on these sizes with its settings, in seconds of one core."""
+        effort = self.card.effort
+        default = type(self).Config() if effort.settings else None
+        times = [getattr(self.config, name) / getattr(default, name) for name in effort.settings]
+        return effort.estimate_seconds(sizes) * math.prod(times)
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whom the claim hits, person by person, of every kind of message apart.

@@ -34,7 +34,7 @@ class ActivationDecoder(ActivationInversion):
         title="Decoder of activations",
         source="arXiv:1506.02753, eq. 2",
         does_not_show="what a server finds that does not know the first layers, nor what more images would add",
-        effort=Effort(seconds=25, grows=("pixels", "auxiliary")),
+        effort=Effort(seconds=25, grows=("pixels", "auxiliary"), settings=("epochs",)),
     )
 
     @settings

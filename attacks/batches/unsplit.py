@@ -68,7 +68,7 @@ class Unsplit(ActivationInversion):
         learns="each image behind a message, though it knows neither the first layers nor any image",
         does_not_show="what a server finds that knows the layers, has images of its own, or searches longer",
         remedy="cut the network later, or clip and noise activations with a stated epsilon",
-        effort=Effort(seconds=12, grows=("pixels", "clients")),
+        effort=Effort(seconds=12, grows=("pixels", "clients"), settings=("rounds",)),
     )
 
     @settings

@@ -66,7 +66,7 @@ class CondensedRefinement(CondensedRecovery):
             position=CondensedRecovery.card.threat.position, knows=frozenset({"architecture", "auxiliary_data"})
         ),
         does_not_show="what a decoder trained on thousands of condensations, or of groups, would find",
-        effort=Effort(seconds=8.0, grows=("pixels",)),
+        effort=Effort(seconds=8.0, grows=("pixels",), settings=("condensed",)),
     )
 
     @settings

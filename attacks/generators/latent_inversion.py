@@ -36,7 +36,7 @@ class LatentInversion(GeneratorMembership):
         source="arXiv:1909.03935, sec. 4.4 and 4.5",
         does_not_show="what a longer search, another starting point or a perceptual distance would find; "
         "it is no proof of privacy",
-        effort=Effort(seconds=28, grows=("pixels",)),
+        effort=Effort(seconds=28, grows=("pixels",), settings=("steps", "starts")),
     )
 
     @settings

@@ -37,7 +37,7 @@ class Lira(ModelMembership):
         title="Membership by likelihood ratio with shadow models (LiRA)",
         source="Carlini et al., IEEE S&P 2022, algorithm 1",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
-        effort=Effort(seconds=30, grows=("parameters", "auxiliary", "rounds")),
+        effort=Effort(seconds=30, grows=("parameters", "auxiliary", "rounds"), settings=("shadows", "epochs")),
     )
 
     @settings

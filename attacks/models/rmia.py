@@ -33,7 +33,7 @@ class Rmia(ModelMembership):
         title="Membership by pairwise likelihood ratios (RMIA)",
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
-        effort=Effort(seconds=12, grows=("parameters", "auxiliary", "rounds")),
+        effort=Effort(seconds=12, grows=("parameters", "auxiliary", "rounds"), settings=("references", "epochs")),
     )
 
     @settings

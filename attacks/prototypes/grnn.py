@@ -53,7 +53,7 @@ class GRNN(PrototypeInversion):
         threat=ThreatModel(position=Position.SERVER, knows=frozenset({"architecture"})),
         learns="images a client trained on, without any data of one's own",
         does_not_show="what an attacker with auxiliary images gets, which is more",
-        effort=Effort(seconds=120, grows=("pixels",)),
+        effort=Effort(seconds=120, grows=("pixels",), settings=("steps",)),
     )
 
     @settings

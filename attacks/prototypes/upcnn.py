@@ -34,7 +34,8 @@ class UpCNN(DecoderInversion):
         source="arXiv:1506.02753, eq. 2",
         learns="images a client trained on, or their class where many stand behind a prototype",
         does_not_show="what a better decoder, or more auxiliary data, would recover",
-        effort=Effort(seconds=40, grows=("pixels",)),  # steps hardly grow with the images they are drawn from
+        # steps hardly grow with the images they are drawn from
+        effort=Effort(seconds=40, grows=("pixels",), settings=("epochs",)),
     )
 
     def build_networks(

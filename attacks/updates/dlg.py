@@ -25,7 +25,12 @@ Floats = NDArray[np.floating[Any]]
 
 
 class DLG(UpdateInversion):
-    card = replace(CARD, title="DLG", source="arXiv:1906.08935, Alg. 1")
+    card = replace(
+        CARD,
+        title="DLG",
+        source="arXiv:1906.08935, Alg. 1",
+        effort=replace(CARD.effort, settings=("iterations",)),
+    )
 
     @settings
     class Config(IDLG.Config):

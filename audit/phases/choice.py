@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -97,7 +98,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             scene=scene,
             specs=specs,
             cards=cards,
-            seconds={label: card.effort.estimate_seconds(sizes) for label, card in cards.items()},
+            seconds={s.label: build_plugin("attacks", s, "attacks").estimate_seconds(sizes) for s in specs},
             others=others,
             others_seconds={n: cost[n] for n in others},
             left=left,

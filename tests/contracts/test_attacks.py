@@ -8,6 +8,7 @@ import pytest
 from fedaudit.attacks.attack import DIGITS, Attack, Effort, Knowledge
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.plugin import configure
 from tests.audit.verdict.test_leaks import find_leaks, run_attack
 from tests.contracts.words import odd
 
@@ -42,6 +43,16 @@ def test_steps_on_the_smallest_model_take_their_time_too(name: str) -> None:
     effort = catalog.load("attacks", name).card.effort
     assert effort.estimate_seconds(replace(DIGITS, parameters=650)) > 0.2 * effort.seconds
     assert effort.estimate_seconds(DIGITS) == effort.seconds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_twice_of_what_its_settings_ask_for_takes_twice_as_long(name: str) -> None:
+    attack = catalog.load("attacks", name)
+    usual = configure(attack, {}, "")
+    assert usual.estimate_seconds(DIGITS) == usual.card.effort.estimate_seconds(DIGITS)
+    for setting in usual.card.effort.settings:
+        twice = configure(attack, {setting: 2 * getattr(usual.config, setting)}, "")
+        assert twice.estimate_seconds(DIGITS) == 2 * usual.estimate_seconds(DIGITS)
 
 
 @pytest.mark.parametrize("name", NAMES)

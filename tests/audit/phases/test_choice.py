@@ -62,6 +62,12 @@ def test_a_config_without_the_key_plans_all_that_applies_and_a_list_stays() -> N
     assert names(chosen("fedavg", attacks=[])) == []
 
 
+def test_an_attack_that_is_asked_for_less_is_estimated_at_less() -> None:
+    attacks = [{"name": "lira", "shadows": 4, "epochs": 5, "id": "short"}, {"name": "lira", "id": "usual"}]
+    seconds = chosen("fedavg", attacks=attacks).seconds
+    assert seconds["short"] == pytest.approx(seconds["usual"] / 16)
+
+
 def test_the_key_survives_being_written_out(tmp_path: Path) -> None:
     assert (
         resolve(config("fedavg"))["attacks"] == "auto" and resolve(config("fedavg", attacks=[]))["attacks"] == []
