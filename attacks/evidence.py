@@ -1,4 +1,4 @@
-"""What an attack hands back to be judged and printed: numbers beside blind adversaries, images, curves.
+"""What an attack hands back to be judged and printed: numbers beside baselines, images, curves.
 
 These records are the same from the attack through evidence/*.json and audit.json to the report: plain
 dataclasses that pydantic validates as they are. Nothing here imports more than the table of measures.
@@ -25,7 +25,7 @@ def is_replay(origin: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a blind adversary gets in the same trials. Raises ValueError for a value that no measurement gives."""
+    """What a baseline gets in the same trials. Raises ValueError for a value that no measurement gives."""
 
     name: str  # "class mean", "wrong prototype, same class", "chance"
     value: float
@@ -72,7 +72,7 @@ class Evidence:
 
     @property
     def strongest(self) -> Baseline | None:
-        """The blind adversary that does best; None where there was none."""
+        """The baseline that does best; None where there was none."""
         if not self.baselines:
             return None
         return (max if self.higher_is_worse else min)(self.baselines, key=lambda b: b.value)

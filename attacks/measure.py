@@ -23,7 +23,7 @@ class Measure:
 
 
 _F1, _F01 = f"1{_NBSP}% FPR", f"0.1{_NBSP}% FPR"
-_MEMBER = "Whether a person's record was trained on becomes known"
+_MEMBER = "A person's record is recognised as training data"
 MEASURES = {
     row.name: row
     for row in (
@@ -107,25 +107,23 @@ MEASURES = {
         Measure(
             name="count_exact_match",
             words="count exact match",
-            harm="How many examples of each class a client holds becomes known",
+            harm="The number of examples of each class that a client holds is learned",
         ),
         Measure(
             name="label_set_exact_match",
             words="label set exact match",
-            harm="Which classes a client holds becomes known",
+            harm="The classes that a client holds are learned",
         ),
         Measure(
-            name="majority_class",
-            words="majority class",
-            harm="The class that a client holds most of becomes known",
+            name="majority_class", words="majority class", harm="The class that a client holds most of is learned"
         ),
         Measure(
             name="size_known",
             words="number of examples known",
-            harm="How many examples a client holds becomes known",
+            harm="The number of examples that a client holds is learned",
         ),
         Measure(
-            name="device_class", words="class of device known", harm="How fast a client's device is becomes known"
+            name="device_class", words="class of device known", harm="The speed of a client's device is learned"
         ),
         Measure(
             name="prototype_recovered",
@@ -215,7 +213,7 @@ MEASURES = {
             words="label share L1",
             unit="index",
             higher_is_worse=False,
-            harm="What share of its examples each class has at a client becomes known",
+            harm="The share of each class in a client's examples is learned",
         ),
         # the same seen from another side
         Measure(name="tpr_at_fpr_0.001", words=f"TPR at {_F01}", harm=_MEMBER),
@@ -232,7 +230,7 @@ MEASURES = {
         Measure(
             name="count_overlap",
             words="count overlap",
-            harm="How many examples of each class a client holds becomes known",
+            harm="The number of examples of each class that a client holds is learned",
         ),
         Measure(
             name="small_cells_found",

@@ -213,7 +213,7 @@ class Kind(StrEnum):
     )
     GLOBAL_PROTOTYPES = Row(
         "global_prototypes",
-        "mean feature vectors of each class over the clients heard",
+        "mean feature vectors of each class over all uploads",
         Tells.CLIENTS,
         {"classes": "[c]", "features": "[c, D]"},
     )
@@ -241,7 +241,7 @@ class Kind(StrEnum):
     )
     GLOBAL_LOGIT_TABLE = Row(
         "global_logit_table",
-        "mean model outputs on each class over the clients heard",
+        "mean model outputs on each class over all uploads",
         Tells.CLIENTS,
         {"table": "[C, C]", "present": "[C]"},
     )

@@ -47,7 +47,7 @@ class Odds(Record):
     value: float  # fraction
     interval: tuple[float, float] | None
     trials: int = 0  # behind the value; 0: not known
-    guess: float | None  # the strongest blind adversary
+    guess: float | None  # the strongest baseline
     replayed: tuple[float, float] | None = None  # interval of the auditor's replays of such messages
     replays: int = 0  # behind that interval
     graded: bool  # the place that set the severity

@@ -1,7 +1,7 @@
 """Evidence as tables: a compact one where a measure was taken at many n, a full one otherwise.
 
-Where measures form a curve, the report prints the telling ones, each with its strongest blind
-adversary, one row an n; every measurement with every baseline stays in audit.json.
+Where measures form a curve, the report prints the telling ones, each with its strongest
+baseline, one row an n; every measurement with every baseline stays in audit.json.
 """
 
 from collections.abc import Sequence
@@ -52,8 +52,8 @@ def over_samples(evidence: Sequence[Evidence]) -> Table | None:
         ],
         align="rl" + "l" * len(columns) + "r",
         widths=[1, 1.3, *([3.6] * len(columns)), 1.0],
-        caption=f"By number of samples behind the message: value ({level}, corrected for the number of looks) "
-        "and the strongest blind adversary. Controls are messages that no client of this federation sent. "
+        caption=f"By number of samples behind the message: value ({level}, corrected for the number of "
+        "comparisons) and the strongest baseline. Controls are messages that no client of this federation sent. "
         "Every measurement with every baseline is in audit.json.",
     )
 
@@ -65,8 +65,8 @@ def _cell(e: Evidence | None) -> str:
     if not e.baselines:
         return text
     pick = max if e.higher_is_worse else min
-    blind = pick(e.baselines, key=lambda b: b.value)
-    return f"{text}; blind {fmt.quantity(blind.value, e.unit)}"
+    strongest = pick(e.baselines, key=lambda b: b.value)
+    return f"{text}; baseline {fmt.quantity(strongest.value, e.unit)}"
 
 
 def _trials(found: dict[str, Evidence]) -> str:
@@ -99,14 +99,14 @@ def tabulate_each(evidence: Sequence[Evidence], caption: str) -> Table:
         ]
         rows.append([e.control, *row] if controls else row)
     level = f"{fmt.rate(one_level)} interval" if one_level else "Interval"
-    header = ["Measure", "Value", level, "Blind baselines", "Trials", "Looks"]
-    widths = [2.4, 1.15, 1.75, 3.6, 0.95, 0.9]
+    header = ["Measure", "Value", level, "Baselines", "Trials", "Comparisons"]
+    widths = [2.4, 1.1, 1.7, 3.3, 0.85, 1.4]
     return Table(
         header=["Control", *header] if controls else header,
         rows=rows,
         align="llrrlrr" if controls else "lrrlrr",
         widths=[1.2, *widths] if controls else widths,
-        caption=f"{caption}. Intervals are already corrected for the number of looks.",
+        caption=f"{caption}. Intervals are corrected for the number of comparisons.",
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -19,6 +20,13 @@ OUTCOMES = {
     Outcome.INCONCLUSIVE: "Inconclusive",
     Outcome.NOT_APPLICABLE: "Not applicable",
     Outcome.FAILED: "Failed",
+}
+OBSERVERS = {
+    "server": "the server",
+    "client": "another client",
+    "next_client": "the next client",
+    "colluding_clients": "clients in collusion",
+    "public": "whoever gets the model",
 }
 SEVERITIES = {
     Severity.CRITICAL: "Critical",
@@ -147,6 +155,11 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def shorten(text: str, most: int) -> str:
+    """The text, or as many of its first words as fit; what fits keeps its spaces, those before units too."""
+    return text if len(text) <= most else textwrap.shorten(text, most, placeholder=" \u2026")
+
+
 def plural(count: int, noun: str, many: str = "") -> str:
     """1 client, 10 clients."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
@@ -157,6 +170,16 @@ def count_answered(questions: Sequence[Question]) -> str:
     if not questions:
         return "no question was asked"
     return f"{sum(q.is_answered for q in questions)} of {plural(len(questions), 'question')} answered"
+
+
+def name_observer(position: str) -> str:
+    """Who reads messages, in words."""
+    return OBSERVERS.get(position, f"a {position.replace('_', ' ')}")
+
+
+def join_words(words: Sequence[str], last: str = "and") -> str:
+    """Words as a list within a sentence: "a, b and c"."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def threat(threat: ThreatModel) -> str:

@@ -5,7 +5,7 @@ artifact, an observer, an aim and the rounds of which messages were recorded.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -19,7 +19,7 @@ MESSAGES = "messages"  # the kind of a question about no content: that a message
 class State(StrEnum):
     """How a question stands."""
 
-    DEMONSTRATED = "demonstrated"  # an attack worked on recorded messages
+    DEMONSTRATED = "demonstrated"  # an attack succeeded on recorded messages
     BOUNDED = "bounded"  # at most a tolerable number of people could be exposed
     INCONCLUSIVE = "inconclusive"  # asked, and no answer
     NOT_ASKED = "not_asked"  # an attack exists, and was left out, failed, or had no recorded round
@@ -62,7 +62,7 @@ class Question(Record):
     @property
     def artifact(self) -> str:
         """The artifact in words, with its rounds where these are not all."""
-        what = "that a message is sent, and when" if self.kind == MESSAGES else self.kind.replace("_", " ")
+        what = "whether and when a client sends" if self.kind == MESSAGES else self.kind.replace("_", " ")
         return what if self.rounds.startswith(("all ", "the only")) else f"{what} ({self.rounds})"
 
     @property
@@ -85,13 +85,20 @@ def count_by_aim(questions: Iterable[Question]) -> str:
     return ", ".join(f"{aim} {count:,}" for aim, count in sorted(counts.items(), key=lambda c: -c[1]))
 
 
+def count_states(questions: Sequence[Question]) -> str:
+    """How many questions stand in which state: "4 inconclusive, 9 not asked"; empty without any."""
+    counts = ((sum(q.state is state for q in questions), state.words) for state in State)
+    return ", ".join(f"{count:,} {words}" for count, words in counts if count)
+
+
 def describe_answered(questions: list[Question]) -> str:
     """How many questions are answered, and in which ways the others are not."""
     if not questions:
         return "No question could be asked."
-    counts = {state: sum(q.state is state for q in questions) for state in State}
-    answered = counts[State.DEMONSTRATED] + counts[State.BOUNDED]
-    parts = [f"{counts[s]:,} {s.words}" for s in State if counts[s]]
+    answered = [q for q in questions if q.is_answered]
+    others = [q for q in questions if not q.is_answered]
+    text = f"{len(answered):,} of {len(questions):,} questions answered"
+    text += f": {count_states(answered)}." if answered else "."
+    text += f" The others: {count_states(others)}." if others else ""
     left = sum(q.is_open for q in questions)
-    text = f"{answered:,} of {len(questions):,} questions answered: {', '.join(parts)}."
     return f"{text} {left:,} required {'question is' if left == 1 else 'questions are'} open." if left else text

@@ -44,7 +44,7 @@ class ActivationInversion(Attack):
 
     needs_layers = True  # whether clients' layers have to be known
     kinds: tuple[Kind, ...] = (Kind.SMASHED,)  # whose rows are examples
-    beside: tuple[str, ...] = (MEAN, CLASS_MEAN)  # blind adversaries whose errors stand beside
+    beside: tuple[str, ...] = (MEAN, CLASS_MEAN)  # baselines whose errors stand beside
     columns: Mapping[str, str] = {}  # further ones, by name: the claim's images that are theirs
     of_batches = frozenset({"senders"})  # parts of a claim that have no entry for each example
 

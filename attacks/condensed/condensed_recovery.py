@@ -4,7 +4,7 @@ Gradient matching on a class of few images is gradient inversion in slow motion:
 class the optimum is that image. The attack does nothing but read the image and set its brightness and
 contrast to those of auxiliary images. It is measured by re-identification: the true image among
 non-members of its class, by Pearson's correlation (Dong, Zhao, Lyu, ICML 2022, arXiv:2206.00240,
-study the privacy of condensed data). The blind adversary that counts is the class mean, which correlates
+study the privacy of condensed data). The baseline that counts is the class mean, which correlates
 with everything of its class.
 
 Images that an adversary would take for started from a real image are those that correlate above 0.9.

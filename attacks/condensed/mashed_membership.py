@@ -3,7 +3,7 @@
 FedMix (arXiv:2107.00233, sec. 3) argues that means of M examples hide each of them. The score is Pearson's
 largest correlation of the candidate with a mean of that client whose labels contain the candidate's: with
 M = 1 that mean is the candidate, with many it is mostly the others. Members are compared with as many
-non-members of the same classes. The blind adversary has another client's means. Examples that a client sends by
+non-members of the same classes. The baseline has another client's means. Examples that a client sends by
 themselves (seed_samples), with noise or without, are means of one.
 
 The planted leak is what the same clients would have sent with groups of one: their examples. To be counted,

@@ -2,7 +2,7 @@
 
 Distances in its features agree with people better than pixels do; it must not be the attacked model,
 whose features an attack may have matched by construction. It has another architecture and another
-seed, and learns from the attacker's auxiliary images, so that a blind adversary could own it too.
+seed, and learns from the attacker's auxiliary images, so that a baseline could own it too.
 """
 
 import hashlib

@@ -90,9 +90,9 @@ class Judge:
         baselines: Sequence[Baseline] = (),
         note: str = "",
     ) -> Evidence:
-        """The share of hits, [trials] each, beside chance, other baselines and every blind adversary's hits.
+        """The share of hits, [trials] each, beside chance, other baselines and the hits in `blind`.
 
-        `groups` are those of the trials; by name, "" the attack's own, where a blind adversary was in others.
+        `groups` are those of the trials; by name, "" the attack's own, where a baseline was in others.
         """
         own = _pick(groups, "")
         known = [] if chance is None else [Baseline(name="chance", value=chance)]
@@ -177,7 +177,7 @@ def group_trials(groups: stats.Groups) -> stats.Groups:
 
 
 def _pick(groups: AllGroups, name: str) -> stats.Groups:
-    """Of the attack's own trials, or of those of a blind adversary."""
+    """Of the attack's own trials, or of those of a baseline."""
     return groups.get(name, groups[""]) if isinstance(groups, Mapping) else groups
 
 

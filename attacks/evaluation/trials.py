@@ -105,7 +105,7 @@ class Reconstruction(Trial):
     decoys: Floats  # [G, B, C, H, W] of non-members: a gallery, and at the end one set for the control
     held_out: Floats  # [m, C, H, W] of the members' classes
     class_means: Floats  # [c, C, H, W] of auxiliary images
-    blind: Mapping[str, Floats] = field(default_factory=dict)  # what each blind adversary claims, [B, C, H, W]
+    blind: Mapping[str, Floats] = field(default_factory=dict)  # what each baseline claims, [B, C, H, W]
     look: Look = keep_pixels
 
     def rank(self, claimed: Floats) -> Ranks:

@@ -146,7 +146,7 @@ class Background:
         return np.asarray(found[found != PADDING])
 
     def claim_commonest(self, number: int) -> NDArray[np.bool_]:
-        """[V]: as many tokens as a blind adversary claims."""
+        """[V]: as many tokens as a baseline claims."""
         claimed = np.zeros(len(self.holding), np.bool_)
         claimed[self.order[:number]] = True
         return claimed

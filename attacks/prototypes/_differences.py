@@ -2,7 +2,7 @@
 
 Whether the image that joined or left is named (evaluation/naming.py) is asked among non-members of its class and
 the class mean, by the distance of their features to the recovered ones, whitened with the class's covariance. The
-blind adversaries claim in the same trials: the class mean of the auxiliary images, and what was recovered from
+baselines claim in the same trials: the class mean of the auxiliary images, and what was recovered from
 another pair of the class.
 """
 

@@ -1,7 +1,7 @@
 """Membership scores of prototypes: members of each against non-members of the same class.
 
 Same class, because a client that owns two classes would otherwise give away its labels, not its
-images. The blind adversary scores the same candidates with another prototype of the class that
+images. The baseline scores the same candidates with another prototype of the class that
 none of them is in: above 0.5 it would show that members differ from the non-members as a
 population, and not that they are traced.
 """

@@ -1,7 +1,7 @@
-"""Trials of images claimed from prototypes: each beside what a blind adversary would claim.
+"""Trials of images claimed from prototypes: each beside what a baseline would claim.
 
 One trial is one claimed image, one random member of the class behind the prototype, and a gallery
-of non-members of that class. The wrong prototype of the same class is the blind adversary that counts.
+of non-members of that class. The wrong prototype of the same class is the baseline that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class PrototypeBucket(Bucket[Reconstruction]):
     """One image is claimed in every trial, so all of a bucket are a stack [k, C, H, W]."""
 
     extractors: NDArray[Any]  # where the weights came from, [k]
-    constants: Mapping[str, Floats] = field(default_factory=dict)  # images that blind adversaries always claim
+    constants: Mapping[str, Floats] = field(default_factory=dict)  # images that baselines always claim
     truth: Truth
     rng: np.random.Generator
     same: Indices = field(init=False)  # for each trial another of the class, -1 where there is none
@@ -74,7 +74,7 @@ class PrototypeBucket(Bucket[Reconstruction]):
 
     @cached_property
     def blind(self) -> Mapping[str, tuple[Indices, Floats]]:
-        """Name of a blind adversary -> the trials it takes part in and the images it claims."""
+        """Name of a baseline -> the trials it takes part in and the images it claims."""
         everyone, guesses = (
             np.arange(len(self)),
             guess_from_auxiliary(self.labels, self.truth.auxiliary, self.rng),

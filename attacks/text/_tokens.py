@@ -134,7 +134,7 @@ class TokenTrial(Trial):
 
     @property
     def number(self) -> int:
-        """How many tokens a blind adversary claims."""
+        """How many tokens a baseline claims."""
         return max(int(self.claimed.sum()), int(self.true.sum()))
 
 
@@ -236,7 +236,7 @@ class TokenTrials:
         )
 
     def judge(self, b: Bucket[TokenTrial], looks: int, rng: np.random.Generator) -> list[Evidence]:
-        """Rare tokens, all tokens, whole texts, and the order of tokens, beside the blind adversaries."""
+        """Rare tokens, all tokens, whole texts, and the order of tokens, beside the baselines."""
         judge, vocabulary = b.judge(looks), int(self.claim["vocabulary"])
         claims = {
             "": [t.claimed for t in b.trials],

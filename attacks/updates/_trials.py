@@ -1,4 +1,4 @@
-"""Images claimed from updates: matched to the members, then judged beside blind adversaries.
+"""Images claimed from updates: matched to the members, then judged beside baselines.
 
 An upload is one trial however many images it holds: those of one batch stand and fall together. Of what clients
 sent, it is also asked whether it leans towards a member more than the members' own mean does.
@@ -41,7 +41,7 @@ Floats = NDArray[np.floating[Any]]
 Values = NDArray[np.float64]
 
 WRONG = "update of other images"
-NAMERS = (CLASS_MEAN, WRONG)  # blind adversaries whose images may name somebody
+NAMERS = (CLASS_MEAN, WRONG)  # baselines whose images may name somebody
 
 
 def make_buckets(
@@ -156,7 +156,7 @@ def _judge_bucket(b: Bucket[Reconstruction], looks: int, rng: np.random.Generato
     names = set.intersection(*({*t.blind} for t in b.trials))
 
     def score(of: Callable[[Reconstruction, Floats], float]) -> tuple[Values, dict[str, Values]]:
-        """The attack's score, and those of the blind adversaries in all trials; an update a number."""
+        """The attack's score, and those of the baselines in all trials; an update a number."""
         blind = {
             n: np.array([of(t, t.blind[n]) for t in b.trials]) for n in (CLASS_MEAN, RANDOM, WRONG) if n in names
         }

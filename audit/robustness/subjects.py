@@ -33,7 +33,6 @@ HARM = Words(
     unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
     missed="The planted fault did not break the mean, so finding nothing means nothing.",
     none="no drop",
-    below="no drop below ",
     of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
     ungraded="The planted fault broke the mean, and attacks here changed the model",

@@ -8,6 +8,7 @@ from fedaudit.audit.accounting.lint import LintResult, RunRecord, check
 from fedaudit.audit.accounting.verify import Issue
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.runtime.cipher import CIPHER
+from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.bound_text import describe_bound, label_bound
 from fedaudit.reports.result import NoiseAuditRecord, Outcome
@@ -46,7 +47,7 @@ class BoundSubject(Subject):
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         bound = self.bounds[0]
         articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in self.bounds]
-        title, limit, remedy = _explain(bound, " or ".join(articles))
+        title, limit, remedy = _explain(bound, fmt.join_words(articles, "or"))
         assumes = f" Assuming: {bound.assumes}." if bound.assumes else ""
         adjacency = f" Adjacency: {bound.adjacency.replace('_', ' ')}." if bound.holds else ""
         summary = f"For a {bound.unit}, {describe_bound(bound)}.{assumes}{adjacency} {bound.note}"
@@ -90,7 +91,7 @@ def _explain(bound: PrivacyBound, who: str) -> tuple[str, str, str]:
         )
     return (
         f"No differential-privacy bound holds towards {who}",
-        "A bound limits every attack; that there is none demonstrates no leak.",
+        "A bound would limit every attack. Its absence demonstrates no leak.",
         "Withhold what is released in clear, or protect it with `dp_gaussian`.",
     )
 

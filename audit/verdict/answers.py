@@ -3,52 +3,45 @@
 from collections.abc import Sequence
 
 from fedaudit.attacks import stats
-from fedaudit.audit.verdict.limits import name_observer, name_question
+from fedaudit.audit.verdict.limits import name_question
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status, group_observers
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.decision import Answer, Risk
-from fedaudit.reports.questions import Question, State, count_by_aim
+from fedaudit.reports.questions import Question, State, count_by_aim, count_states
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 
 MOST_NAMES = 3  # of one answer
 MOST_BOUNDS = 2
 LAW = (
-    "The audit is material for an impact assessment (GDPR, Article 35(7)(c) and (d): risks and measures) and for "
-    "the question of anonymity (EDPB Opinion 28/2024). It is no such assessment itself, and decides no legal "
-    "question."
+    "The audit is material for an impact assessment (GDPR, Article 35(7)(c) and (d)) and for the question of "
+    "anonymity (EDPB Opinion 28/2024). It decides neither."
 )
-NOT_OF_MODEL = "Whether the model that is given away is anonymous was not established"
-UNTRIED = (State.NOT_ASKED, State.NO_ATTACK)
+NOT_OF_MODEL = "That the released model is anonymous was not established"
 EVIDENCE, ASKED, SCOPE = "Evidence by finding", "Questions and answers", "What was audited"
 
 
-def answers(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
+def answer_signer(result: AuditResult, risks: Sequence[Risk]) -> list[Answer]:
     """In the order in which they are asked; harms have the numbers that page 1 gives them, their order here."""
     ran = [
         f
         for f in result.findings
         if f.source == "attack" and f.outcome not in (Outcome.NOT_APPLICABLE, Outcome.FAILED)
     ]
-    return [
-        Answer(question="How many people?", answer=_people(result, risks), where=ASKED),
-        Answer(question="Who can do it?", answer=_name_attackers(ran, result), where="Who saw what"),
-        Answer(
-            question="How sure is it?", answer=f"{_describe_planted_leaks(ran)} {_blind(ran)}", where=EVIDENCE
-        ),
-        Answer(question="What was not tested, or is open?", answer=_describe_coverage(result), where=ASKED),
-        Answer(
-            question="Does differential privacy limit the harm?",
-            answer=_bound(result),
-            where="Differential privacy budget",
-        ),
-        Answer(question="Does it hold elsewhere?", answer=_data(result), where=SCOPE),
-        Answer(question="What is it evidence for, in law?", answer=_law(result), where="Anonymity dossier"),
+    rows = [
+        ("How many people?", _describe_people(result, risks), ASKED),
+        ("Who can do it?", _name_attackers(ran, result), "Who saw what"),
+        ("How sure is it?", f"{_describe_planted_leaks(ran)} {_describe_false_alarms(ran)}", EVIDENCE),
+        ("What was not tested, or is open?", _describe_coverage(result), ASKED),
+        ("Does differential privacy limit the harm?", _describe_privacy(result), "Differential privacy budget"),
+        ("Does it hold elsewhere?", _describe_reach(result), SCOPE),
+        ("What is it evidence for, in law?", _describe_law(result), "Anonymity dossier"),
     ]
+    return [Answer(question=question, answer=answer, where=where) for question, answer, where in rows]
 
 
-def _people(result: AuditResult, risks: Sequence[Risk]) -> str:
+def _describe_people(result: AuditResult, risks: Sequence[Risk]) -> str:
     """Who is exposed, the largest upper limit, and how many questions have none."""
     parts = []
     if (heads := result.people) is not None:
@@ -82,33 +75,25 @@ def _number_harm(question: Question, risks: Sequence[Risk]) -> str:
 
 def _name_attackers(ran: Sequence[Finding], result: AuditResult) -> str:
     """Who succeeded, who read messages as well, and how attackers behaved."""
-    able = dict.fromkeys(name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
+    able = dict.fromkeys(fmt.name_observer(f.threat.position) for f in ran if f.is_demonstrated and f.threat)
     asked = [q for q in result.questions if q.aim.is_against_people]
-    others = [q for q in asked if name_observer(q.observer) not in able]
-    text = f"Shown for {_join(list(able))}." if able else "Shown for nobody."
+    others = [q for q in asked if fmt.name_observer(q.observer) not in able]
+    text = f"Shown for {fmt.join_words(list(able))}." if able else "Shown for nobody."
     if others:
-        names = _join(list(dict.fromkeys(name_observer(q.observer) for q in others)))
-        untried = sum(q.state in UNTRIED for q in others)
-        cleared = sum(q.state is State.BOUNDED for q in others)
-        counts = {"not asked": untried, "bounded": cleared, "inconclusive": len(others) - untried - cleared}
-        stand = _join([f"{n} {what}" for what, n in counts.items() if n])
-        is_clear = cleared == len(others)
-        text += f" {fmt.sentence_case(names)} {'are bounded' if is_clear else 'cannot be excluded'}: of "
-        text += f"{fmt.plural(len(others), 'question')} about them {stand}."
-    return f"{text} {_conduct(ran, result)}"
+        names = fmt.join_words([*dict.fromkeys(fmt.name_observer(q.observer) for q in others)])
+        is_clear = all(q.state is State.BOUNDED for q in others)
+        text += f" {fmt.sentence_case(names)} {'are bounded' if is_clear else 'cannot be excluded'} "
+        text += f"({fmt.plural(len(others), 'question')} about them: {count_states(others)})."
+    return f"{text} {_describe_conduct(ran, result)}"
 
 
-def _join(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def _law(result: AuditResult) -> str:
+def _describe_law(result: AuditResult) -> str:
     """What the audit is evidence for; the conclusion is a lawyer's."""
     shown = any(q.state is State.DEMONSTRATED and q.aim.is_against_people for q in result.questions)
     text = "After what was demonstrated, the messages cannot be presumed anonymous. " if shown else ""
     if released := [q for q in result.questions if q.observer == "public" and q.aim.is_against_people]:
         seen = any(q.state is State.DEMONSTRATED for q in released)
-        text += f"{'Nor can the model that is given away' if seen else NOT_OF_MODEL}. "
+        text += f"{'Nor can the released model' if seen else NOT_OF_MODEL}. "
     return f"{text}Untested does not mean anonymous. {LAW}"
 
 
@@ -118,15 +103,15 @@ def _describe_planted_leaks(ran: Sequence[Finding]) -> str:
         return "Not shown: no leak was planted for any attack."
     found = [f for f in tried if any(clear(e) for e in f.evidence if e.control == "positive")]
     lost = [f.id for f in tried if f not in found]
-    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found a leak that was planted for it"
-    rest = f", {' and '.join(lost)} did not" if lost else ""
+    text = f"{len(found)} of {fmt.plural(len(tried), 'attack')} found at least one leak that was planted for them"
+    rest = f", {fmt.join_words(lost)} did not" if lost else ""
     return f"{text}{rest}{_count_others('; no leak was planted for ', ran, tried)}."
 
 
-def _blind(ran: Sequence[Finding]) -> str:
+def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     tried = [f for f in ran if any(e.control == "negative" for e in f.evidence)]
     if not tried:
-        return "How often attacks raise false alarms is not known."
+        return "The rate of false alarms is not known."
     untried = _count_others(" No such data was given to ", ran, tried, ".")
     fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
     who = f"{', '.join(fired)} raised" if fired else "none raised"
@@ -149,23 +134,22 @@ def _describe_coverage(result: AuditResult) -> str:
     if not asked:
         return "Nothing was tested: no question was asked."
     left, needed = [q for q in asked if q.is_open], [q for q in asked if q.required]
-    text = f"Of {fmt.plural(len(asked), 'question')}, {_count_states(asked)}."
+    text = f"Of {fmt.plural(len(asked), 'question')}, {_describe_states(asked)}."
     if not left:
         return f"{text} None of the {len(needed)} that the policy requires is open."
     return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open ({count_by_aim(left)})."
 
 
-def _count_states(questions: Sequence[Question]) -> str:
+def _describe_states(questions: Sequence[Question]) -> str:
     """In words: "11 are answered, 4 are inconclusive, 9 are left out though an attack exists"."""
-    answered = sum(q.is_answered for q in questions)
-    counts = [(answered, "answered")] if answered else []
     words = {
         State.INCONCLUSIVE: "inconclusive",
         State.NOT_ASKED: "left out of this audit though an attack exists",
         State.NO_ATTACK: "without an attack in fedaudit",
     }
-    counts += [(n, what) for state, what in words.items() if (n := sum(q.state is state for q in questions))]
-    return _join([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts])
+    counts = [(sum(q.is_answered for q in questions), "answered")]
+    counts += [(sum(q.state is state for q in questions), what) for state, what in words.items()]
+    return fmt.join_words([f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n])
 
 
 def describe_more(left: Sequence[Question]) -> str:
@@ -192,12 +176,12 @@ def describe_more(left: Sequence[Question]) -> str:
     if rest:
         words = {
             State.NO_ATTACK: "fedaudit has no attack for {}",
-            State.NOT_ASKED: "nothing ran that asks {}",
-            State.INCONCLUSIVE: "attacks on {} ran without a result",
+            State.NOT_ASKED: "no attack of this audit asked {}",
+            State.INCONCLUSIVE: "attacks gave no answer to {}",
         }
         ways = [text.format(n) for state, text in words.items() if (n := sum(q.state is state for q in rest))]
         stay = "stays" if len(rest) == 1 else "stay"
-        parts.append(f"{len(rest)} {stay} open however long this audit runs: {_join(ways)}.")
+        parts.append(f"{len(rest)} {stay} open whatever the time budget: {fmt.join_words(ways)}.")
     return " ".join(parts)
 
 
@@ -207,7 +191,7 @@ def _estimate(seconds: Sequence[float | None]) -> str:
     return fmt.duration(max(1, round(sum(known)))) if len(known) == len(seconds) else ""
 
 
-def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
+def _describe_conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     threats = [f.threat for f in ran if f.threat]
     bad = list(dict.fromkeys(t.position.replace("_", " ") for t in threats if t.conduct == "malicious"))
     text = "No attack ran."
@@ -218,7 +202,7 @@ def _conduct(ran: Sequence[Finding], result: AuditResult) -> str:
     return f"{text} {tried}"
 
 
-def _bound(result: AuditResult) -> str:
+def _describe_privacy(result: AuditResult) -> str:
     if not result.bounds:
         silent = "There is nothing to limit: nothing that is made of anybody's examples was sent."
         return "Unknown: no accountant was run." if result.questions else silent
@@ -233,11 +217,11 @@ def _bound(result: AuditResult) -> str:
         text.insert(0, f"Refuted towards {towards}: no limit holds there.")
     why = next((r.sentence for b in result.bounds for r in b.reasons), "")
     return " ".join(text) or (
-        f"No: {why}, and so no mathematical limit applies." if why else "No: it protects nobody here."
+        f"No: {why}, and so no mathematical limit applies." if why else "No: no bound holds."
     )
 
 
-def _data(result: AuditResult) -> str:
+def _describe_reach(result: AuditResult) -> str:
     run = "run" if result.imported else "simulated run"
     return (
         f"Not known: this was one {run}, on {result.scope.dataset} with the model {result.scope.model}. Other "

@@ -10,11 +10,13 @@ from fnmatch import fnmatchcase
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import find_measure
-from fedaudit.audit.verdict.answers import answers, describe_more
-from fedaudit.audit.verdict.limits import name_observer, name_question, name_questions
+from fedaudit.audit.verdict.answers import answer_signer, describe_more
+from fedaudit.audit.verdict.limits import name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
 from fedaudit.audit.verdict.policy import GradingPolicy, list_shipped
+from fedaudit.audit.verdict.replays import find_replayed
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import Status
 from fedaudit.reports.decision import DeploymentDecision, KeyNumber, Odds, Risk, Word
@@ -22,6 +24,7 @@ from fedaudit.reports.questions import Question, State, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Severity
 
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
+FACT_LEARNED = "A fact about a client's examples is learned"
 # What decided, as Decision.rule names it
 SEVERE, REFUTED, OPEN, REQUIRED = "severe-finding", "bound-refuted", "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
@@ -71,7 +74,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
         more=describe_more(left),
         numbers=_numbers(result, shown, left),
         risks=shown,
-        answers=answers(result, shown),
+        answers=answer_signer(result, shown),
         bar=bar,
         failing=failing,
         accepted=dict(terms.accepted),
@@ -153,7 +156,7 @@ def _describe_failing(failing: Sequence[Finding], bar: Severity) -> str:
         return "What is stated of a protection does not hold, or does not cover what ran."
     rated = str(bar) if bar is Severity.CRITICAL else f"{bar} or worse"
     what = " and a ".join(sorted(seen, reverse=True))
-    return f"A {what} rated {rated} succeeded against this federation, which the policy forbids."
+    return f"The policy forbids deployment: a {what} rated {rated} succeeded against this federation."
 
 
 def _warn_of_open(left: Sequence[Question]) -> str:
@@ -245,7 +248,7 @@ def _risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
     )
     fact = next((words for name, words in FACTS.items() for m in measures if fnmatchcase(name, m)), "")
     fact = fact or next((words for name, words in FACTS.items() for m in measures if fnmatchcase(m, name)), "")
-    what = find_measure(quoted.measure).harm if quoted else fact or finding.title
+    what = _name_harm(finding, quoted, result.questions) if quoted else fact or finding.title
     odds = _odds(finding, quoted) if quoted else []
     return Risk(
         finding=finding.id,
@@ -258,6 +261,16 @@ def _risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
     )
 
 
+def _name_harm(finding: Finding, quoted: Evidence, questions: Sequence[Question]) -> str:
+    """What the measure says can happen; of an attack on facts about clients, that one is learned.
+
+    AUC and true positives measure who took part, and also whether a client has what an attack asks about.
+    """
+    harm = find_measure(quoted.measure).harm
+    aims = {q.aim for q in questions if finding.id in q.findings}
+    return FACT_LEARNED if harm == find_measure("auc").harm and aims == {Aim.ATTRIBUTE} else harm
+
+
 def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
     """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share.
 
@@ -267,13 +280,7 @@ def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
         return []
     guess = quoted.strongest.value if quoted.strongest else None
     group = float(quoted.condition["n"]) if "n" in quoted.condition else None
-    replays = (
-        e
-        for e in finding.evidence
-        if (e.measure, e.control, e.condition.get("origin")) == (quoted.measure, "none", "replayed")
-        and e.condition.get("n") == quoted.condition.get("n")
-    )
-    replayed = next(replays, None) if quoted.condition.get("origin") != "replayed" else None
+    replayed = find_replayed(quoted, finding.evidence)
     return [
         Odds(
             group=group,
@@ -301,7 +308,7 @@ def _name_adversary(finding: Finding) -> str:
     position = finding.threat.position.replace("_", " ")
     if finding.threat.conduct != "honest_but_curious":
         return f"a malicious {position}"
-    return name_observer(finding.threat.position)
+    return fmt.name_observer(finding.threat.position)
 
 
 def _whom(finding: Finding, result: AuditResult) -> str:

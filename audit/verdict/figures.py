@@ -10,7 +10,7 @@ from fedaudit.reports.result import Figure
 
 
 def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
-    """Leakage against the number of samples behind an artifact, with every blind baseline."""
+    """Leakage against the number of samples behind an artifact, with every baseline."""
     figures = []
     for row in (m for m in MEASURES.values() if m.curve):
         found = [
@@ -44,7 +44,7 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
                 finding=finding,
                 title=f"{fmt.sentence_case(words)} by number of samples",
                 caption=f"{fmt.sentence_case(words)} against the number of samples behind the artifact. "
-                "Where the attack's line meets the grey ones, it does no better than a blind adversary.",
+                "Where the attack's line meets the grey ones, it is no better than a baseline.",
                 alt=_alt(words, series, row.unit),
                 x_label="samples behind the artifact",
                 y_label=f"{words} (%)" if row.unit == "fraction" else words,

@@ -13,7 +13,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import find_sent, settle_controls
+from fedaudit.audit.verdict.replays import find_replayed, find_sent, settle_controls
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -168,30 +168,39 @@ def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
     ends = _where_it_ends(real, quoted[0].measure)
-    return " ".join([*(f"{sentence(e)}." for e in quoted), ends]).strip()
+    return " ".join([*(f"{sentence(e)}.{_describe_replays(e, real)}" for e in quoted), ends]).strip()
+
+
+def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
+    """What replays that are graded with one evidence gave, as a sentence; empty without any."""
+    replayed = find_replayed(e, real)
+    if replayed is None:
+        return ""
+    shown = f"{fmt.quantity(replayed.value, e.unit)} ({fmt.interval(replayed.interval, e.unit)}"
+    return f" Replays of such messages gave {shown}, {fmt.plural(replayed.trials, 'trial')})."
 
 
 def sentence(e: Evidence) -> str:
-    """One evidence: value, interval, trials, and the best blind adversary beside it."""
+    """One evidence: value, interval, trials, and the strongest baseline beside it."""
     text = f"{fmt.sentence_case(find_measure(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
     trials = fmt.plural(e.trials, "trial")
     text += f" ({fmt.interval(e.interval, e.unit)}, {trials})" if e.interval else f" ({trials})"
     if e.place:
         text += f" for {e.place}"
     if e.strongest:
-        text += f"; the best blind adversary got {fmt.quantity(e.strongest.value, e.unit)} ({e.strongest.name})"
+        text += f"; the strongest baseline got {fmt.quantity(e.strongest.value, e.unit)} ({e.strongest.name})"
     return text
 
 
 def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
-    """At which n the measure meets the blind adversaries, where there is a curve."""
+    """At which n the measure meets the baselines, where there is a curve."""
     curve = [e for e in real if e.measure == measure and "n" in e.condition and e.interval and e.baselines]
     curve.sort(key=lambda e: float(e.condition["n"]))
     if len({e.condition["n"] for e in curve}) < 2:
         return ""
     above = [e for e in curve if clear(e)]
     if not above:
-        return f"At no n from {curve[0].condition['n']:g} was it clear of the blind adversaries."
+        return f"At no n from {curve[0].condition['n']:g} was it clear of the baselines."
     last = find_sent(max(above, key=lambda e: float(e.condition["n"])), real)
     beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
     text = f"It beats guessing up to n = {last.condition['n']:g} ({fmt.quantity(last.value, last.unit)})"

@@ -24,6 +24,7 @@ from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_p
 from fedaudit.audit.verdict.power import find_detectable
 from fedaudit.audit.verdict.replays import describe_misses, disagreement, find_sent, is_replay, settle_controls
 from fedaudit.audit.verdict.statistics import clear, statistic
+from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 
@@ -43,10 +44,9 @@ class Words:
     unplanted: str = "No planted leak was tried, so nothing shows that the attack works."
     missed: str = "The attack missed its planted leak, so finding nothing means nothing."
     none: str = "no leak"
-    below: str = "no leak below "
     of: str = "a leak of "
-    found: str = "The attack found its planted leak and nothing beyond the blind adversaries here"
-    ungraded: str = "The attack found its planted leak, and more than the blind adversaries here"
+    found: str = "The attack found its planted leak and nothing beyond the baselines here"
+    ungraded: str = "The attack found its planted leak, and more than the baselines here"
 
 
 LEAK = Words()
@@ -132,21 +132,21 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         return _inconclusive(speaks.unplanted)
     if not any(clear(e) for e in bare or positive):
         return _inconclusive(speaks.missed)
-    # a harm beyond what the blind adversaries do, and too little for any rule, or of a measure that none grades
+    # a harm beyond the baselines, and too little for any rule, or of a measure that none grades
     sent = [e for e in real if not is_replay(e) and measure.find_measure(e.measure).harm]
     ungraded = f", which no rule of policy {policy.name} grades" if any(clear(e) for e in sent) else ""
     smallest = find_detectable(real, policy)
     if smallest > policy.power.largest_detectable:
-        could = speaks.none if math.isinf(smallest) else f"{speaks.below}{smallest:.2g}"
+        shown = f"only {speaks.of}at least {fmt.rate(float(f'{smallest:.2g}'))}"
         return _inconclusive(
-            f"{'More than guessing gives was found' if ungraded else 'Nothing was found'}{ungraded}, but with so "
-            f"few trials {could} of what guessing leaves could have been shown; the policy asks for "
-            f"{policy.power.largest_detectable:g}."
+            f"{'More than guessing gives was found' if ungraded else 'Nothing was found'}{ungraded}, but so few "
+            f"trials can show {speaks.none if math.isinf(smallest) else shown} of what guessing leaves; the "
+            f"policy asks for {fmt.rate(policy.power.largest_detectable)}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
         reason=f"{speaks.ungraded if ungraded else speaks.found}{ungraded}; it could have shown "
-        f"{speaks.of}{smallest:.2g} of what guessing "
+        f"{speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what guessing "
         f"leaves.{describe_misses(bare or positive)}{_describe_left(bare, positive)}",
     )
 

@@ -45,13 +45,6 @@ KEPT = (
     "the audit may have to be repeated and no longer; `fedaudit tools shred RUN` removes them and leaves the "
     "audit."
 )
-OBSERVERS = {
-    "server": "the server",
-    "client": "another client",
-    "next_client": "the next client",
-    "colluding_clients": "clients in collusion",
-    "public": "whoever gets the model",
-}
 UNANSWERED = (
     (State.NO_ATTACK, "fedaudit has no attack for {}"),
     (State.NOT_ASKED, "No attack of this audit asked {}"),
@@ -99,9 +92,4 @@ def _place(q: Question) -> tuple[str, str]:
 
 def name_question(q: Question) -> str:
     """One question in words."""
-    return f"{q.aim} by {name_observer(q.observer)} ({q.artifact})"
-
-
-def name_observer(position: str) -> str:
-    """Who reads messages, in words."""
-    return OBSERVERS.get(position, f"a {position.replace('_', ' ')}")
+    return f"{q.aim} by {fmt.name_observer(q.observer)} ({q.artifact})"

@@ -1,6 +1,6 @@
 """Power: the smallest leak that the policy's own rules would have demonstrated, by enumeration.
 
-The chance that a rule holds is a sum over what the attack and a blind adversary may have got,
+The chance that a rule holds is a sum over what the attack and a baseline may have got,
 
     sum over k, y of Bin(k; n, p) Bin(y; m, b) [the rule holds for k of n beside y of m],
 
@@ -29,7 +29,7 @@ Holds = Callable[[Floats, Floats, Floats, Floats], NDArray[np.bool_]]  # of a va
 POWER = 0.8
 AREAS = ("auc", "label_auc", "property_auc")
 MOST = 5000  # more trials than these are counted as these, which errs on the safe side
-_RARE = 1e-12  # results of the blind adversary that are left out, in all
+_RARE = 1e-12  # results of the baseline that are left out, in all
 
 
 def find_detectable(evidence: Iterable[Evidence], policy: GradingPolicy) -> float:
@@ -111,7 +111,7 @@ def _all_hold(conditions: Sequence[Condition]) -> Holds:
 
 
 def is_clear(value: Floats, end: Floats, blind: Floats, blind_end: Floats) -> NDArray[np.bool_]:
-    """Clear of the blind adversary: the excess is above 0."""
+    """Clear of the baseline: the excess is above 0."""
     return np.asarray(compute_statistic("excess", value, end, blind, blind_end) > 0)
 
 
@@ -151,7 +151,7 @@ def find_residual_risk(
 def _find_least(
     trials: int, blind: float, blind_trials: int, alpha: float, holds: Holds, exact: bool
 ) -> tuple[Floats, Floats]:
-    """For each result of the blind adversary the least hits for which the rule holds (trials + 1: none), and how
+    """For each result of the baseline the least hits for which the rule holds (trials + 1: none), and how
     likely that result is. The more hits, the sooner a rule holds.
     """
     if exact:

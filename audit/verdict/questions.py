@@ -4,7 +4,7 @@ Questions follow from the wire: what was sent, who could read it, in which round
 a kind (audit/verdict/aims.py). Attacks, bounds and what else an audit has answer them; leaving an attack out
 changes an answer and never a question.
 
-* demonstrated: an attack worked on recorded messages.
+* demonstrated: an attack succeeded on recorded messages.
 * bounded: at most a tolerable share of people could be exposed, by every attack that says how many; by a verified
   epsilon; or since it is computed from, or is, what is bounded already.
 * inconclusive: it was asked, and the bound is too large or there is none.
@@ -190,7 +190,7 @@ def _answer_by_attacks(
     if not shown:
         return bound
     rest = [n for n in names if n not in shown]
-    why = f"{shown[0]} worked on recorded messages"
+    why = f"{shown[0]} succeeded on recorded messages"
     answer: dict[str, object] = {"state": State.DEMONSTRATED, "findings": [*shown, *rest], "why": why}
     is_whole = bound["state"] is State.BOUNDED or "more" in bound  # everybody was read, in every round
     if is_whole and {*shown} <= {*counted}:

@@ -3,7 +3,7 @@
 A replay is a message that the auditor had a client send once more. At its place (n = 1, say) it is held against
 what clients really sent there, at the same n and by the same measures:
 
-* where both agree within their intervals, and what was really sent is clear of every blind adversary too, the
+* where both agree within their intervals, and what was really sent is clear of every baseline too, the
   replays are more trials of a leak that exists, and are graded with it; what was really sent is then quoted;
 * where they disagree, the attack does not model what this method sends, and finding nothing means nothing;
 * everywhere else they are controls: a leak that nobody sent has no severity.
@@ -31,6 +31,14 @@ def find_sent(e: Evidence, found: Sequence[Evidence]) -> Evidence:
     """What was measured in the same way on what clients sent, where `e` is of replays: only that may be quoted as
     what happened. The same evidence where there is none."""
     return next((own for own in _select_recorded(e, found) if own.measure == e.measure), e)
+
+
+def find_replayed(e: Evidence, found: Sequence[Evidence]) -> Evidence | None:
+    """What replays of the same n gave where they are graded with what clients sent, which is `e`."""
+    if _origin(e) == REPLAYED:
+        return None
+    alike = (r for r in found if (r.measure, r.control, _origin(r)) == (e.measure, "none", REPLAYED))
+    return next((r for r in alike if r.condition.get("n") == e.condition.get("n")), None)
 
 
 def describe_misses(planted: Sequence[Evidence]) -> str:
@@ -73,7 +81,7 @@ def _has_agreement(e: Evidence, found: Sequence[Evidence]) -> bool:
 
 
 def _leaks_too(own: Evidence, r: Evidence) -> bool:
-    """Clear of the blind adversaries of the replays, which had more trials; corrected for no other looks.
+    """Clear of the baselines of the replays, which had more trials; corrected for no other looks.
 
     The replays' own intervals are corrected for all looks; this one question is only asked where they are high.
     The interval is drawn in as a normal one would be.

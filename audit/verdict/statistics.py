@@ -35,7 +35,7 @@ def statistic(e: Evidence, name: Statistic) -> float:
 
 
 def compute_statistic(name: Statistic, value: Numbers, end: Numbers, blind: Numbers, blind_end: Numbers) -> Any:
-    """A statistic beside one blind adversary, of numbers or arrays; higher values are worse.
+    """A statistic beside one baseline, of numbers or arrays; higher values are worse.
 
     `end` is the lower end of the attack, `blind_end` the upper one of the adversary. For residual_risk and excess
     the two intervals are combined as independent estimates (MOVER: Zou, Donner. Stat. Med. 27, 2008, eq. 3). NaN
@@ -52,5 +52,5 @@ def compute_statistic(name: Statistic, value: Numbers, end: Numbers, blind: Numb
 
 
 def clear(e: Evidence) -> bool:
-    """Whether it is clear of every blind adversary."""
+    """Whether it is clear of every baseline."""
     return statistic(e, "excess") > 0

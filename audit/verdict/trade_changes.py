@@ -1,8 +1,8 @@
 """Changes: what an option's attacks measured, beside the audited run's, and what its run took.
 
 Per attack one or two measures, where the run leaks most: at the smallest n that was replayed, and at the smallest
-that was recorded. Differences have MOVER intervals (Zou, Donner. Stat. Med. 27, 2008, eq. 2) of two independent
-estimates; runs share seed and data, so these are rather too wide.
+that was recorded; of what has no n, at the place that was graded. Differences have MOVER intervals (Zou, Donner.
+Stat. Med. 27, 2008, eq. 2) of two independent estimates; runs share seed and data, so these are rather too wide.
 """
 
 import math
@@ -50,9 +50,9 @@ def describe_changes(finding: Finding, rows: Sequence[Alternative]) -> str:
             after = trade.why if trade.value is None else fmt.quantity(trade.value, trade.unit)
             cost = ""
             if rows[0].accuracy is not None and row.accuracy is not None:
-                cost = f" at an accuracy of {fmt.percent(rows[0].accuracy)} → {fmt.percent(row.accuracy)}"
+                cost = f", accuracy {fmt.percent(rows[0].accuracy)} → {fmt.percent(row.accuracy)}"
             sentences.append(
-                f"With {row.name} in this plan: {find_measure(trade.measure).words}"
+                f"With {row.name}: {find_measure(trade.measure).words}"
                 f"{f' ({trade.place})' if trade.place else ''} "
                 f"{fmt.quantity(before.value, before.unit)} → {after}{cost}."
             )
@@ -76,7 +76,7 @@ def measure_changes(main: AuditResult, result: AuditResult) -> list[Trade]:
     here = {f.id: f for f in _attacks(result)}
     changes = []
     for finding in _attacks(main):
-        for e in choose_telling(finding.evidence):
+        for e in choose_telling(finding.evidence, finding.where):
             if result is main:
                 changes.append(_make_trade(finding.id, e, e))
             elif finding.id in here:
@@ -94,13 +94,13 @@ def describe_settings(main: Mapping[str, str], own: Mapping[str, str]) -> list[s
     return changed
 
 
-def choose_telling(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence to compare: two measures at most, at the smallest n of each origin."""
+def choose_telling(evidence: Sequence[Evidence], graded: str = "") -> list[Evidence]:
+    """The evidence to compare: two measures at most, at each origin's smallest n or at the place `graded`."""
     real = [e for e in evidence if _is_measured(e)]
     found = []
     for measure in most_telling((e.measure for e in real), 2):
         for origin in dict.fromkeys(_origin(e) for e in real if e.measure == measure):
-            found.append(_smallest(real, measure, origin))
+            found.append(_smallest(real, measure, origin, graded))
     return [e for e in found if e is not None]
 
 
@@ -109,15 +109,15 @@ def _is_measured(e: Evidence) -> bool:
     return e.control == "none" or (e.control == "positive" and is_replay(_origin(e)))
 
 
-def _smallest(evidence: Sequence[Evidence], measure: str, origin: str) -> Evidence | None:
+def _smallest(evidence: Sequence[Evidence], measure: str, origin: str, graded: str = "") -> Evidence | None:
     fits = [e for e in evidence if (e.measure, _origin(e)) == (measure, origin) and _is_measured(e)]
-    return min(fits, key=lambda e: float(e.condition.get("n", 0)), default=None)
+    return min(fits, key=lambda e: (float(e.condition.get("n", 0)), e.place != graded), default=None)
 
 
 def _compare(finding: Finding, old: Evidence) -> Trade:
-    """The variant's own number for what `old` measured: the same n if replayed, else its smallest."""
-    same = [e for e in finding.evidence if e.condition.get("n") == old.condition.get("n")]
-    among = same if _origin(old) == "replayed" else finding.evidence
+    """The variant's own number for what `old` measured: at the same place, but of recorded n at its smallest."""
+    is_recorded = "n" in old.condition and _origin(old) != "replayed"
+    among = finding.evidence if is_recorded else [e for e in finding.evidence if e.condition == old.condition]
     new = _smallest(among, old.measure, _origin(old))
     if new is not None:
         return _make_trade(finding.id, old, new)
@@ -148,9 +148,11 @@ def _origin(e: Evidence) -> str:
 
 
 def _place(e: Evidence) -> str:
+    if "n" not in e.condition:
+        return e.place
     if _origin(e) == "replayed":
-        return f"replayed, n = {fmt.number(float(e.condition.get('n', 0)))}"
-    return "recorded, smallest n" if "n" in e.condition else ""
+        return f"replayed, n = {fmt.number(float(e.condition['n']))}"
+    return "recorded, smallest n"
 
 
 def _is_same(a: Trade, b: Trade) -> bool:

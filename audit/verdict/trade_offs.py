@@ -309,7 +309,7 @@ def _explain_ineligible(row: Alternative) -> str:
         named = ", ".join(open_[:MOST_NAMED])
         if (more := len(open_) - MOST_NAMED) > 0:
             named += f" and {fmt.plural(more, 'other')}"
-        return f"Unknown with it: {named}."
+        return f"Without an answer: {named}."
     if row.accuracy_change is None or row.accuracy_change_interval is None:
         return f"Its accuracy is {RUN_AGAIN}."
     cost = -row.accuracy_change_interval[0]

@@ -141,7 +141,7 @@ def pick(found: Sequence[Evidence], measure: str, /, **condition: Any) -> Eviden
 
 
 def blind(e: Evidence, name: str) -> float:
-    """What the blind adversary of that name gets."""
+    """What the baseline of that name gets."""
     return next(b.value for b in e.baselines if b.name == name)
 
 

@@ -31,8 +31,8 @@ class SecureAggregation(Protection):
 
     def describe(self) -> str:
         return (
-            "secure aggregation: the server reads the sum of a round's uploads and no single one, but where "
-            "one client alone is heard"
+            "secure aggregation: the server reads the sum of a round's uploads and no single one, except in a "
+            "round with one upload"
         )
 
     def apply(self, sending: Sending) -> None:

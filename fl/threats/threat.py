@@ -59,7 +59,7 @@ _WORDS = {
     Aim.EXFILTRATION: "the record, or a scaled copy of it, stands in a message",
     Aim.MEMBERSHIP: "whoever has a person's record can tell that it was trained on (in a hospital: a patient), "
     "at 1 % false alarms",
-    Aim.ATTRIBUTE: "a fact about a group of fewer than five people is learnt correctly",
+    Aim.ATTRIBUTE: "a fact about a client's examples is learned; people in groups of fewer than five are exposed",
     Aim.INVERSION: "a record that singles a person out is recovered from a mean, a synthetic example or a model",
     Aim.RECONSTRUCTION: "a record that singles a person out is recovered from a change of the model",
     Aim.REGURGITATION: "a model emits the record",

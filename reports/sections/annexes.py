@@ -9,14 +9,6 @@ from fedaudit.reports.questions import Question, count_by_aim
 from fedaudit.reports.result import AuditResult, Finding, Outcome
 from fedaudit.reports.section import Blanks, Block, Card, Heading, KeyValues, Paragraph, Section, Table
 
-OBSERVERS = {
-    "server": "The server's operator",
-    "client": "Another participant",
-    "next_client": "The next participant of a relay",
-    "colluding_clients": "Several participants together",
-    "mediator": "A mediator",
-    "public": "Whoever gets the model",
-}
 RAN = (Outcome.DEMONSTRATED, Outcome.NOT_DEMONSTRATED, Outcome.INCONCLUSIVE)
 
 
@@ -29,7 +21,7 @@ class Annexes(Section):
         return [
             Heading("For a data-protection impact assessment"),
             Paragraph(
-                "By who could look. EDPB Opinion 28/2024 asks whether personal data can be extracted from a "
+                "EDPB Opinion 28/2024 asks whether personal data can be extracted from a "
                 "model or obtained by queries, with means reasonably likely to be used. Tests of reconstruction, "
                 "of membership and of attributes are evidence for that; no test is proof of anonymity."
             ),
@@ -70,7 +62,7 @@ def _observer(position: str, result: AuditResult) -> list[str]:
         q for q in result.questions if q.observer == position and q.aim.is_against_people and not q.is_answered
     ]
     return [
-        OBSERVERS.get(position, position.replace("_", " ")),
+        fmt.sentence_case(fmt.name_observer(position)),
         ", ".join(f.id for f in ran) or "none",
         _strongest(ran, result),
         count_by_aim(left) or "no question",
@@ -119,15 +111,15 @@ def _technical(result: AuditResult) -> dict[str, str]:
         "Data used": f"{result.scope.dataset}. {result.scope.dataset_text}",
         "Tests": f"{fmt.plural(sum(f.outcome in RAN for f in attacks), 'attack')} ran; "
         f"{fmt.count_answered(result.questions)}; log: evidence/ in the run folder",
-        "Metrics": ", ".join(words) or "none measured",
+        "Metrics": "; ".join(words) or "none measured",
         "Results": result.decision.sentence if result.decision else "",
         "Cybersecurity": "; ".join(result.scope.protections) or "no protection of messages was configured",
-        "Dates": f"tests began on {fmt.date(r.started)}, report of {fmt.date(result.created)}",
+        "Dates": f"tests began on {fmt.date(r.started)}; the report is of {fmt.date(result.created)}",
         "Test report": "this document; digests of its files are under How to reproduce",
     }
     if result.policy.fixed:
         facts["Thresholds"] = (
-            f"fixed on {fmt.date(result.policy.fixed)}, first evidence {_on(result.policy.first_evidence)}"
+            f"fixed on {fmt.date(result.policy.fixed)}; first evidence {_on(result.policy.first_evidence)}"
         )
     if named_by := _catalogues(result.findings):
         facts["Catalogues"] = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in named_by.items())

@@ -1,7 +1,6 @@
 """Behind the decision: who saw what, how sure it is, the words used, and which appendix has the proof."""
 
 import re
-import textwrap
 
 from fedaudit.reports import format as fmt
 from fedaudit.reports.decision import Answer, Risk
@@ -17,14 +16,15 @@ WORDS = {
     "this run or, where these are few, on replays.",
     "Epsilon": "a mathematical limit on what any attack can learn; below 1 is strong, above 10 says little.",
     "Guessing": "the success of somebody who never saw the messages.",
-    "Inconclusive": "an attack missed a leak that was planted for it, or had too few trials: no sign of safety.",
+    "Inconclusive": "an attack missed leaks that were planted, had none planted, or had too few trials: no sign "
+    "of safety.",
     "Net of luck": "after subtracting what the same attack gets right on people who took no part.",
     "People": "those whose examples were trained on; each example counts as one person unless stated otherwise.",
     "Prototype": "a client's mean feature vector of a class: the average of what its model computes.",
-    "Question": "what one party could find out from one kind of message, so that a protection which "
-    "hides messages leaves fewer. It is open while the policy requires it and it is not answered.",
+    "Question": "what one party could find out from one kind of message; hiding messages leaves fewer. It is "
+    "open while the policy requires it and it is not answered.",
     "Replays": "messages that the auditor makes again from clients' models and data.",
-    "Secure aggregation": "the server receives the sum of clients' messages and none of them alone.",
+    "Secure aggregation": "the server receives only the sum of clients' messages.",
 }
 OF_MEANS = ("Prototype", "Replays")  # that only federations which send means need
 LONGEST = 400  # signs of an answer
@@ -49,10 +49,7 @@ class Behind(Section):
             Heading("Who, how sure, and what is open"),
             Table(
                 header=["Question", "Answer", "Appendix"],
-                rows=[
-                    [a.question, textwrap.shorten(a.answer, LONGEST, placeholder=" \u2026"), a.where]
-                    for a in rows
-                ],
+                rows=[[a.question, fmt.shorten(a.answer, LONGEST), a.where] for a in rows],
                 align="lll",
                 widths=[2.0, 6.6, 1.3],
                 caption="What the decision rests on, and where the proof is.",
@@ -70,8 +67,7 @@ def _explain_severities(result: AuditResult) -> str:
     graded = {f.id: rules.get(f.rule, "") for f in result.findings}
     risks = result.decision.risks if result.decision else []
     harms = [
-        f"Harm {number}, {r.severity}{_name_place(r)}: "
-        f"{textwrap.shorten(graded[r.finding], LONGEST_REASON, placeholder=' …')}."
+        f"Harm {number}, {r.severity}{_name_place(r)}: {fmt.shorten(graded[r.finding], LONGEST_REASON)}."
         for number, r in enumerate(risks[:MOST_EXPLAINED], 1)
         if graded.get(r.finding)
     ]

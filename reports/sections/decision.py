@@ -4,7 +4,6 @@ A page has room for a fixed number of rows, and texts of others are shortened to
 """
 
 import re
-import textwrap
 from collections.abc import Sequence
 from typing import Literal
 
@@ -61,7 +60,7 @@ class Decision(Section):
         return [
             Banner(
                 title=decision.word.words,
-                text=_shorten(decision.sentence, LONGEST_SENTENCE),
+                text=fmt.shorten(decision.sentence, LONGEST_SENTENCE),
                 tone=TONES[decision.word],
             ),
             _describe_system(result),
@@ -69,15 +68,11 @@ class Decision(Section):
             Heading("What could happen, and to whom"),
             *_risks(decision, MOST_ROWS - len(options.rows) + 1),
             Heading("What must be decided"),
-            Paragraph(f"*What to do first.* {_shorten(_advise(result), LONGEST_ADVICE)}"),
+            Paragraph(f"*What to do first.* {fmt.shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
             *([Paragraph(notes, small=True)] if notes else []),
             Blanks(["Decided by", "Role", "Date", "Review by"]),
         ]
-
-
-def _shorten(text: str, most: int = LONGEST) -> str:
-    return textwrap.shorten(text, most, placeholder=" \u2026")
 
 
 def _describe_system(result: AuditResult) -> Table:
@@ -94,7 +89,7 @@ def _describe_system(result: AuditResult) -> Table:
         ],
     ]
     return Table(
-        header=["About", "As the owner states it; the audit checked none of this"],
+        header=["About", "Stated by the owner; the audit checked none of it"],
         rows=rows,
         align="ll",
         widths=[1.3, 8.3],
@@ -112,7 +107,7 @@ def _explain_severity(decision: Record) -> str:
 def _explain_most(risks: Sequence[Risk]) -> str:
     """How the numbers of a table of harms go with the one above it."""
     limited = any(r.whom[:1].isdigit() for r in risks)
-    return "*People at most* limits that harm alone. " if limited else ""
+    return "*People at most* is the limit of that harm alone. " if limited else ""
 
 
 def _risks(decision: Record, most: int) -> list[Block]:
@@ -127,11 +122,11 @@ def _risks(decision: Record, most: int) -> list[Block]:
             rows=[
                 [
                     Cell(
-                        lead=_shorten(f"{number}. {r.what}{f', by {r.who}' if r.who else ''}."),
+                        lead=fmt.shorten(f"{number}. {r.what}{f', by {r.who}' if r.who else ''}.", LONGEST),
                         note=_count_unnamed(r),
                         links=(r.finding, *r.also)[:MOST_LINKED],
                     ),
-                    _shorten(r.whom, LONGEST_WHOM),
+                    fmt.shorten(r.whom, LONGEST_WHOM),
                     Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
                     Cell(badge=Severity(r.severity)),
                 ]
@@ -165,7 +160,7 @@ def _count_unnamed(risk: Risk) -> str:
 def _bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
-        where = f" if a message is of {fmt.plural(round(odds.group), 'example')}"
+        where = f" where a message covers {fmt.plural(round(odds.group), 'example')}"
     guess = "" if odds.guess is None else f" (guessing {fmt.percent(odds.guess)})"
     return Bar(share=min(1.0, max(0.0, odds.value)), text=f"{fmt.percent(odds.value)}{where}{guess}")
 
@@ -177,9 +172,8 @@ def _describe_baseline(risk: Risk) -> str:
     own, reliable = (fmt.interval(i, "fraction") for i in (best.interval, best.reliable_interval))
     trials = fmt.plural(best.trials, "trial") if best.trials else "trials"
     if best.rests_on_replays:
-        agree = f"This run's {trials} alone {'is' if best.trials == 1 else 'are'} too few to say ({own})."
         replays = fmt.plural(best.replays, "replay") if best.replays else "replays"
-        return f"Rely on {reliable} (95 % interval, {replays}). {agree}"
+        return f"95 % interval: {reliable}, {replays}. The {trials} of this run alone give {own}."
     return f"95 % interval: {own}, {trials} of this run"
 
 
@@ -212,7 +206,7 @@ def _cut(text: str, most: int = LONGEST) -> str:
     """As many of the first parts of a sentence as a cell holds, each whole."""
     parts = re.split(r"(?=[;,] (?:or |and )?)", text)
     fitting = [short for n in range(len(parts), 0, -1) if len(short := "".join(parts[:n])) <= most]
-    return fitting[0] if fitting else _shorten(text, most)
+    return fitting[0] if fitting else fmt.shorten(text, most)
 
 
 def _rank(rows: Sequence[Alternative]) -> list[Alternative]:
@@ -226,7 +220,7 @@ def _name_further_options(result: AuditResult) -> str:
     if not more:
         return ""
     named = "; ".join(f"{r.name} ({r.word.words.lower() if r.word else 'not run to the end'})" for r in more)
-    return _shorten(f"*Also tried, and ranked below these*: {named}.", LONGEST_SENTENCE)
+    return fmt.shorten(f"*Also tried, and ranked below these*: {named}.", LONGEST_SENTENCE)
 
 
 def _advise(result: AuditResult) -> str:
@@ -379,12 +373,12 @@ def _explain_effects(result: AuditResult) -> str:
     if not states:
         return ""
     words = [
-        "*Stops*: limits the harm to a tolerable number of people, or what showed it is not sent any more.",
-        "*Leaves*: shown again with it.",
+        "*Stops*: at most a tolerable number of people is exposed, or what showed the harm is no longer sent.",
+        "*Leaves*: shown again.",
         *(["*In part*: the rest is unknown."] if "partly stopped" in states else []),
         *(["*Unknown*: neither was shown."] if states & {"open", "partly stopped"} else []),
-        *(["*New*: shown only with it."] if "new" in states else []),
-        "*Cost*: accuracy, and bytes of messages; a protection's own traffic, such as keys, is not counted.",
+        *(["*New*: shown only with the option."] if "new" in states else []),
+        "*Cost*: accuracy, and bytes of messages without a protection's own traffic, such as keys.",
     ]
     return " ".join(words)
 

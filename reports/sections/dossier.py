@@ -1,4 +1,5 @@
-"""Anonymity dossier: what authorities and standards ask, each row answered from this audit, or "not by an audit".
+"""Anonymity dossier: what authorities and standards ask, each row answered from this audit, or named as
+one that no audit answers.
 
 Sources: EDPB Opinion 28/2024, paragraphs 46, 55 and 58; OWASP AISVS 1.0, C11.2; NIST AI RMF 1.0 (NIST AI 100-1),
 table 3; CNIL, status of an AI model with regard to the GDPR (22 July 2025); EDPS, guidance for risk management of
@@ -10,9 +11,9 @@ from collections.abc import Callable, Sequence
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.format import plural
-from fedaudit.reports.questions import Question, State
+from fedaudit.reports.questions import Question, count_states
 from fedaudit.reports.result import AuditResult
-from fedaudit.reports.section import Block, Card, Folded, Heading, Paragraph, Section, Table
+from fedaudit.reports.section import Block, Card, Heading, Paragraph, Section, Table
 
 OUTSIDE = "Not answered by an audit:"
 Answer = Callable[[AuditResult], str]
@@ -27,17 +28,14 @@ class Dossier(Section):
             return []
         return [
             Paragraph(
-                "The tables have what this audit answers; what no audit answers stands below them. Successful "
+                "The tables hold what this audit answers; what no audit answers is listed below them. Successful "
                 "tests are evidence against the attacks that ran, and no proof of anonymity. Rows are "
                 "paraphrases: compare them with the official texts."
             ),
             Heading("EDPB Opinion 28/2024"),
             *_answer("EDPB", EDPB, result),
-            Folded(
-                "OWASP, NIST, CNIL and EDPS",
-                _answer("OWASP, NIST, CNIL and EDPS", STANDARDS, result),
-                on_paper=True,
-            ),
+            Heading("OWASP, NIST, CNIL and EDPS"),
+            *_answer("OWASP, NIST, CNIL and EDPS", STANDARDS, result),
         ]
 
 
@@ -60,39 +58,38 @@ def _answer(of: str, rows: Sequence[Row], result: AuditResult) -> list[Block]:
     ]
 
 
-def count_states(questions: Sequence[Question]) -> str:
+def _describe_states(questions: Sequence[Question]) -> str:
     """How many questions there are, and how many of them stand in which state."""
     if not questions:
         return "No message of this run raises the question."
-    counts = ((sum(q.state is state for q in questions), state.words) for state in State)
-    parts = ", ".join(f"{count} {words}" for count, words in counts if count)
-    return f"{plural(len(questions), 'question')}: {parts}."
+    return f"{plural(len(questions), 'question')}: {count_states(questions)}."
 
 
 def _of_aim(*aims: Aim) -> Answer:
-    return lambda result: count_states([q for q in result.questions if q.aim in aims])
+    return lambda result: _describe_states([q for q in result.questions if q.aim in aims])
 
 
 def _about_people(result: AuditResult) -> str:
-    return count_states([q for q in result.questions if q.aim.is_against_people])
+    return _describe_states([q for q in result.questions if q.aim.is_against_people])
 
 
 def _about_the_model(result: AuditResult) -> str:
     mine = [q for q in result.questions if not q.aim.is_against_people]
-    return count_states(mine) if mine else "Not tested: no attacker of the model is declared."
+    return _describe_states(mine) if mine else "Not tested: no attacker of the model is declared."
 
 
 def _list_readers(result: AuditResult) -> str:
     readers = ", ".join(dict.fromkeys(e.party for e in result.exposures)) or "nobody that was recorded"
     day = result.system.deployment or "not stated"
-    return f"Messages could be read by: {readers}. Day of deployment: {day}. Terms of access: not by an audit."
+    text = f"Messages could be read by: {readers}. Day of deployment: {day}."
+    return f"{text} An audit does not know the terms of access."
 
 
 def _describe_privacy(result: AuditResult) -> str:
     shown = dict.fromkeys(
         f"{b.observer}: epsilon {label_bound(b)}, per {b.unit}" for b in result.bounds if b.holds
     )
-    return f"{'; '.join(shown)}." if shown else "Differential privacy protects nobody here."
+    return f"{'; '.join(shown)}." if shown else "No differential-privacy bound holds."
 
 
 def _list_attackers(result: AuditResult) -> str:
@@ -113,11 +110,11 @@ def _count_planted(result: AuditResult) -> str:
 
 
 def _list_gaps(result: AuditResult) -> str:
-    return count_states([q for q in result.questions if not q.is_answered])
+    return _describe_states([q for q in result.questions if not q.is_answered])
 
 
 def _state_verdict(result: AuditResult) -> str:
-    return f"{result.verdict.word.words}. The legal conclusion is not by an audit."
+    return f"{result.verdict.word.words}. An audit draws no legal conclusion."
 
 
 EDPB: tuple[Row, ...] = (

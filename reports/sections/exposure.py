@@ -20,7 +20,7 @@ class Exposure(Section):
             ),
             Table(
                 header=["Party", "What it saw", "Tells clients apart", "Senders", "Messages", "Volume", "Rounds"],
-                rows=[_row(e) for e in result.exposures],
+                rows=[_row(e, result.scope.rounds) for e in result.exposures],
                 align="lllrrrr",
                 widths=[2.5, 4.9, 1.5, 1.3, 1.5, 1.4, 1.5],
                 caption="Artifacts by party and kind. Start with rows that tell clients apart.",
@@ -28,8 +28,10 @@ class Exposure(Section):
         ]
 
 
-def _row(e: ExposureRecord) -> list[str]:
-    first_to_last = f"{e.first_round}" if e.first_round == e.last_round else f"{e.first_round}–{e.last_round}"
+def _row(e: ExposureRecord, rounds: int) -> list[str]:
+    first, last = e.first_round + 1, e.last_round + 1
+    first_to_last = f"{first}" if first == last else f"{first}–{last}"
+    first_to_last = "after the last" if e.first_round >= rounds else first_to_last
     return [
         e.party,
         f"{e.kind}: {e.description}" if e.description else e.kind,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedaudit.reports import evidence_table
 from fedaudit.reports import format as fmt
+from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
 from fedaudit.reports.section import (
     Block,
@@ -46,7 +47,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     title = Heading(
         finding.title, badge=None if finding.severity is Severity.NONE else finding.severity, anchor=finding.id
     )
-    said = f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"
+    said = _describe_outcome(finding)
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
     if finding.is_demonstrated:
         drawn = int(finding.severity.rank >= Severity.HIGH.rank and bool(figures))  # on paper
@@ -63,9 +64,25 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
         ]
     # on paper, what showed nothing, or shows a leak that counts already, is a sentence and the reason
     why = f"It shows the same leak as {finding.part_of} and counts once." if finding.part_of else finding.reason
+    why += _name_bounded(finding, result)
     shown, numbers = _evidence(finding, drawn=bool(figures))
     inside = [KeyValues(items=_facts(finding)), *shown, *figures, *numbers, *_details(finding), *_advice(finding)]
     return [title, Paragraph(f"{said} {why}".rstrip()), Folded("Evidence", inside)]
+
+
+def _describe_outcome(finding: Finding) -> str:
+    """Outcome and summary; that no bound holds demonstrates nothing, and so has no outcome in words."""
+    outcome = "" if finding.source == "accountant" else f": {fmt.OUTCOMES[finding.outcome].lower()}"
+    return f"`{finding.id}`{outcome}. {finding.summary}"
+
+
+def _name_bounded(finding: Finding, result: AuditResult) -> str:
+    """That people whom an attack tested bound its question, where the graded measure alone answers nothing."""
+    bounded = [q for q in result.questions if finding.id in q.findings and q.state is State.BOUNDED]
+    if not bounded or finding.outcome is not Outcome.INCONCLUSIVE:
+        return ""
+    asked = fmt.plural(len(bounded), "question")
+    return f" The people whom it tested bound its {asked} all the same: see *Questions and answers*."
 
 
 def _fold(name: str, blocks: Sequence[Block], *, on_paper: bool = False) -> list[Block]:
@@ -109,18 +126,22 @@ def _details(finding: Finding) -> list[Block]:
 def _advice(finding: Finding) -> list[Block]:
     blocks: list[Block] = []
     if finding.does_not_show:
-        blocks.append(Paragraph(f"*What this does not show.* {fmt.sentence_case(finding.does_not_show)}"))
+        blocks.append(Paragraph(f"*What this does not show.* {_end(fmt.sentence_case(finding.does_not_show))}"))
     if finding.remedy:
-        blocks.append(Paragraph(f"*What to do about it.* {fmt.sentence_case(finding.remedy)}"))
+        blocks.append(Paragraph(f"*What to do about it.* {_end(fmt.sentence_case(finding.remedy))}"))
     return blocks
+
+
+def _end(text: str) -> str:
+    return f"{text.rstrip('.')}."
 
 
 def _facts(finding: Finding) -> dict[str, str]:
     facts = {}
     if finding.reason:
-        facts["Severity because"] = finding.reason
+        facts["Severity"] = finding.reason
     if finding.shown_by:
-        facts["Shown as well by"] = ", ".join(finding.shown_by)
+        facts["Also shown by"] = ", ".join(finding.shown_by)
     if finding.part_of:
         facts["The same leak as"] = f"{finding.part_of}; it counts once"
     if finding.accusations:

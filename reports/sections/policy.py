@@ -20,7 +20,7 @@ class Policy(Section):
         fired = [r for r in policy.rules if r.id in used]
         rest = [r for r in policy.rules if r.id not in used]
         if result.decision and result.decision.rule:
-            named += f" The decision rests on its ground `{result.decision.rule}`."
+            named += f" The verdict follows from `{result.decision.rule}`."
         blocks: list[Block] = [
             Paragraph(f"{named} Another policy over the same evidence may rank findings otherwise.")
         ]
@@ -55,7 +55,7 @@ def _describe_registration(result: AuditResult) -> str:
     pinned = f"Its SHA-256 is {policy.sha256}."
     if not policy.fixed:
         return f"{pinned} It is not pre-registered: the attacks ran before it was chosen."
-    evidence = f", the first evidence was there on {date(policy.first_evidence)}" if policy.first_evidence else ""
+    evidence = f", and the first evidence is of {date(policy.first_evidence)}" if policy.first_evidence else ""
     who = (
         "signed by whoever sealed the report"
         if result.seal

@@ -18,27 +18,27 @@ class Protections(Section):
             return []
         blocks: list[Block] = [
             Paragraph(
-                "The same federation with other protections or settings of the method, each attacked anew and "
-                "with an audit of its own. A simulation keeps seed and data; of a recorded federation the "
-                "messages were passed through the protections. What an alternative leaves unanswered keeps the "
-                "audited run's answer. Changes are from the audited run."
+                "Each alternative is the same federation with other protections or settings of the method. It "
+                "was attacked anew and has an audit of its own. A simulation keeps seed and data; messages of a "
+                "recorded federation were passed through the protections. A question that an alternative leaves "
+                "unanswered keeps the audited run's answer. Changes are from the audited run."
             ),
             Table(
                 header=[
                     "Alternative",
                     "Verdict",
                     "Questions",
-                    "People",
+                    "People at most",
                     "Accuracy",
-                    "Change",
+                    "Change, points",
                     "Epsilon (server)",
                 ],
                 rows=[_overview(r) for r in rows],
                 align="llrrrrl",
                 widths=[2.6, 1.3, 0.9, 1, 1.5, 1.7, 1.2],
                 caption="Cost and gain of each alternative: its own verdict and answered questions; the people "
-                "whom the worst question could expose, of those that the audited run answers; the change of "
-                "accuracy in percentage points; epsilon towards the server with its status, of the unit named.",
+                "whom the worst question that the audited run answers could expose; accuracy and its change in "
+                "percentage points; epsilon towards the server with its status and unit.",
             ),
             *_print_recommendation(result),
             *_tabulate_harms(result),
@@ -155,22 +155,15 @@ def _cell(trade: Trade | None) -> str:
     return trade.why if trade.value is None else fmt.estimate(trade.value, trade.interval, trade.unit)
 
 
-def _change(value: float | None, interval: tuple[float, float] | None, unit: str) -> str:
-    if value is None:
-        return ""
-    sign = "+" if value > 0 else ""
-    return f"{sign}{fmt.estimate(value, interval, unit)}"
-
-
 def _overview(row: Alternative) -> list[str]:
     if not row.finished:
         return [_explain(row), "not run to the end", "", "", "", "", ""]
     accuracy = "not measured"
     if row.accuracy is not None:
         accuracy = fmt.estimate(row.accuracy, row.accuracy_interval, "fraction")
-    change = _change(row.accuracy_change, row.accuracy_change_interval, "fraction")
+    change = "" if row.accuracy_change is None else fmt.points(row.accuracy_change, row.accuracy_change_interval)
     word = row.word.words.partition(":")[0] if row.word else "none"
-    people = "" if row.at_most is None or not row.people else f"{row.at_most:,} of {row.people:,}"
+    people = "no limit known" if row.at_most is None or not row.people else f"{row.at_most:,} of {row.people:,}"
     epsilon = "none: no accountant ran"
     if row.bound:
         epsilon = f"{label_bound(row.bound)}, per {row.bound.unit}" if row.bound.holds else label_bound(row.bound)

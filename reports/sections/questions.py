@@ -1,6 +1,6 @@
 """Questions: what was asked of every message and its readers, how each question stands, and what rests on it."""
 
-from fedaudit.reports.format import sentence_case
+from fedaudit.reports.format import name_observer, sentence_case
 from fedaudit.reports.questions import Question, State, describe_answered
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Card, Paragraph, Section, Table
@@ -20,9 +20,10 @@ class Questions(Section):
                 header=["Question", "Read by", "Answer", "What it rests on"],
                 rows=[_row(some) for some in _group_alike(result.questions)],
                 align="llll",
-                widths=[3.2, 1.6, 1.3, 4.7],
+                widths=[3.0, 2.2, 1.55, 4.05],
                 caption="Every question that follows from what was sent and who could read it, over all rounds "
-                "where none are named. The verdict waits for those with an asterisk.",
+                "where none are named. Each artifact and each reader of a row is a question of its own. The "
+                "verdict waits for those with an asterisk.",
             ),
         ]
 
@@ -60,11 +61,11 @@ def give_reason(q: Question) -> str:
 def _row(questions: list[Question]) -> list[str]:
     first = questions[0]
     artifacts = ", ".join(dict.fromkeys(q.artifact for q in questions))
-    readers = ", ".join(dict.fromkeys(q.observer.replace("_", " ") for q in questions))
+    readers = ", ".join(dict.fromkeys(name_observer(q.observer) for q in questions))
     why = f"accepted: {first.accepted}; {give_reason(first)}" if first.accepted else give_reason(first)
     return [
         f"{sentence_case(first.aim)}: {artifacts}{' *' if first.required else ''}",
         readers,
         sentence_case(first.state.words),
-        f"{why if why.startswith('fedaudit') else sentence_case(why)}.",
+        f"{why if why.startswith(('fedaudit', *first.findings)) else sentence_case(why)}.",
     ]

@@ -19,14 +19,14 @@ class Training(Section):
         figures = [f for f in result.figures if not f.finding and not f.id.startswith(OTHERS)]
         blocks: list[Block] = []
         if result.history:
-            told = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())
-            blocks += [Paragraph(f"{fmt.sentence_case(told)}."), *_draw_accuracy(result), *_list_classes(result)]
+            facts = "; ".join(f"{k.lower()}: {v}" for k, v in _facts(result.history).items())
+            blocks += [Paragraph(f"{fmt.sentence_case(facts)}."), *_draw_accuracy(result), *_list_classes(result)]
             blocks.append(Folded("Round by round", [_rounds(result.history)]))
         else:
             blocks.append(Paragraph("No round was measured, so there is no accuracy to show."))
         if result.summary_metrics:
-            facts = KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()})
-            blocks.append(Folded("Summary measures", [facts]))
+            measures = KeyValues(items={_name(k): _value(k, v) for k, v in result.summary_metrics.items()})
+            blocks.append(Folded("Summary measures", [measures]))
         return [*blocks, *(Chart(f) for f in figures)]
 
 
@@ -35,7 +35,7 @@ def _facts(history: Sequence[History]) -> dict[str, str]:
     facts = {}
     if measured:
         last = measured[-1]
-        facts[f"Accuracy, round {last.round}"] = fmt.percent(last.accuracy or 0.0)
+        facts[f"Accuracy after round {last.round + 1}"] = fmt.percent(last.accuracy or 0.0)
     selected, delivered = sum(h.selected for h in history), sum(h.delivered for h in history)
     rejected = sum(h.rejected for h in history)
     facts["Replies"] = f"{delivered:,} delivered of {selected:,} selected, {rejected:,} rejected"
@@ -60,7 +60,7 @@ def _draw_accuracy(result: AuditResult) -> list[Block]:
             alt=f"Line chart: test accuracy over {len(measured)} measured rounds, {span}.",
             x_label="round",
             y_label="test accuracy (%)",
-            series=[Series(name="accuracy", x=[h.round for h in measured], y=accuracy)],
+            series=[Series(name="accuracy", x=[h.round + 1 for h in measured], y=accuracy)],
         )
     )
     is_timed = any(f.id == TIMED for f in result.figures)
@@ -83,7 +83,7 @@ def _list_classes(result: AuditResult) -> list[Block]:
         header=["Class", "Accuracy", "Class", "Accuracy"],
         rows=[[*a, *b] for a, b in pairs],
         align="llll",
-        caption=f"Accuracy by class, round {last.round}. Look for classes few clients hold.",
+        caption=f"Accuracy by class after round {last.round + 1}. Look for classes that few clients hold.",
     )
     return [Folded("Accuracy by class", [table])]
 
@@ -95,7 +95,7 @@ def _rounds(history: Sequence[History]) -> Table:
     names = sorted({k for h in chosen for k in h.values})[:3]
     rows = [
         [
-            str(h.round),
+            str(h.round + 1),
             "–" if h.accuracy is None else fmt.percent(h.accuracy),
             f"{h.selected:,}",
             f"{h.delivered:,}",
@@ -106,7 +106,7 @@ def _rounds(history: Sequence[History]) -> Table:
         ]
         for h in chosen
     ]
-    caption = "Measured rounds: accuracy, clients selected and heard, bytes on the wire."
+    caption = "Measured rounds: accuracy, clients selected and replies delivered, bytes on the wire."
     if len(chosen) < len(history):
         caption += f" {len(chosen)} of {len(history):,}, evenly spaced; all are in audit.json."
     header = ["Round", "Accuracy", "Selected", "Delivered", "Rejected", "Uplink", "Downlink"]

@@ -51,7 +51,7 @@ def headlines(found: list[Evidence]) -> list[Evidence]:
 
 
 def clear(e: Evidence) -> bool:
-    """Whether the whole interval is worse than every blind adversary."""
+    """Whether the whole interval is worse than every baseline."""
     assert e.interval is not None and e.strongest is not None
     low, high = e.interval
     return low > e.strongest.value if e.higher_is_worse else high < e.strongest.value

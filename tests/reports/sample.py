@@ -36,7 +36,7 @@ def result() -> AuditResult:
             outcome=Outcome.DEMONSTRATED,
             sentence="A server that is merely curious recovers recognisable training images from "
             "the prototypes of clients that hold five or fewer examples of a class: 78.4 % are "
-            "matched to the right person's image, against 10.2 % for a blind adversary.",
+            "matched to the right person's image, against 10.2 % for a baseline.",
         ),
         decision=_decision(),
         scope=_scope(),
@@ -132,7 +132,13 @@ def questions() -> list[Question]:
     """One in each state."""
     return [
         make_question(
-            *("inversion", "server", "local_prototypes", State.DEMONSTRATED, "upcnn worked on recorded messages"),
+            *(
+                "inversion",
+                "server",
+                "local_prototypes",
+                State.DEMONSTRATED,
+                "upcnn succeeded on recorded messages",
+            ),
             findings=["upcnn", "lira"],
         ),
         make_question(

@@ -91,7 +91,7 @@ def galleries() -> list[Gallery]:
             finding="upcnn",
             title="What the server sees",
             caption="Top row: training images. Middle: what the attack rebuilt from one prototype "
-            "each. Bottom: the best a blind adversary can do. Compare the rows by column.",
+            "each. Bottom: the best a baseline can do. Compare the rows by column.",
             alt="Twelve training images above their reconstructions, which show the same disc in "
             "the same place, above a class mean that does not.",
             columns=[f"client {i}" for i in range(12)],

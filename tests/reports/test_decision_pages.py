@@ -57,7 +57,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
             at_most=36,
             people=719,
             accuracy=0.9,
-            why_not="Unknown with it: membership by the server.",
+            why_not="Without an answer: membership by the server.",
             bound=make_bound(Status.VERIFIED, 4.0),
         ),
         Alternative(name="stopped", protections=[], finished=False),
@@ -66,9 +66,9 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
     (first_step,) = [text for text in said if text.startswith("*What to do first.*")]
     assert "is enough alone. Option A is the only one that was measured. With it: worst harm" in first_step
-    assert "accuracy 90 % (now 93 %)" in first_step
+    assert "accuracy 90 % (now 93 %)" in first_step.replace("\u00a0", " ")
     audited.alternatives[1].recommended, audited.recommendation = True, "noise is recommended. It is."
-    said = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
+    said = [b.text.replace("\u00a0", " ") for b in Decision().build(audited) if isinstance(b, Paragraph)]
     price = "With it: worst harm shown none (now critical), accuracy 90 % (now 93 %)."
     assert f"*What to do first.* noise is recommended. It is. {price}" in said
     audited.alternatives[1].recommended = False
@@ -76,7 +76,7 @@ def test_options_have_what_was_measured_of_the_variants_and_accepting_the_risk_i
     shown = first[1].replace("\u00a0", " ")
     assert shown.startswith("Cannot tell") and "7 of its 9 questions answered" in shown
     assert "at most 36 of 719 people" in shown and "epsilon at most 4 (verified), per client" in shown
-    assert "Unknown with it" in shown
+    assert "Without an answer" in shown
     assert second[1] == "not run to the end"
     assert last[0] == "C. Deploy as it is"
 
@@ -135,7 +135,7 @@ def test_the_annex_quotes_the_number_that_page_1_quotes() -> None:
     graded = audited.decision.risks[0].odds[0]
     audited.decision.risks[0].odds[0] = graded.model_copy(update={"value": 0.613})
     rows = {row[0]: row for row in cells(Annexes().build(audited))}
-    assert "61.3" in rows["The server's operator"][2]
+    assert "61.3" in rows["The server"][2]
 
 
 def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_one_of_more() -> None:
@@ -149,7 +149,7 @@ def test_a_run_that_stands_alone_in_the_table_of_the_unfinished_is_not_called_on
 
 def test_the_annex_has_a_row_an_observer_and_never_calls_the_untested_safe() -> None:
     rows = {row[0]: row for row in cells(Annexes().build(result()))}
-    server, public = rows["The server's operator"], rows["Whoever gets the model"]
+    server, public = rows["The server"], rows["Whoever gets the model"]
     assert "upcnn" in server[1] and "78.4" in server[2] and server[4].startswith("critical")
     assert public[3] == "membership 1" and "not known" in public[4]
 
@@ -260,7 +260,7 @@ def crowded(audited: AuditResult, risks: int, options: int, title: str) -> Audit
             at_most=719,
             people=719,
             unanswered=["membership by the server", "inversion by the server"],
-            why_not="Unknown with it: membership by the server, inversion by the server and 3 others.",
+            why_not="Without an answer: membership by the server, inversion by the server and 3 others.",
             effects=[
                 *(
                     HarmEffect(finding=f"robustness-{i}", state=EFFECTS[i % 4], severity=Severity.LOW)
@@ -353,11 +353,11 @@ def test_a_row_of_an_option_says_which_harms_it_stops_and_which_stay() -> None:
     assert "Stops 1 in part, 4 (at most 9 people), 5 in part. Leaves 2 (rated low)." in row
     assert options(audited)[-1][1].startswith("Leaves 1 to 5. Against the policy")
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
-    assert "*Stops*: limits" in said and "*In part*" in said and "*Unknown*" in said and "*New*" in said
+    assert "*Stops*: at most" in said and "*In part*" in said and "*Unknown*" in said and "*New*" in said
     audited.alternatives[1].effects = audited.alternatives[1].effects[1:2]
     assert "Stops none. Leaves 2 (rated low)." in options(audited)[0][1]
     said = " ".join(b.text for b in Decision().build(audited) if isinstance(b, Paragraph))
-    assert "*Stops*: limits" in said and "*Unknown*" not in said and "*New*" not in said
+    assert "*Stops*: at most" in said and "*Unknown*" not in said and "*New*" not in said
 
 
 def test_the_appendix_has_what_becomes_of_every_harm() -> None:
@@ -381,9 +381,8 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
     option.accuracy_change_interval, option.measures = (-0.021, 0.004), {"bytes_up": 9e6, "bytes_down": 8.6e6}
 
     def advice() -> str:
-        return next(
-            b.text for b in Decision().build(audited) if isinstance(b, Paragraph) and "What to do first" in b.text
-        )
+        texts = [b.text for b in Decision().build(audited) if isinstance(b, Paragraph)]
+        return next(text.replace("\u00a0", " ") for text in texts if "What to do first" in text)
 
     assert "accuracy 90 % (as now; up to 2.1 points may be lost), bytes sent 17.6 MB (now 15.8 MB)" in advice()
     assert "worst harm shown medium (now critical)" in advice() and "Unknown with it: 1 of 2 harms" in advice()
@@ -399,8 +398,7 @@ def test_page_1_says_what_the_first_step_costs_beside_what_is_paid_now() -> None
     [
         (
             (0.0, 1.0),
-            "Rely on 95.7 to 100 % (95 % interval, 150 replays). "
-            "This run's 10 trials alone are too few to say (0 to 100 %).",
+            "95 % interval: 95.7 to 100 %, 150 replays. The 10 trials of this run alone give 0 to 100 %.",
         ),
         ((0.97, 1.0), "95 % interval: 97 to 100 %, 10 trials of this run"),
     ],
@@ -415,8 +413,8 @@ def test_page_1_and_the_annex_say_which_of_two_intervals_to_rely_on(own: tuple[f
     table = next(b for b in Decision().build(audited) if isinstance(b, Table) and b.header[-1] == "Severity")
     cell = table.rows[0][2]
     assert isinstance(cell, Cell) and cell.note.replace("\u00a0", " ") == said
-    server = {r[0]: r for r in cells(Annexes().build(audited))}["The server's operator"][2].replace("\u00a0", " ")
-    assert ("100 % (95.7 to 100 %)" in server and "by 150 replays" in server) is said.startswith("Rely")
+    server = {r[0]: r for r in cells(Annexes().build(audited))}["The server"][2].replace("\u00a0", " ")
+    assert ("100 % (95.7 to 100 %)" in server and "by 150 replays" in server) is ("150 replays" in said)
 
 
 def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:

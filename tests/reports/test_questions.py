@@ -23,7 +23,7 @@ def test_every_question_has_its_state_in_words_and_required_ones_come_first() ->
         ("Membership: global prototypes *", "Not asked"),
         ("Attribute: global prototypes *", "Not asked"),
         ("Membership: global prototypes *", "No attack exists"),
-        ("Linkage: that a message is sent, and when", "No attack exists"),
+        ("Linkage: whether and when a client sends", "No attack exists"),
     ]
     assert str(rows[4][3]).startswith("Accepted: A. Person; left out")
 
@@ -34,13 +34,15 @@ def test_questions_that_differ_in_artifact_and_reader_alone_share_a_row() -> Non
     (row,) = table([first, of_model]).rows
     assert row[0] == "Membership: global prototypes, global model *"
     both = [
-        q.model_copy(update={"observer": o, "id": f"{q.id}{o}"}) for o in ("a", "b") for q in (first, of_model)
+        q.model_copy(update={"observer": o, "id": f"{q.id}{o}"})
+        for o in ("server", "client")
+        for q in (first, of_model)
     ]
-    assert [r[1] for r in table(both).rows] == ["a, b"]
+    assert [r[1] for r in table(both).rows] == ["the server, another client"]
     unequal = table(both[:3]).rows  # a row never says that somebody reads what another artifact's reader reads
     assert [(r[0], r[1]) for r in unequal] == [
-        ("Membership: global prototypes *", "a, b"),
-        ("Membership: global model *", "a"),
+        ("Membership: global prototypes *", "the server, another client"),
+        ("Membership: global model *", "the server"),
     ]
 
 
@@ -52,8 +54,8 @@ def test_a_question_of_some_rounds_names_them() -> None:
 
 def test_the_sentence_counts_what_is_answered_and_what_is_open() -> None:
     assert describe_answered(questions()) == (
-        "2 of 7 questions answered: 1 demonstrated, 1 bounded, 1 inconclusive, 2 not asked, 2 no attack exists. "
-        "3 required questions are open."
+        "2 of 7 questions answered: 1 demonstrated, 1 bounded. The others: 1 inconclusive, 2 not asked, 2 no "
+        "attack exists. 3 required questions are open."
     )
 
 

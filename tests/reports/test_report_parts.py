@@ -19,8 +19,10 @@ from fedaudit.reports import charts
 from fedaudit.reports import format as fmt
 from fedaudit.reports.gallery import enlarge, strips
 from fedaudit.reports.markup import spans
+from fedaudit.reports.questions import State
 from fedaudit.reports.result import Gallery, NoiseCheck, Outcome
 from fedaudit.reports.section import Bullets, Chart, Folded, Heading, Paragraph, Table
+from fedaudit.reports.sections.exposure import Exposure
 from fedaudit.reports.sections.findings import Findings
 from fedaudit.reports.sections.noise_audit import NoiseAudit
 from fedaudit.reports.sections.training import TIMED, Training
@@ -253,6 +255,41 @@ def test_kinds_whose_noise_passed_the_same_tests_are_one_entry_and_no_finding_of
     found = Findings().build(audited)
     assert [b.anchor for b in found if isinstance(b, Heading) and b.anchor] == ["noise-m"]
     assert Paragraph("No test contradicts the noise on gan_G, gan_D: see *Tests of the noise*.") in found
+
+
+def test_a_text_that_fits_keeps_the_space_between_a_number_and_its_unit() -> None:
+    text = f"a rate of up to {fmt.percent(0.336)} cannot be excluded"
+    assert fmt.shorten(text, 80) == text and fmt.shorten(text, 20) == "a rate of up to \u2026"
+
+
+def test_an_attack_without_a_grade_that_bounds_its_question_says_so() -> None:
+    audited = result()
+    audited.findings = [
+        audited.findings[0].model_copy(update={"outcome": Outcome.INCONCLUSIVE, "part_of": "", "reason": "Few."})
+    ]
+    audited.questions = [
+        audited.questions[0].model_copy(update={"state": State.BOUNDED, "findings": [audited.findings[0].id]})
+    ]
+    (text,) = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
+    bounded = "The people whom it tested bound its 1 question all the same: see *Questions and answers*."
+    assert text.endswith(f"Few. {bounded}")
+    audited.questions[0].state = State.INCONCLUSIVE
+    (text,) = [b.text for b in Findings().build(audited) if isinstance(b, Paragraph)]
+    assert text.endswith("Few.")
+
+
+def test_rounds_are_counted_from_1_in_every_table() -> None:
+    audited = result()
+    rounds = audited.scope.rounds
+    audited.exposures = [
+        audited.exposures[0].model_copy(update={"rounds": rounds, "first_round": 0, "last_round": rounds - 1}),
+        audited.exposures[0].model_copy(update={"rounds": 1, "first_round": rounds, "last_round": rounds}),
+    ]
+    (seen,) = [b for b in Exposure().build(audited) if isinstance(b, Table)]
+    assert [row[-1] for row in seen.rows] == [f"{rounds} (1–{rounds})", "after the last"]
+    last = audited.history[-1].round + 1
+    training = [b.text for b in Training().build(audited) if isinstance(b, Paragraph)]
+    assert f"Accuracy after round {last}" in training[0]
 
 
 def test_paper_draws_the_same_accuracies_once_over_time_where_time_was_kept() -> None:

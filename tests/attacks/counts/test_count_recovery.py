@@ -1,4 +1,4 @@
-"""Counts in clear are read exactly; noise costs what it costs; blind adversaries do neither."""
+"""Counts in clear are read exactly; noise costs what it costs; baselines do neither."""
 
 from dataclasses import replace
 

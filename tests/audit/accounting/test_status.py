@@ -12,7 +12,7 @@ from fedaudit.audit.accounting.status import BoundCheck, NoiseResult, combine_st
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.accounts import bounds as subjects
-from fedaudit.audit.verdict.answers import answers
+from fedaudit.audit.verdict.answers import answer_signer
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.reports.bound import PrivacyBound, Reason, Status, choose_bound, group_observers
@@ -112,7 +112,7 @@ def test_no_page_says_an_epsilon_that_is_refuted(source: str) -> None:
     result.findings = [*result.findings, *(judge_subject(s, load_policy("default")) for s in subjects(found))]
     result.figures = over_rounds(LEDGER, found, lambda _: found)
     assert result.decision is not None
-    result.decision.answers = answers(result, result.decision.risks)
+    result.decision.answers = answer_signer(result, result.decision.risks)
     document = compose(result, [catalog.load("sections", name) for name in catalog.names("sections")])
     shown = {n: catalog.load("renderers", n)().render(document) for n in catalog.names("renderers") if n != "pdf"}
     shown["blocks"] = repr(document.chapters).encode()

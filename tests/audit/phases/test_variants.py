@@ -12,10 +12,17 @@ from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.variants import Variants
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.resolve import dump, resolve
-from fedaudit.audit.verdict.trade_changes import choose_telling, describe_changes, describe_settings, difference
+from fedaudit.audit.verdict.trade_changes import (
+    choose_telling,
+    describe_changes,
+    describe_settings,
+    difference,
+    measure_changes,
+)
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import Alternative, AuditResult, Finding, Outcome, Severity
 from tests.audit.tiny import VERDICTS
+from tests.reports.sample import result
 
 TEXT = """
 federation:
@@ -75,8 +82,8 @@ def test_the_audited_run_comes_first_and_each_variant_says_what_it_changed(
 
 def test_a_findings_advice_cites_the_protections_that_were_tried(audited: tuple[AuditResult, Path]) -> None:
     counts = next(f for f in audited[0].findings if f.id == "count_recovery")
-    assert "With threshold in this plan" in counts.remedy and "\u2192 not readable" in counts.remedy
-    assert "accuracy of" in counts.remedy
+    assert "With threshold: " in counts.remedy and "\u2192 not readable" in counts.remedy
+    assert ", accuracy " in counts.remedy
 
 
 def test_a_second_run_repeats_nothing_and_a_lost_variant_is_made_again(
@@ -160,6 +167,28 @@ def test_the_places_compared_are_the_smallest_n_of_each_origin() -> None:
     found = [_evidence("named", n, o, n / 20) for n in (5, 1, 20) for o in ("replayed", "recorded")]
     chosen = choose_telling([*found, *(_evidence(m, 1, "replayed", 0.1) for m in ("auc", "rank5"))])
     assert [(e.measure, e.condition["n"]) for e in chosen] == [("named", 1), ("named", 1), ("auc", 1)]
+
+
+def test_what_has_no_n_is_compared_at_the_place_that_was_graded_and_nowhere_else() -> None:
+    def measure(graded: str, **values: float) -> AuditResult:
+        made = result()
+        evidence = [
+            Evidence(
+                measure="auc", value=v, unit="fraction", trials=9, interval=(0.0, 1.0), condition={"rule": r}
+            )
+            for r, v in values.items()
+        ]
+        made.findings = [made.findings[0].model_copy(update={"source": "attack", "where": graded})]
+        made.findings[0].evidence = evidence
+        return made
+
+    main = measure("rule = norms", sums=0.45, norms=0.96)
+    (own,) = measure_changes(main, main)
+    assert (own.value, own.place) == (0.96, "rule = norms")
+    (changed,) = measure_changes(main, measure("", sums=0.5, norms=0.6))
+    assert (changed.value, changed.place) == (0.6, "rule = norms")
+    (missing,) = measure_changes(main, measure("", sums=0.5))
+    assert missing.value is None
 
 
 def test_no_variants_no_advice() -> None:

@@ -146,7 +146,7 @@ def test_what_more_time_would_answer_counts_each_attack_once_and_promises_nothin
     start = "2 of 4 open required questions could be answered in about 10 s of one core, by attacks that this "
     assert text.startswith(start)
     assert "Testing more people (about 2 min 10 s) should settle 1." in text
-    assert text.endswith("1 stays open however long this audit runs: fedaudit has no attack for 1.")
+    assert text.endswith("1 stays open whatever the time budget: fedaudit has no attack for 1.")
     assert decide(audit(CLEAN, questions=SAFE), POLICY).more == ""
     for seconds, said in ((0.479, " in about 1 s of one core"), (None, "")):  # an estimate has no digits
         text = decide(audit(CLEAN, questions=[miss("local_model", "lira", seconds)]), POLICY).more
@@ -279,6 +279,38 @@ def test_findings_of_one_harm_share_a_row_and_keep_their_names() -> None:
     other = bound.model_copy(update={"id": "g"})
     (row,) = decide(audit(bound, other), POLICY).risks
     assert (row.finding, row.also) == ("f", ["g"])
+
+
+@pytest.mark.parametrize(
+    ("aim", "what"),
+    [
+        ("membership", "A person's record is recognised as training data"),
+        ("attribute", "A fact about a client's examples is learned"),
+    ],
+)
+def test_an_area_under_a_curve_is_a_harm_of_what_its_attack_asks(aim: str, what: str) -> None:
+    measured = finding("medium", "demonstrated")
+    measured.rule, measured.evidence = (
+        "membership-average-medium",
+        [Evidence(measure="auc", value=0.9, unit="fraction", trials=99, interval=(0.8, 0.95))],
+    )
+    asked = make_question(aim, "server", "local_model", State.DEMONSTRATED, "f succeeded").model_copy(
+        update={"findings": ["f"]}
+    )
+    (row,) = decide(audit(measured, questions=[asked]), POLICY).risks
+    assert row.what == what
+
+
+def test_page_2_does_not_call_unasked_what_no_attack_could_ask() -> None:
+    def of_client(kind: str, state: State) -> Question:
+        return make_question("membership", "client", kind, state, "because")
+
+    asked = [of_client("global_model", State.NOT_ASKED), of_client("global_prototypes", State.NO_ATTACK)]
+    answers = {a.question: a.answer for a in decide(audit(CLEAN, questions=asked), POLICY).answers}
+    assert (
+        "Another client cannot be excluded (2 questions about them: 1 not asked, 1 no attack exists)."
+        in answers["Who can do it?"]
+    )
 
 
 HIGH, MEDIUM = finding("high", "demonstrated"), finding("medium", "demonstrated")

@@ -46,7 +46,7 @@ def attacked(*evidence: Evidence) -> Attacked:
 
 
 def beyond(name: str, shift: float, **more: Any) -> Evidence:
-    """Evidence of a measure that is `shift` worse than its blind adversary, and known exactly."""
+    """Evidence of a measure that is `shift` worse than its baseline, and known exactly."""
     row = find_measure(name)
     blind = 0.0 if row.higher_is_worse else 1.0
     value = blind + shift if row.higher_is_worse else blind - shift

@@ -11,7 +11,7 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.audit.phases.evidence import card_fields
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.answers import answers
+from fedaudit.audit.verdict.answers import answer_signer
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.heads import count_exposed_people
@@ -176,5 +176,5 @@ def test_how_sure_an_audit_is_counts_attacks_without_a_control() -> None:
     tried = dataclasses.replace(kept[0], control="negative", value=0.0, interval=(0.0, 0.01))
     ran[0].evidence = [*kept, tried]
     audited = result().model_copy(update={"findings": ran})
-    (how_sure,) = (a.answer for a in answers(audited, []) if a.question == "How sure is it?")
+    (how_sure,) = (a.answer for a in answer_signer(audited, []) if a.question == "How sure is it?")
     assert "no leak was planted for 1 other." in how_sure and "No such data was given to 1 other." in how_sure

@@ -21,7 +21,7 @@ POLICY = load_policy("default")
 
 
 def rank1(hits: float, trials: int, blind: float, others: int = 0, **changes: object) -> Evidence:
-    """Hits beside a blind adversary of so many trials, or beside a chance that is known."""
+    """Hits beside a baseline of so many trials, or beside a chance that is known."""
     looks = int(changes.get("looks", 1))  # type: ignore[call-overload]
     beside = Baseline(
         name="b", value=blind, interval=clopper_pearson(blind * others, others, 0.05 / looks) if others else None
@@ -123,7 +123,7 @@ def measure_power(draw: Draw, draws: int, seed: int) -> tuple[float, float]:
 
 MEASURES: dict[str, Draw] = {
     "rank-1 beside chance": draw_beside_chance,
-    "prototype recovered beside a blind adversary": draw_beside_adversary,
+    "prototype recovered beside a baseline": draw_beside_adversary,
     "AUC": draw_area,
 }
 

@@ -81,4 +81,4 @@ def test_of_what_nothing_asked_it_is_not_said_that_an_attack_ran() -> None:
     assert {q.state for q in left if q.is_open} == {State.NOT_ASKED}
     unasked = [q for q in left if q.is_open]
     said = describe_more(unasked)
-    assert said.endswith(f"nothing ran that asks {len(unasked)}.") and "without a result" not in said
+    assert said.endswith(f"no attack of this audit asked {len(unasked)}.") and "gave no answer" not in said

@@ -97,7 +97,7 @@ def test_an_option_that_leaves_a_question_unanswered_is_never_recommended(
     questions = [q.model_copy() for q in ANSWERED]
     questions[place] = questions[place].model_copy(update={"state": State(state), "at_most": 0})
     rows = rows_of(option("open", word, questions))
-    assert not chosen(rows) and not rows["open"].eligible and "Unknown with it" in rows["open"].why_not
+    assert not chosen(rows) and not rows["open"].eligible and "Without an answer" in rows["open"].why_not
     kept = None if place == 0 else 30  # the audited run's own bound, whatever the option says
     assert rows["open"].at_most == kept
 
