@@ -35,26 +35,50 @@ class Scored(Protocol):
 
 
 def difference(
-    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, blind: Baseline | None = None
+    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, beside: Baseline | None = None
 ) -> Evidence:
     """Accuracy of `before` minus that of `after`, run by run (the same seeds in the same order)."""
     alpha = stats.correct_alpha(stats.ALPHA, looks)
     pairs = [_compare_pairs(b.right, a.right, alpha) for b, a in zip(before, after, strict=True)]
-    return _average_seeds(measure, pairs, len(before[0].labels), looks, _list_baselines(measure, blind))
+    return _average_seeds(measure, pairs, len(before[0].labels), looks, _list_baselines(measure, beside))
 
 
-def _list_baselines(measure: str, blind: Baseline | None) -> list[Baseline]:
+def _list_baselines(measure: str, beside: Baseline | None) -> list[Baseline]:
     nothing = Baseline(name="mean" if measure.startswith("cost_") else "nobody malicious", value=0.0)
-    return [nothing, *([blind] if blind else [])]
+    return [nothing, *([beside] if beside else [])]
 
 
 def worst_class_difference(
-    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, blind: Baseline | None = None
+    measure: str, before: Sequence[Scored], after: Sequence[Scored], looks: int, beside: Baseline | None = None
 ) -> Evidence:
     """How much lower the accuracy of the worst class is; which class it is may change."""
     alpha = stats.correct_alpha(stats.ALPHA, looks)
     found = [_compare_worst_class(b.right, a.right, b.labels, alpha) for b, a in zip(before, after, strict=True)]
-    return _average_seeds(measure, found, len(before[0].labels), looks, _list_baselines(measure, blind))
+    return _average_seeds(measure, found, len(before[0].labels), looks, _list_baselines(measure, beside))
+
+
+def measure_drops(
+    before: Sequence[Scored], after: Sequence[Scored], looks: int, idle: Sequence[Scored] = ()
+) -> list[Evidence]:
+    """Drops of accuracy and of the worst class; `idle` are runs in which the same clients do nothing."""
+    drops = []
+    for name, measure in (("accuracy_drop", difference), ("worst_class_drop", worst_class_difference)):
+        beside = None
+        if idle:
+            lost = measure(name, before, idle, looks)
+            beside = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
+        drops.append(measure(name, before, after, looks, beside))
+    return drops
+
+
+def measure_costs(mean: Sequence[Scored], runs: Sequence[Scored], looks: int) -> list[Evidence]:
+    """What a rule costs beside the plain mean where nobody is malicious; nothing without the mean's runs."""
+    if not mean:
+        return []
+    return [
+        difference("cost_of_defence", mean, runs, looks),
+        worst_class_difference("cost_of_worst_class", mean, runs, looks),
+    ]
 
 
 def worst_client_drop(before: Sequence[FinishedRun], after: Sequence[FinishedRun], looks: int) -> list[Evidence]:

@@ -149,9 +149,8 @@ class _Table:
                 self._leave_out(f"{attack.label} on {rule.name}, {attack.malicious} malicious", error)
                 continue
             for member in [notes["sent"], *notes["near"]][: family.MOST] if "sent" in notes else ():
-                if (
-                    label := family.label(member)
-                ) not in tried:  # what an attacker nearly took is tried by itself
+                label = family.label(member)
+                if label not in tried:  # what an attacker nearly took is tried by itself
                     tried.add(label)
                     attacks.append(replace(attack, label=label, spec=member))
             if attack.label == IDLE:
@@ -201,15 +200,7 @@ class _Table:
         if self.round.test.examples is None:
             return
         own, looks = clean[rule.name], 1 + len(self.matrix.aggregators)
-        before = [clean["mean"]] if rule.name != "mean" and "mean" in clean else []
-        evidence = (
-            [
-                measures.difference("cost_of_defence", before, [own], looks),
-                measures.worst_class_difference("cost_of_worst_class", before, [own], looks),
-            ]
-            if before
-            else []
-        )
+        mean = [clean["mean"]] if rule.name != "mean" and "mean" in clean else []
         self.made.costs.append(
             DefenceCost(
                 setting=self.setting,
@@ -217,7 +208,7 @@ class _Table:
                 assumed=rule.assumed,
                 accuracy=own.accuracy,
                 worst_class=float(min(score_classes(own.right, own.labels))),
-                evidence=[replace(e, note=ONE_ROUND) for e in evidence],
+                evidence=[replace(e, note=ONE_ROUND) for e in measures.measure_costs(mean, [own], looks)],
             )
         )
 
@@ -241,15 +232,8 @@ def _measure(
     heard: int,
 ) -> Iterator[Evidence]:
     """What a cell holds; the drop of accuracy first."""
-    for name, measure in (
-        ("accuracy_drop", measures.difference),
-        ("worst_class_drop", measures.worst_class_difference),
-    ):
-        blind = None
-        if idle is not None:
-            lost = measure(name, [clean], [idle], looks)
-            blind = Baseline(name="the same clients doing nothing", value=lost.value, interval=lost.interval)
-        yield replace(measure(name, [clean], [after], looks, blind), note=ONE_ROUND)
+    for drop in measures.measure_drops([clean], [after], looks, [] if idle is None else [idle]):
+        yield replace(drop, note=ONE_ROUND)
     for name in ("norm_rank", "cosine_rank"):
         if name in notes:
             yield Evidence(

@@ -6,13 +6,12 @@ some number is taken to break at every larger one.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.poisoning.backdoors import Backdoors
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.robustness import measures, poisoned_data
@@ -51,7 +50,7 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
     if not outcomes:
         raise UserError("no run of the matrix came to its end: " + "; ".join(n.reason for n in not_run))
     first = next(iter(outcomes.values()))
-    made = Robustness(
+    matrix = Robustness(
         clients=first.case.clients,
         chance=float(np.bincount(first.labels).max() / len(first.labels)),
         seeds=sorted({p.seed for p in outcomes}),
@@ -62,96 +61,79 @@ def tabulate(outcomes: Mapping[MatrixPlace, FinishedRun], not_run: Sequence[NotR
     )
     for place in outcomes:
         by_rule[place.setting, place.rule.name][place.adversary, place.malicious][place.seed] = place
+
+    def list_runs(column: Mapping[int, MatrixPlace], seeds: Iterable[int]) -> list[FinishedRun]:
+        """Those of a column with these seeds; none where one is missing."""
+        return [outcomes[column[s]] for s in seeds] if column.keys() >= {*seeds} else []
+
     for (setting, rule), columns in by_rule.items():
-        mean = by_rule.get((setting, "mean"), {}).get(("", 0), {})
         clean = columns.get(("", 0), {})
         if not clean:
             continue
-        costs = _measure_cost(outcomes, clean, mean if rule != "mean" else {}, len(by_rule))
-        if not next(iter(clean.values())).bisected:
-            made.costs.append(costs)
-        _add_data_certificates(made, [outcomes[p] for p in clean.values()], columns.values())
+        place, honest = next(iter(clean.values())), list_runs(clean, clean)
+        mean = {} if rule == "mean" else by_rule.get((setting, "mean"), {}).get(("", 0), {})
+        if not place.bisected:
+            matrix.costs.append(_measure_cost(place, honest, list_runs(mean, clean), len(by_rule)))
+        _add_data_certificates(matrix, honest, columns.values())
         looks = sum(adversary not in ("", *CONTROLS) for adversary, _ in columns) or 1
-        for (adversary, malicious), runs in columns.items():
-            if set(runs) - set(clean) or adversary in ("", IDLE):
+        for (adversary, malicious), column in columns.items():
+            before = list_runs(clean, column)
+            if not before or adversary in ("", IDLE):
                 continue
-            idle = columns.get((IDLE, malicious), {})
-            cell = _measure_cell(outcomes, runs, clean, idle, made.clients, looks)
-            (made.planted if adversary == PLANTED else made.cells).append(cell)
+            after, idle = list_runs(column, column), list_runs(columns.get((IDLE, malicious), {}), column)
+            cell = _measure_cell([*column.values()], before, after, idle, looks)
+            (matrix.planted if adversary == PLANTED else matrix.cells).append(cell)
+            spec = next(iter(column.values())).changes["adversary"]
             if not (adversary == PLANTED or cell.bisected):
-                made.certificates += _certify(outcomes, runs, clean, cell)
-            spec = next(iter(runs.values())).changes["adversary"]
-            made.adversaries.setdefault(adversary, describe_adversary(spec))
-    made.bypassed = _list_bypasses(outcomes)
-    made.needs = list_needs([p.rule for p in outcomes])
-    made.triggered, made.prototypes = show_triggers(outcomes), show_moved_prototypes(outcomes)
-    made.breakdown, made.advice = find_breakdowns(made.cells), give_advice(made)
-    made.uncertified = "" if made.certificates else first.uncertified
-    return made
+                matrix.certificates += _certify(spec, before, after, cell)
+            matrix.adversaries.setdefault(adversary, describe_adversary(spec))
+    matrix.bypassed = _list_bypasses(outcomes)
+    matrix.needs = list_needs([p.rule for p in outcomes])
+    matrix.triggered, matrix.prototypes = show_triggers(outcomes), show_moved_prototypes(outcomes)
+    matrix.breakdown, matrix.advice = find_breakdowns(matrix.cells), give_advice(matrix)
+    matrix.uncertified = "" if matrix.certificates else first.uncertified
+    return matrix
 
 
 def _measure_cost(
-    outcomes: Mapping[MatrixPlace, FinishedRun],
-    clean: Mapping[int, MatrixPlace],
-    mean: Mapping[int, MatrixPlace],
-    looks: int,
+    place: MatrixPlace, runs: Sequence[FinishedRun], mean: Sequence[FinishedRun], looks: int
 ) -> DefenceCost:
-    place, runs = next(iter(clean.values())), [outcomes[p] for p in clean.values()]
-    evidence: list[Evidence] = []
-    if mean and set(mean) >= set(clean):
-        before = [outcomes[mean[s]] for s in clean]
-        evidence = [
-            measures.difference("cost_of_defence", before, runs, looks),
-            measures.worst_class_difference("cost_of_worst_class", before, runs, looks),
-        ]
     return DefenceCost(
         setting=place.setting,
         rule=place.rule.name,
         assumed=place.rule.assumed,
         accuracy=float(np.mean([r.accuracy for r in runs])),
         worst_class=float(np.mean([r.worst_class() for r in runs])),
-        evidence=evidence,
+        evidence=measures.measure_costs(mean, runs, looks),
     )
 
 
 def _measure_cell(
-    outcomes: Mapping[MatrixPlace, FinishedRun],
-    runs: Mapping[int, MatrixPlace],
-    clean: Mapping[int, MatrixPlace],
-    idle: Mapping[int, MatrixPlace],
-    clients: int,
+    places: Sequence[MatrixPlace],
+    before: Sequence[FinishedRun],
+    after: Sequence[FinishedRun],
+    idle: Sequence[FinishedRun],
     looks: int,
 ) -> MatrixCell:
-    place = next(iter(runs.values()))
-    after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
-    rounds = [run.history for run in after]
-    blind: list[Baseline | None] = [None, None]
-    if set(idle) >= set(runs):
-        without = [outcomes[idle[s]] for s in runs]
-        lost = (
-            measures.difference("accuracy_drop", before, without, looks),
-            measures.worst_class_difference("worst_class_drop", before, without, looks),
-        )
-        name = "the same clients doing nothing"
-        blind = [Baseline(name=name, value=e.value, interval=e.interval) for e in lost]
-    found = [
-        measures.difference("accuracy_drop", before, after, looks, blind[0]),
-        measures.worst_class_difference("worst_class_drop", before, after, looks, blind[1]),
+    """What an attack does: runs with it, without it, and with its clients idle, seed by seed."""
+    place, rounds = places[0], [run.history for run in after]
+    evidence = [
+        *measures.measure_drops(before, after, looks, idle),
         *measures.worst_client_drop(before, after, looks),
         *measures.measure_detection(rounds, looks),
         *measures.stealth(rounds),
         *measures.rounds_too_few(rounds),
-        measures.exactly("honest_share", 1 - place.malicious / clients),
+        measures.exactly("honest_share", 1 - place.malicious / after[0].case.clients),
     ]
     spec = place.changes["adversary"]
     attacker = _make_attacker(spec)
     if isinstance(attacker, Backdoors):
-        found.append(measures.asr(attacker, before, after, looks))
-        found += measures.durability(rounds, attacker.config.leaves)
+        evidence.append(measures.asr(attacker, before, after, looks))
+        evidence += measures.durability(rounds, attacker.config.leaves)
     if spec["name"] == COUNTS:
-        found.append(measures.changed_by_counts(before, after, looks))
+        evidence.append(measures.changed_by_counts(before, after, looks))
     if place.malicious == 1:
-        found.append(measures.exactly("sole_attacker", 1.0))
+        evidence.append(measures.exactly("sole_attacker", 1.0))
     return MatrixCell(
         setting=place.setting,
         rule=place.rule.name,
@@ -163,29 +145,25 @@ def _measure_cell(
         accuracy=float(np.mean([r.accuracy for r in after])),
         clean=float(np.mean([r.accuracy for r in before])),
         by_seed=[(a.accuracy, b.accuracy) for a, b in zip(after, before, strict=True)],
-        evidence=found,
+        evidence=evidence,
         bisected=place.bisected,
-        folders=[f"matrix/{p.folder}" for p in runs.values()],
+        folders=[f"matrix/{p.folder}" for p in places],
     )
 
 
 def _certify(
-    outcomes: Mapping[MatrixPlace, FinishedRun],
-    runs: Mapping[int, MatrixPlace],
-    clean: Mapping[int, MatrixPlace],
-    cell: MatrixCell,
+    spec: Mapping[str, Any], before: Sequence[FinishedRun], after: Sequence[FinishedRun], cell: MatrixCell
 ) -> list[Certificate]:
     """Errors, and a backdoor's success, beside what the ledger lets any attack reach; none without its noise."""
-    after, before = [outcomes[p] for p in runs.values()], [outcomes[clean[s]] for s in runs]
     if any(run.uncertified for run in after):
         return []
     labels = after[0].labels
     scores = {"errors": ([1 - r.accuracy for r in before], [1 - r.accuracy for r in after], len(labels))}
-    attacker = _make_attacker(next(iter(runs.values())).changes["adversary"])
+    attacker = _make_attacker(spec)
     if isinstance(attacker, Backdoors):
-        clean_success, success = ([measures.success(attacker, r) for r in some] for some in (before, after))
         others = int((labels != int(attacker.config.target)).sum())
-        scores["attack success"] = (clean_success, success, others)
+        successes = ([measures.success(attacker, r) for r in runs] for runs in (before, after))
+        scores["attack success"] = (*successes, others)
     words: dict[str, Any] = {
         "setting": cell.setting,
         "rule": cell.rule,
@@ -199,50 +177,50 @@ def _certify(
 
 
 def _add_data_certificates(
-    made: Robustness, clean: Sequence[FinishedRun], columns: Collection[Mapping[int, MatrixPlace]]
+    matrix: Robustness, honest: Sequence[FinishedRun], columns: Collection[Mapping[int, MatrixPlace]]
 ) -> None:
     """What poisoned data of the backdoors among `columns` cannot do to one rule, or why that is not known."""
-    found: dict[poisoned_data.Poisoning, None] = {}
-    for place in (next(iter(runs.values())) for runs in columns):
+    places = [next(iter(column.values())) for column in columns]
+    poisonings: dict[poisoned_data.Poisoning, None] = {}
+    for place in places:
         attacker = _make_attacker(place.changes["adversary"]) if place.adversary else None
         if isinstance(attacker, Backdoors) and not place.bisected:
-            by = poisoned_data.Poisoning(
+            poisoning = poisoned_data.Poisoning(
                 malicious=place.malicious,
                 share=attacker.config.poisoned,
                 scale=getattr(attacker.config, "scale", 1.0),
                 trigger=attacker.config.trigger,
                 target=attacker.config.target,
             )
-            found[by] = None
-    if not found:
+            poisonings[poisoning] = None
+    if not poisonings:
         return
-    place = next(iter(next(iter(columns)).values()))
-    if why := next(filter(None, map(poisoned_data.explain_missing, clean)), ""):
-        made.data_uncertified.setdefault(why, []).append(f"{place.setting}, {place.rule.name}")
+    setting, rule = places[0].setting, places[0].rule.name
+    if why := next(filter(None, map(poisoned_data.explain_missing, honest)), ""):
+        matrix.data_uncertified.setdefault(why, []).append(f"{setting}, {rule}")
         return
-    words = {"setting": place.setting, "rule": place.rule.name}
-    made.data_certificates += poisoned_data.certify_answers(clean, list(found), words)
+    words = {"setting": setting, "rule": rule}
+    matrix.data_certificates += poisoned_data.certify_answers(honest, list(poisonings), words)
 
 
 def _list_bypasses(outcomes: Mapping[MatrixPlace, FinishedRun]) -> dict[str, list[str]]:
     """Setting -> titles of the protections that clients apply themselves, and so malicious ones do not."""
-    found = {
+    bypassed = {
         place.setting: [p.title for p in run.case.protections if p.enforced_by == "client"]
         for place, run in outcomes.items()
         if place.adversary
     }
-    return {setting: titles for setting, titles in found.items() if titles}
+    return {setting: titles for setting, titles in bypassed.items() if titles}
 
 
 def _make_attacker(spec: Mapping[str, Any]) -> Attacker:
-    made: Attacker = build_plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
-    return made
+    attacker: Attacker = build_plugin("adversaries", PluginSpec.model_validate(dict(spec)), "matrix.adversaries")
+    return attacker
 
 
 def describe_adversary(spec: Mapping[str, Any]) -> TriedAdversary:
     """Return what the report says of an adversary that a config names: its card, and its ids in catalogues."""
-    made = catalog.load("adversaries", str(spec["name"]))
-    card = made.card
+    card = catalog.load("adversaries", str(spec["name"])).card
     return TriedAdversary(
         name=str(spec["name"]),
         title=describe(spec),
@@ -273,8 +251,8 @@ def list_needs(rules: Sequence[ServerRule]) -> list[Needs]:
 
 
 def _needs_single_uploads(rule: str) -> bool:
-    found: type[Aggregator] = catalog.load("aggregators", rule)
-    return found.reads_single_uploads
+    aggregator: type[Aggregator] = catalog.load("aggregators", rule)
+    return aggregator.reads_single_uploads
 
 
 def give_advice(matrix: Robustness) -> list[str]:
@@ -284,7 +262,7 @@ def give_advice(matrix: Robustness) -> list[str]:
         rules = worst[cell.setting, cell.malicious]
         if cell.rule not in rules or cell.accuracy < rules[cell.rule].accuracy:
             rules[cell.rule] = cell
-    said = []
+    advice = []
     for (setting, malicious), rules in worst.items():
         if "mean" not in rules:
             continue
@@ -294,11 +272,11 @@ def give_advice(matrix: Robustness) -> list[str]:
         who = f"{malicious} of {matrix.clients} clients malicious"
         cost = next((c.evidence for c in matrix.costs if (c.setting, c.rule) == (setting, best.rule)), [])
         price = f"; with nobody malicious it costs {100 * cost[0].value:.1f} points" if cost else ""
-        said.append(
+        advice.append(
             f"{setting}, {who}: `{best.rule}` kept {100 * best.accuracy:.1f} % under its strongest attack here "
             f"({best.title}), the mean {100 * mean.accuracy:.1f} % ({mean.title}){price}."
         )
-    return said
+    return advice
 
 
 def find_breakdowns(cells: Sequence[MatrixCell]) -> list[Breakdown]:
@@ -323,15 +301,18 @@ def _find_least(cells: Sequence[MatrixCell], seed: int) -> int | None:
 
 
 def plan_bisection(
-    plan: Callable[[Matrix], Sequence[MatrixPlace]], matrix: Matrix, made: Robustness, ran: Mapping[str, object]
+    plan: Callable[[Matrix], Sequence[MatrixPlace]],
+    matrix: Matrix,
+    results: Robustness,
+    ran: Mapping[str, object],
 ) -> list[MatrixPlace]:
     """Runs still to make, by folder none that ran; nothing where every rule's least number is known.
 
-    `plan` lists the runs of a matrix of this audit, and `made` is what came of those that ran.
+    `plan` lists the runs of a matrix of this audit, and `results` is what came of those that ran.
     """
-    found = dict[str, MatrixPlace]()
+    todo = dict[str, MatrixPlace]()
     listed = {label_of(s): s for s in matrix.adversaries}
-    cells = [c for c in made.cells if c.adversary in listed]
+    cells = [c for c in results.cells if c.adversary in listed]
     for setting, family in dict.fromkeys((c.setting, c.family) for c in cells):
         own = [c for c in cells if (c.setting, c.family) == (setting, family)]
         most = max(c.malicious for c in own)
@@ -339,15 +320,15 @@ def plan_bisection(
             (c for c in own if c.malicious == most), key=lambda c: c.accuracy / max(c.clean, 1e-12)
         ).adversary
         broken = {c.malicious: c.accuracy < KEPT * c.clean for c in own if c.adversary == worst}
-        number = choose_next_number(broken, (made.clients - 1) // 2)
+        number = choose_next_number(broken, (results.clients - 1) // 2)
         if not number:
             continue
         alone = matrix.model_copy(update={"malicious": (number,), "adversaries": (listed[worst],)})
         for place in plan(alone):
             wanted = (place.setting, place.rule.family) == (setting, family)
             if wanted and place.adversary not in CONTROLS and place.folder not in ran:
-                found[place.folder] = replace(place, bisected=True)
-    return list(found.values())
+                todo[place.folder] = replace(place, bisected=True)
+    return list(todo.values())
 
 
 def choose_next_number(broken: Mapping[int, bool], largest: int) -> int | None:
