@@ -30,8 +30,9 @@ from fedaudit.audit.case.messages import messages as messages_of
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.attack import Bench, attack_once
+from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.load import make_config
+from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.verdict.figures import roc

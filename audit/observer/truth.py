@@ -20,14 +20,14 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 
 
-class Untold(UserError):
-    """What a claim is about was never told to the auditor."""
+class MissingTruth(UserError):
+    """What a claim is about is not known to the auditor."""
 
 
 class KnownTruth:
     """Truth as far as the case has it. `groups` gives the rows of data.train behind each replayed artifact.
 
-    All methods raise Untold where nobody told what a client holds.
+    All methods raise MissingTruth where it is not known what a client holds.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class KnownTruth:
         if behind is None:  # one kind of a sum
             behind = self._behind.get(f"{artifact.rpartition('/')[0]}/{Kind.AGGREGATE}")
         if behind is None:
-            raise Untold(
+            raise MissingTruth(
                 f"nobody knows whose examples are behind {artifact}: not all uploads before it were recorded",
                 hint='name the clients under "behind" in its line of the manifest (docs/artifact-format.md)',
             )
@@ -143,7 +143,7 @@ class KnownTruth:
     def capability(self, client: int) -> float:
         """How fast a client's device is."""
         if self._times is None:
-            raise Untold(
+            raise MissingTruth(
                 "how fast clients are is not known, so no claim about it can be checked",
                 hint="times are the simulated clock's: set federation.time_model",
             )
@@ -151,33 +151,33 @@ class KnownTruth:
 
     def _part(self, client: int) -> NDArray[np.int64]:
         if client not in self._parts:
-            raise Untold(
+            raise MissingTruth(
                 f"what client {client} holds is not known, so no claim about it can be checked",
                 hint="give the client's own examples as truth",
             )
         return self._parts[client]
 
     def _rows_by_client(self, clients: frozenset[int]) -> dict[int, NDArray[np.int64]]:
-        """What these clients hold, of those that the auditor was told of."""
+        """What these clients hold, of those that the auditor knows."""
         if len(clients) == 1:
             (client,) = clients
             return {client: self._part(client)}
         known = {k: self._parts[k] for k in sorted(clients) if k in self._parts}
         if clients and not known:
-            raise Untold(
+            raise MissingTruth(
                 "what the clients hold is not known, so no claim about them can be checked",
                 hint="give some clients' own examples as truth",
             )
         return known
 
 
-class ToldTruth(KnownTruth):
-    """The same, but of messages whose clients nobody told of there are no members: nothing is tried on those."""
+class PartialTruth(KnownTruth):
+    """The same, but messages of clients of whom nothing is known have no members: nothing is tried on those."""
 
     def find_contributors(self, artifact: str) -> frozenset[int]:
         try:
             return super().find_contributors(artifact)
-        except Untold:
+        except MissingTruth:
             return frozenset()
 
     def _rows_by_client(self, clients: frozenset[int]) -> dict[int, NDArray[np.int64]]:

@@ -25,8 +25,8 @@ from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, is_traced, list_checks, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.robustness.claimed_counts import Contradicted
-from fedaudit.audit.robustness.dropout import make_dropout_subjects
+from fedaudit.audit.robustness.contradicted_counts import Contradicted
+from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import find_pitfalls
 from fedaudit.audit.robustness.subjects import grade, make_matrix_subjects

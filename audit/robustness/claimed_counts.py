@@ -20,7 +20,7 @@ The idea of finding free riders by inference attacks is that of Recasens et al.,
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +37,12 @@ from fedaudit.audit.case.messages import messages
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.robustness.copied_changes import LastChanges, is_copy
-from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
-from fedaudit.reports import format as fmt
-from fedaudit.reports.result import Outcome
 from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 
 CLAIMS = (Kind.NUM_EXAMPLES, Kind.PROTO_COUNTS, Kind.LABEL_COUNTS)
@@ -63,10 +60,6 @@ FREE_RIDING, FLIPPED, INFLATION = "a free rider", "false labels", "counts times 
 Values = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-LITTLE = 0.05  # of the length of an honest change: no work was done
-SHORT = 0.75  # of the length of an honest change: less work than was claimed
-MOST_NAMED = 6  # clients that a sentence names
-
 
 @dataclass(frozen=True)
 class ClaimedUpload:
@@ -78,7 +71,7 @@ class ClaimedUpload:
     mix: Values | None  # [C] shares that it claims; None: it claims a number alone
 
 
-def check(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
+def check_claimed_counts(case: Case, attack: LabelCountsFromUpdate) -> CheckedCounts:
     """Every client's latest claim beside its update."""
     if case.artifacts is None:
         return CheckedCounts(reason="no message was recorded")
@@ -104,14 +97,14 @@ def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[Clai
     """One for each client's latest upload that has the last layer and comes with a count."""
     recorded = index(recorded)
     heads = {u.artifact: u for u in head_updates(recorded, knowledge)}
-    found: dict[int, ClaimedUpload] = {}
+    latest: dict[int, ClaimedUpload] = {}
     for a in uploads(recorded, knowledge.training):
         total, mix = read_count(a, recorded, knowledge.classes)
         if a.id in heads and total is not None:
-            known = found.get(a.sender.number)
+            known = latest.get(a.sender.number)
             if known is None or known.upload.round < a.round:
-                found[a.sender.number] = ClaimedUpload(a, heads[a.id], total, mix)
-    return [found[k] for k in sorted(found)]
+                latest[a.sender.number] = ClaimedUpload(a, heads[a.id], total, mix)
+    return [latest[k] for k in sorted(latest)]
 
 
 def read_count(upload: Artifact, view: Sequence[Artifact], classes: int) -> tuple[float | None, Values | None]:
@@ -176,20 +169,21 @@ class CountBench:
         worst, least = max(h.distance for h in honest), max(0.0, min(h.shown for h in honest))
 
         def judge(claim: ClaimedUpload, name: str) -> CheckedCount:
-            one, twin = self._check_claim(claim, name, usual), self._check_twin(claim, name, usual)
-            far = one.distance > SAFETY * max(worst, twin.distance)
-            little = one.shown < max(0.0, min(least, twin.shown)) / SAFETY
-            copied = not blind and is_copy(self.changes.measure(claim.upload), even)
-            return one.model_copy(update={"contradicted": far or little or copied, "copied": copied})
+            checked, twin = self._check_claim(claim, name, usual), self._check_twin(claim, name, usual)
+            is_far = checked.distance > SAFETY * max(worst, twin.distance)
+            is_little = checked.shown < max(0.0, min(least, twin.shown)) / SAFETY
+            is_copied = not blind and is_copy(self.changes.measure(claim.upload), even)
+            is_contradicted = is_far or is_little or is_copied
+            return checked.model_copy(update={"contradicted": is_contradicted, "copied": is_copied})
 
         lies = self._make_lies(like, int(numbers[-1]), mixes[-1])
         missed = [name for name, lie in lies.items() if not judge(lie, name).contradicted]
-        found = []
+        judged = []
         for claim in (c for c in claims if not c.total < FEWEST):
             left -= each * 2 * self._choose_number(claim, usual)
             if left < 0:
                 break
-            found.append(judge(claim, f"client {claim.upload.sender.index}"))
+            judged.append(judge(claim, f"client {claim.upload.sender.index}"))
         return CheckedCounts(
             probes=len(honest),
             worst=worst,
@@ -198,8 +192,8 @@ class CountBench:
             floor=least / SAFETY,
             missed=missed,
             planted=len(lies),
-            clients=found,
-            left_out=len(claims) - len(found),
+            clients=judged,
+            left_out=len(claims) - len(judged),
             blind_to_copies=blind,
         )
 
@@ -333,86 +327,3 @@ def _multiply(kind: Kind, payload: dict[str, NDArray[Any]], factor: int) -> dict
     return {k: v * factor for k, v in payload.items() if k == kind.counted} | {
         k: v for k, v in payload.items() if k != kind.counted
     }
-
-
-@dataclass(frozen=True)
-class Contradicted(Subject):
-    """Every client's claim; named are those that are further from honest ones than honest ones ever are."""
-
-    checked: CheckedCounts
-
-    @property
-    def found(self) -> Sequence[Fact]:
-        return [Fact(measure="contradicted_counts", value=len(self.checked.contradicted))]
-
-    @property
-    def not_gradable(self) -> Verdict | None:
-        if self.checked.reason:
-            return Verdict(outcome=Outcome.NOT_APPLICABLE, reason=f"Not checked: {self.checked.reason}.")
-        if self.checked.missed:
-            missed = ", ".join(self.checked.missed)
-            return Verdict(
-                outcome=Outcome.INCONCLUSIVE,
-                reason=f"Planted lies could not be distinguished from honest clients here ({missed}), so nobody "
-                "is named, and that means nothing.",
-            )
-        return None
-
-    def words(self, verdict: Verdict) -> Mapping[str, Any]:
-        title = {
-            Outcome.DEMONSTRATED: "Some clients' updates contradict what these clients claim to hold",
-            Outcome.NOT_DEMONSTRATED: "No client's update contradicts what the client claims to hold",
-            Outcome.INCONCLUSIVE: "Whether updates contradict what clients claim to hold is not known",
-        }
-        return {
-            "id": "claimed-counts",
-            "title": title.get(verdict.outcome, "What clients claim to hold was not compared with their updates"),
-            "source": "robustness",
-            "method": "Claimed counts beside labels read off updates",
-            "reference": "arXiv:2410.05020 (FRIDA), with labels in the place of membership",
-            "summary": self.checked.reason or self._summarise(),
-            "does_not_show": f"{self._unseen}Lies that are smaller than the error of the check, and whether a "
-            "client that is named lies or holds examples unlike the auditor's. What names liars is a leak: the "
-            "server learns the same of honest clients (label_counts_from_update), and secure aggregation takes "
-            "both away.",
-            "remedy": "Weigh clients alike or cap what they claim (`aggregator: capped_mean`), and look into the "
-            "clients that are named."
-            if verdict.outcome is Outcome.DEMONSTRATED
-            else "",
-        }
-
-    @property
-    def _unseen(self) -> str:
-        why = self.checked.blind_to_copies
-        return f"A free rider that sends the shared model's last change with noise: {why}. " if why else ""
-
-    def _summarise(self) -> str:
-        c = self.checked
-        named = sorted(c.contradicted, key=lambda x: x.shown)
-        told = [describe_count(x) for x in named[:MOST_NAMED]]
-        more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-        listed = f"{'; '.join([*told, *more])}. " if told else ""
-        left = f" {c.left_out} more were not checked: too few examples, or no time." if c.left_out else ""
-        return (
-            f"{listed}The change of the last layer of {fmt.plural(len(c.clients), 'client')} was compared with "
-            "that of honest clients that hold what is claimed, made of the auditor's own examples. A claim is "
-            f"contradicted where less than {100 * c.floor:.0f} % of that change is seen, or where more than "
-            f"{c.bound:.2f} of its length lies between the two, unless an honest client that holds as much is "
-            f"as far away. {c.probes} honest clients of the auditor showed at least {100 * c.least:.0f} % and "
-            f"were at most {c.worst:.2f} away. Of {c.planted} planted lies {c.planted - len(c.missed)} were "
-            f"seen.{left}"
-        )
-
-
-def describe_count(c: CheckedCount) -> str:
-    """What one client claims and what its update looks like."""
-    if c.copied:
-        like = "its update is the last change of the shared model with noise, as of a free rider"
-    elif c.length < LITTLE:
-        like = "its update shows next to no training, as of a free rider"
-    elif c.length < SHORT:
-        seen = f"{100 * max(0.0, c.shown):.0f} %"
-        like = f"its update shows {seen} of the change of so many, as with an inflated count"
-    else:
-        like = "its update goes elsewhere than training on these classes does, as with false labels"
-    return f"Client {c.client} claims {c.claimed:,.0f} examples; {like}"

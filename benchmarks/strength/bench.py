@@ -20,7 +20,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
-from fedaudit.audit.phases.attack import plant
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.controls import Replay

@@ -15,8 +15,8 @@ from fedaudit.attacks.attack import Attack, Knowledge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.observer.generators import KnownGenerators
 from fedaudit.audit.observer.models import BoundExtractor
-from fedaudit.audit.phases import attack as phase
-from fedaudit.audit.phases.attack import Bench
+from fedaudit.audit.phases.attack_bench import Bench
+from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.runtime.workers import one_thread
 from tests.accelerator import DEVICE, REAL, accelerator, apart
@@ -126,7 +126,7 @@ def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[
         on = dataclasses.replace(case)  # type: ignore[type-var]
         on.__dict__.update(device=device)
         again = Bench(on, cards, config.replay)
-        files = {a: phase.attack_once(made(a), a, again) for a in attacks}
+        files = {a: attack_once(made(a), a, again) for a in attacks}
         return {a: {k: v for k, v in f.items() if k not in ("seconds", "galleries")} for a, f in files.items()}
 
     with one_thread():

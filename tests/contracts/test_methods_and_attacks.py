@@ -9,8 +9,8 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.observer.view import absent, grant_knowledge, observer, select_visible
-from fedaudit.audit.phases import attack
-from fedaudit.audit.phases.attack import Bench
+from fedaudit.audit.phases.attack_bench import Bench
+from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from tests.audit.simulated import simulated
@@ -108,6 +108,6 @@ def test_every_attack_runs_to_its_end_or_says_why_not(method: str) -> None:
     reasons = {name: reason(name, here) for name in ATTACKS}
     assert [n for n, text in reasons.items() if text and len(text.split()) < 4] == []
     assert method == "datacenter" or "" in reasons.values(), "no attack reads anything of this method"
-    found = {n: attack.attack_once(made(n), n, here) for n in ATTACKS}
+    found = {n: attack_once(made(n), n, here) for n in ATTACKS}
     assert {n: f["reason"] for n, f in found.items() if f["status"] == "failed"} == {}
     assert {n for n, f in found.items() if f["status"] == "ran"} == {n for n, text in reasons.items() if not text}

@@ -13,6 +13,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.phases import attack
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
@@ -38,7 +39,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
-    return attack.plant("condensed", Lab.from_case(case), recorded, case.config.replay)
+    return plant("condensed", Lab.from_case(case), recorded, case.config.replay)
 
 
 @cache

@@ -15,7 +15,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls import condensed
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.attack import plant
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate

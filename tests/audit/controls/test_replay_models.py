@@ -19,6 +19,7 @@ from fedaudit.audit.controls.lab import Lab, Replays, Visit, find_received_messa
 from fedaudit.audit.controls.memorised import FEW, IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
-    return attack.plant("memorised", Lab.from_case(case), recorded, case.config.replay)
+    return plant("memorised", Lab.from_case(case), recorded, case.config.replay)
 
 
 @cache

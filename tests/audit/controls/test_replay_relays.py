@@ -18,6 +18,7 @@ from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.memorised import IMAGES, TOGETHER
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.phases import attack
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import Artifact, Channel
@@ -56,7 +57,7 @@ def settings(**noise: Any) -> dict[str, Any]:
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
     """Those that memorised; uploads have other plants besides."""
-    made = attack.plant("memorised", Lab.from_case(case), recorded, case.config.replay)
+    made = plant("memorised", Lab.from_case(case), recorded, case.config.replay)
     return Replays([a for a in made.artifacts if "plant" not in a.note], made.groups)
 
 

@@ -17,6 +17,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.artifact import SERVER, Artifact
@@ -44,13 +45,13 @@ SETTINGS: dict[str, Any] = {
 
 def planted(case: SimulatedCase, recorded: Sequence[Artifact]) -> Replays:
     """Those of every size; single people are planted besides."""
-    made = attack.plant("updates", Lab.from_case(case), recorded, case.config.replay)
+    made = plant("updates", Lab.from_case(case), recorded, case.config.replay)
     kept = [a for a in made.artifacts if not a.id.startswith("replay/person")]
     return Replays(kept, {a.id: made.groups[a.id] for a in kept})
 
 
 def people(case: SimulatedCase, recorded: Sequence[Artifact]) -> list[Artifact]:
-    made = attack.plant("updates", Lab.from_case(case), recorded, case.config.replay)
+    made = plant("updates", Lab.from_case(case), recorded, case.config.replay)
     assert all(len(made.groups[a.id]) == 1 for a in made.artifacts if a.id.startswith("replay/person"))
     return [a for a in made.artifacts if a.id.startswith("replay/person")]
 

@@ -9,7 +9,8 @@ from fedaudit.attacks.attack import Attack
 from fedaudit.attacks.prototypes.prototype_membership import PrototypeMembership
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.audit.case.open import open_case
-from fedaudit.audit.phases.attack import Bench, attack_once
+from fedaudit.audit.phases.attack_bench import Bench
+from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.verdict.findings import Attacked
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy

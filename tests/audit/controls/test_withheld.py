@@ -6,7 +6,7 @@ from fedaudit.attacks.people import Arrivals, PeopleCount, Share, count_withheld
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
-from fedaudit.audit.phases.attack import plant
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.people import bound_left

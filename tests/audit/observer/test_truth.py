@@ -14,7 +14,8 @@ from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.messages import behind
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.truth import KnownTruth
-from fedaudit.audit.phases.attack import Bench, attack_once
+from fedaudit.audit.phases.attack_bench import Bench
+from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.simulated import simulated

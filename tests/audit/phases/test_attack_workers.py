@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases import attack, simulate
+from fedaudit.audit.phases import attack, one_attack, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError
@@ -71,7 +71,7 @@ def test_evidence_is_the_same_on_any_number_of_processes(
 def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
     run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, whole = os.getpid(), attack.attack_once
+    here, whole = os.getpid(), one_attack.attack_once
 
     def one(*of: Any) -> Any:
         if of[1] == "class_list" and os.getpid() != here:

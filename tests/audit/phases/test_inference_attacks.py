@@ -17,6 +17,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import Lab
 from fedaudit.audit.observer.view import grant_knowledge, view
 from fedaudit.audit.phases import attack
+from fedaudit.audit.phases.attack_bench import plant
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.artifact import SERVER, Artifact, Party
 from fedaudit.fl.kinds import Kind
@@ -103,7 +104,7 @@ def test_only_attacks_that_ask_for_it_see_every_round_and_pairs() -> None:
 
 def test_pairs_differ_by_one_image_of_the_same_client_and_class() -> None:
     world = SimulatedCase(ran()[1])
-    pairs = attack.plant("pairs", Lab.from_case(world), history(), world.config.replay)
+    pairs = plant("pairs", Lab.from_case(world), history(), world.config.replay)
     assert len(pairs.artifacts) == len(pairs.groups) == 2 * 2 * 30
     for before, after in zip(pairs.artifacts[::2], pairs.artifacts[1::2], strict=True):
         old, new = pairs.groups[before.id], pairs.groups[after.id]

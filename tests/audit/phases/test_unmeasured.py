@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.attack import UNMEASURED
+from fedaudit.audit.phases.one_attack import UNMEASURED
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.phases.review import review
 from fedaudit.audit.settings.config import Config

@@ -14,10 +14,10 @@ from fedaudit.audit.robustness.claimed_counts import (
     FLIPPED,
     FREE_RIDING,
     INFLATION,
-    Contradicted,
-    check,
+    check_claimed_counts,
     read_count,
 )
+from fedaudit.audit.robustness.contradicted_counts import Contradicted
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.overrides import overridden
@@ -60,7 +60,7 @@ def simulated(folder: Path, **changes: Any) -> tuple[RunDir, Config]:
 
 
 def checked(folder: Path, **changes: Any) -> CheckedCounts:
-    return check(open_case(*simulated(folder, **changes)), LabelCountsFromUpdate())
+    return check_claimed_counts(open_case(*simulated(folder, **changes)), LabelCountsFromUpdate())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_honest_clients_of_no_method_are_named(method: str, seed: int, tmp_path:
     base = {**BASE, "federation": federation, "method": settings, "seed": seed}
     run, config = RunDir.create(tmp_path / "run"), overridden(base, {}, where="the test")
     execute(run, config, ("simulate",), lambda *_: None, skip_finished=True, workers=0)
-    assert check(open_case(run, config), LabelCountsFromUpdate()).contradicted == []
+    assert check_claimed_counts(open_case(run, config), LabelCountsFromUpdate()).contradicted == []
 
 
 def test_a_method_that_sends_no_count_is_not_checked(tmp_path: Path) -> None:

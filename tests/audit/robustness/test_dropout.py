@@ -8,13 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from fedaudit.audit.cli.main import app
-from fedaudit.audit.robustness.dropout import (
-    DropoutRun,
-    find_holders,
-    make_dropout_subjects,
-    measure_dropout,
-    plan_dropout,
-)
+from fedaudit.audit.robustness.dropout import DropoutRun, find_holders, measure_dropout, plan_dropout
+from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.settings.absence import DropoutSettings
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.errors import validate
