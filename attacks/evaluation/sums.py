@@ -61,56 +61,60 @@ def solve_shares(
     For each client that stands alone in some combination of rounds: its change, as a model_delta, and its number
     of examples where sums tell it, in the last round that it took part in.
     """
-    known = [a for a in sums if len(participants.get(a.round, ())) == int(a.payload["clients"]) > 1]
-    kind = next((k for k in (*DELTAS, *TRAINED) if known and _list_names(known[0], k)), None)
-    if kind in TRAINED:
-        known = [a for a in known if a.round in starts]
-    if kind is None or len(known) < 2:
-        return []
-    held = [
-        {*_list_names(a, kind)} & ({*starts[a.round]} if kind in TRAINED else {*_list_names(a, kind)})
-        for a in known
-    ]
-    names = sorted(set.intersection(*held))
-    names = [n for n in names if len({np.shape(a.payload[f"{kind}/{n}"]) for a in known}) == 1]
-    if not names:
+    known, kind = _select_sums(sums, starts, participants)
+    names = _find_shared_arrays(known, kind, starts) if kind and len(known) > 1 else []
+    if kind is None or not names:
         return []
     clients = sorted({k for a in known for k in participants[a.round]})
-    took = np.array([[k in participants[a.round] for k in clients] for a in known], np.float64)
-    inverse = np.linalg.pinv(took)
+    took_part = np.array([[k in participants[a.round] for k in clients] for a in known], np.float64)
+    inverse = np.linalg.pinv(took_part)
     weights = np.array([float(a.payload.get(f"{Kind.NUM_EXAMPLES}/count", a.payload["clients"])) for a in known])
     examples = np.rint(inverse @ weights)
-    is_alone = np.isclose(np.diag(inverse @ took), 1, atol=1e-6) & (examples > 0)
-    shares = list[Artifact]()
+    is_alone = np.isclose(np.diag(inverse @ took_part), 1, atol=1e-6) & (examples > 0)
     size = 8 * sum(np.size(known[-1].payload[f"{kind}/{name}"]) for name in names)
     rows = sorted(np.flatnonzero(is_alone).tolist(), key=lambda row: float(np.linalg.norm(inverse[row])))
+    shares = list[Artifact]()
     for row in sorted(rows[: max(1, MOST_BYTES // max(1, size))]):  # those that are solved from fewest rounds
-        last = max((a for a, there in zip(known, took[:, row], strict=True) if there), key=lambda a: a.round)
+        terms = [*zip(inverse[row], known, weights, strict=True)]
         change = {
-            name: sum(
-                c * _read_change(a, kind, name, w, starts)
-                for c, a, w in zip(inverse[row], known, weights, strict=True)
-            )
-            / examples[row]
+            name: sum(c * _read_change(a, kind, name, w, starts) for c, a, w in terms) / examples[row]
             for name in names
         }
-        own = Kind.ADAPTER_DELTA if kind is Kind.ADAPTER else kind if kind in DELTAS else Kind.MODEL_DELTA
-        payloads: dict[Kind, Arrays] = {own: change}
-        if f"{Kind.NUM_EXAMPLES}/count" in last.payload:
-            payloads[Kind.NUM_EXAMPLES] = {"count": np.asarray(examples[row])}
-        message = f"{last.id.rpartition('/')[0]}{_SHARE}{clients[row]}"
-        shares += [
-            replace(
-                last,
-                id=f"{message}/{of}",
-                kind=of,
-                sender=Party.client(clients[row]),
-                payload=payload,
-                note={Kind.AGGREGATE.value: 1.0, "share": 1.0},
-            )
-            for of, payload in payloads.items()
-        ]
+        rounds = (a for a, there in zip(known, took_part[:, row], strict=True) if there)
+        last = max(rounds, key=lambda a: a.round)
+        shares += _make_share(last, kind, clients[row], change, examples[row])
     return shares
+
+
+def _select_sums(
+    sums: Sequence[Artifact], starts: Mapping[int, Arrays], participants: Mapping[int, Collection[int]]
+) -> tuple[list[Artifact], Kind | None]:
+    """Sums of several known clients that give changes of a model, and the kind that these are read from."""
+    known = [a for a in sums if len(participants.get(a.round, ())) == int(a.payload["clients"]) > 1]
+    kind = next((k for k in (*DELTAS, *TRAINED) if known and _list_names(known[0], k)), None)
+    return [a for a in known if kind not in TRAINED or a.round in starts], kind
+
+
+def _find_shared_arrays(known: Sequence[Artifact], kind: Kind, starts: Mapping[int, Arrays]) -> list[str]:
+    """Arrays that every sum has, in one shape, and where weights are sent every model that it began with."""
+    names = set.intersection(*({*_list_names(a, kind)} for a in known))
+    if kind in TRAINED:
+        names.intersection_update(*(starts[a.round] for a in known))
+    return [n for n in sorted(names) if len({np.shape(a.payload[f"{kind}/{n}"]) for a in known}) == 1]
+
+
+def _make_share(last: Artifact, kind: Kind, client: int, change: Arrays, examples: np.float64) -> list[Artifact]:
+    """What one client is solved to have sent: its change, and its number of examples where sums tell it."""
+    own = Kind.ADAPTER_DELTA if kind is Kind.ADAPTER else kind if kind in DELTAS else Kind.MODEL_DELTA
+    payloads: dict[Kind, Arrays] = {own: change}
+    if f"{Kind.NUM_EXAMPLES}/count" in last.payload:
+        payloads[Kind.NUM_EXAMPLES] = {"count": np.asarray(examples)}
+    message, note = f"{last.id.rpartition('/')[0]}{_SHARE}{client}", {Kind.AGGREGATE.value: 1.0, "share": 1.0}
+    sender = Party.client(client)
+    return [
+        replace(last, id=f"{message}/{of}", kind=of, sender=sender, payload=payload, note=note)
+        for of, payload in payloads.items()
+    ]
 
 
 def find_client(artifact: str) -> int | None:

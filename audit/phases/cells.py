@@ -107,29 +107,27 @@ def run_cells(
     left = sorted((cell for cell in todo if not _is_done(cell)), key=lambda cell: -cell.seconds)
     ended = len(todo) - len(left)
 
-    def end(cell: RunCell, found: Failure | Death | None) -> None:
+    def end(cell: RunCell, failure: Failure | None) -> None:
         nonlocal ended
         ended += 1
         progress("cells", ended, len(todo))
-        if isinstance(found, Death):
-            found = _describe_death(cell, found)
-        if found is None:
+        if failure is None:
             after(cell)
         else:
-            failures[cell.name] = found
+            failures[cell.name] = failure
 
     progress("cells", ended, len(todo))
     if not left:
         return []
     if workers is None and (call := _share_out(left)):
-        _run_claimed(left, call, progress, end)
+        _run_apart((left[i] for i in call.claim(range(len(left)))), cores_of_rank(), progress, end)
         for number, answer in call.answers(range(len(left))):
             end(left[number], Failure(**parse_json(answer)) if answer else None)
         return [failures[c.name] for c in todo if c.name in failures]
     config = left[0].config
     count = processes(config.workers if workers is None else workers, choose_device(config.device))
     if 1 < count <= len(left):
-        side_by_side(left, _run_alone, progress, end, processes=count, preload=PRELOAD)
+        _run_apart(left, count, progress, end)
     else:
         # A torchrun job of one rank answers the audit's own simulation, not those of its cells
         as_stated = workers is None and config.workers != "torchrun"
@@ -162,12 +160,11 @@ def do_share(origin: Origin, call: "Call", _: Path, what: Sequence[Mapping[str, 
     ]
     numbers = {cell.name: i for i, cell in enumerate(cells)}
 
-    def end(cell: RunCell, found: Failure | Death | None) -> None:
-        if isinstance(found, Death):
-            found = _describe_death(cell, found)
-        call.end(numbers[cell.name], json.dumps(dataclasses.asdict(found)) if found else "")
+    def end(cell: RunCell, failure: Failure | None) -> None:
+        call.end(numbers[cell.name], json.dumps(dataclasses.asdict(failure)) if failure else "")
 
-    _run_claimed(cells, call, lambda *_: None, end)
+    claimed = (cells[i] for i in call.claim(range(len(cells))))
+    _run_apart(claimed, cores_of_rank(), lambda *_: None, end)
 
 
 def _share_out(cells: Sequence[RunCell]) -> "Call | None":
@@ -188,19 +185,17 @@ def _share_out(cells: Sequence[RunCell]) -> "Call | None":
     return share_out(workers, "cells", cells[0].folder, what)
 
 
-def _run_claimed(
-    cells: Sequence[RunCell],
-    call: "Call",
-    progress: Progress,
-    end: Callable[[RunCell, Failure | Death | None], None],
+def _run_apart(
+    cells: Iterable[RunCell], count: int, progress: Progress, end: Callable[[RunCell, Failure | None], None]
 ) -> None:
-    """As many as this rank takes, one to a process."""
-    claimed: Iterable[RunCell] = (cells[i] for i in call.claim(range(len(cells))))
-    side_by_side(claimed, _run_alone, progress, end, processes=cores_of_rank(), preload=PRELOAD)
+    """One cell to a process, in so many processes; `end` hears what became of each."""
 
+    def describe_end(cell: RunCell, result: Failure | Death | None) -> None:
+        if isinstance(result, Death):
+            result = Failure(name=cell.name, code=result.code, sentence=str(result), hint="use fewer workers")
+        end(cell, result)
 
-def _describe_death(cell: RunCell, death: Death) -> Failure:
-    return Failure(name=cell.name, code=death.code, sentence=str(death), hint="use fewer workers")
+    side_by_side(cells, _run_alone, progress, describe_end, processes=count, preload=PRELOAD)
 
 
 def complaint(failures: Sequence[Failure], total: int) -> UserError:
@@ -228,10 +223,10 @@ def _run_alone(cell: RunCell, progress: Progress) -> Failure | None:
 
 def _run(cell: RunCell, progress: Progress, workers: int | None) -> Failure | None:
     """One cell here, its clients in `workers` processes; None: as its config says."""
-    told = partial(_report_progress, cell.name, progress)
+    report = partial(_report_progress, cell.name, progress)
     try:
         folder = RunDir.create(cell.folder)
-        execute(folder, cell.config, cell.phases, told, skip_finished=True, workers=workers)
+        execute(folder, cell.config, cell.phases, report, skip_finished=True, workers=workers)
     except UserError as error:
         return Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint)
     except Exception as error:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
-from fedaudit.audit.verdict.aims import FROM_CLIENTS, is_same_harm, list_aims
+from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
+from fedaudit.audit.verdict.derived_answers import REST, derive_answers, find_reach
 from fedaudit.audit.verdict.fact_answers import answer_by_census, answer_by_check, describe_independence
 from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
 from fedaudit.audit.verdict.policy import Demands
@@ -32,8 +33,6 @@ from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.questions import MESSAGES, Question, State
 from fedaudit.reports.result import Finding, Outcome
-
-REST = ".other_rounds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,9 @@ class Scene:
 
     def find_rounds(self, reach: Reach) -> Rounds:
         """In which rounds that position was sent that kind, and in which all of it was kept."""
-        found = [self.rounds.get((channel, reach.kind), Rounds()) for channel in self.traffic.paths[reach]]
-        sent = frozenset[int]().union(*(r.sent for r in found))
-        unkept = frozenset[int]().union(*(r.sent - r.kept for r in found))
+        rounds = [self.rounds.get((channel, reach.kind), Rounds()) for channel in self.traffic.paths[reach]]
+        sent = frozenset[int]().union(*(r.sent for r in rounds))
+        unkept = frozenset[int]().union(*(r.sent - r.kept for r in rounds))
         return Rounds(sent, sent - unkept)
 
 
@@ -74,13 +73,13 @@ class Answers:
 
 def list_questions(scene: Scene, demands: Demands) -> list[Question]:
     """Everything that is asked of people's data, unanswered; the same before a run and after it."""
-    found = []
+    questions = []
     for reach, channels in scene.traffic.paths.items():
         is_sum = reach.kind == Kind.AGGREGATE
         awaited = _list_summed_aims(scene) if is_sum else dict(list_aims(reach.kind, channels, scene.modality))
         for aim, waits in awaited.items():
-            found.append(
-                _question(
+            questions.append(
+                _make_question(
                     aim,
                     reach.position,
                     str(reach.kind),
@@ -89,12 +88,12 @@ def list_questions(scene: Scene, demands: Demands) -> list[Question]:
             )
     if any(scene.traffic.kinds.get(c) for c in FROM_CLIENTS):
         needed = demands.requires(Aim.LINKAGE, Position.SERVER, scene.are_persons) and scene.are_persons
-        found.append(_question(Aim.LINKAGE, Position.SERVER, MESSAGES, needed))
-    for q in found:
+        questions.append(_make_question(Aim.LINKAGE, Position.SERVER, MESSAGES, needed))
+    for q in questions:
         q.tolerable = demands.tolerate(q.aim)
-        sent = scene.find_rounds(_reach(q)).sent if q.kind != MESSAGES else frozenset[int]()
+        sent = scene.find_rounds(find_reach(q)).sent if q.kind != MESSAGES else frozenset[int]()
         q.rounds = describe_rounds(sent, sent)
-    return found
+    return questions
 
 
 def _list_summed_aims(scene: Scene) -> dict[Aim, bool]:
@@ -106,11 +105,7 @@ def _list_summed_aims(scene: Scene) -> dict[Aim, bool]:
     return {aim: aims[aim] for aim in Aim if aim in aims}
 
 
-def _reach(q: Question) -> Reach:
-    return Reach(Position(q.observer), Kind(q.kind))
-
-
-def _question(aim: Aim, position: str, kind: str, required: bool) -> Question:
+def _make_question(aim: Aim, position: str, kind: str, required: bool) -> Question:
     return Question(
         id=f"{aim}.{position}.{kind}",
         aim=aim,
@@ -144,7 +139,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     if q.kind == MESSAGES:
         why = "fedaudit has no attack on the fact that a client sends a message, or on when it does"
         return [q.model_copy(update={"why": why})]
-    reach = _reach(q)
+    reach = find_reach(q)
     rounds = scene.find_rounds(reach)
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
     answer = answer_by_check(q, answers.findings, answers.checked, scene.people)
@@ -318,83 +313,6 @@ def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Seque
         )
     update = {"state": State.NOT_ASKED, "why": "; ".join(reasons), "rounds": describe_rounds(rest, rounds.sent)}
     return q.model_copy(update={"id": q.id + REST} | update)
-
-
-def derive_answers(questions: Sequence[Question], traffic: ObservedTraffic) -> list[Question]:
-    """Answers that follow from others: of the same artifact at another reader, or of what it is computed from.
-
-    What a server sends is computed from what it read; whatever is learned from it could be learned from that.
-    """
-    made = list(questions)
-    uploads = {
-        r.kind
-        for r, channels in traffic.paths.items()
-        if FROM_CLIENTS & channels and r.position == Position.SERVER
-    }
-    for i, q in enumerate(made):
-        if q.is_answered or q.kind == MESSAGES or Kind(q.kind) in uploads:
-            continue
-        if FROM_CLIENTS & traffic.paths[_reach(q)]:
-            continue  # what one client made and handed on
-        awaited = _list_sources(q, questions, uploads)
-        twins = [s for s in made if _says_more(s, q) and _is_twin(s, q, traffic)]
-        twins.sort(key=lambda s: s.state is not State.DEMONSTRATED)
-        is_shown = bool(twins) and twins[0].state is State.DEMONSTRATED
-        if not is_shown and (bound := _bound_by_sources(q, awaited)):
-            made[i] = q.model_copy(update=bound)
-        elif twins:
-            why = f"the same message is read by the {twins[0].observer.replace('_', ' ')}: {twins[0].why}"
-            keep = {"state", "findings", "at_most", "people", "more", "seconds"}
-            made[i] = q.model_copy(update={k: getattr(twins[0], k) for k in keep} | {"why": why})
-        elif awaited and q.state in (State.NO_ATTACK, State.NOT_ASKED):
-            made[i] = q.model_copy(update={"why": f"{q.why}; it follows once {_list_kinds(awaited)} is bounded"})
-    return made
-
-
-def _bound_by_sources(q: Question, sources: Sequence[Question]) -> dict[str, object]:
-    """The answer of what is computed from bounded artifacts alone; empty where that is too much, or not so.
-
-    What was demonstrated of an artifact is no larger than its bound, if it has one.
-    """
-    if not sources or not all(
-        s.state is State.BOUNDED or (s.state is State.DEMONSTRATED and s.at_most is not None) for s in sources
-    ):
-        return {}
-    people = max(s.people for s in sources)
-    numbers = [s.at_most for s in sources if s.at_most is not None]
-    at_most = min(people, sum(numbers)) if len(numbers) == len(sources) else None
-    if at_most is not None and at_most > q.tolerable * people:
-        return {}
-    why = f"computed from {_list_kinds(sources)}, where the same is bounded"
-    return {"state": State.BOUNDED, "at_most": at_most, "people": people, "why": why, "more": None}
-
-
-def _list_sources(q: Question, questions: Sequence[Question], uploads: AbstractSet[Kind]) -> list[Question]:
-    """What a verdict waits for of the same harm, where the server reads what it computes such a message from."""
-    same = [
-        s
-        for s in questions
-        if s.observer == Position.SERVER and s.kind in uploads and is_same_harm(s.aim, q.aim) and s.id != q.id
-    ]
-    return [s for s in same if s.required or not any(t.required and t.kind == s.kind for t in same)]
-
-
-def _says_more(one: Question, other: Question) -> bool:
-    """Whether an answer, or an attack on its way to one, is worth repeating at an unanswered question."""
-    if one.is_answered:
-        return True
-    return bool(one.findings) and not other.findings
-
-
-def _is_twin(one: Question, other: Question, traffic: ObservedTraffic) -> bool:
-    """Whether both are about the same message, which the server sends to both readers."""
-    if (one.aim, one.kind, one.id.endswith(REST)) != (other.aim, other.kind, other.id.endswith(REST)):
-        return False
-    return one.id != other.id and not FROM_CLIENTS & traffic.paths[_reach(one)]
-
-
-def _list_kinds(questions: Sequence[Question]) -> str:
-    return ", ".join(dict.fromkeys(q.kind.replace("_", " ") for q in questions))
 
 
 def describe_bound(attack: str, bound: ExposureBound, widest: ExposureBound) -> str:

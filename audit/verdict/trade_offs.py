@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.audit.verdict.aims import is_same_harm
-from fedaudit.audit.verdict.trade_changes import (
-    describe_changes,
-    describe_settings,
-    measure_changes,
-    summarise_cost,
-)
+from fedaudit.audit.verdict.trade_changes import describe_settings, measure_changes, summarise_cost
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import choose_bound
 from fedaudit.reports.decision import Risk, Word
@@ -39,8 +34,6 @@ DEPLOYABLE = (Word.READY, Word.WITH_CONDITIONS)
 AS_AUDITED = "as audited"
 MOST_NAMED = 2  # questions in a sentence
 RUN_AGAIN = "not measured: the federation must be run again with it"
-
-__all__ = ["AS_AUDITED", "Option", "compare_options", "compare_questions", "describe_changes", "recommend"]
 
 
 @dataclass(frozen=True, kw_only=True)

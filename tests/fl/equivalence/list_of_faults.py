@@ -70,7 +70,7 @@ FAULTS = [
     ),
     Fault(
         "stacked: the pull is towards nothing",
-        "fl/execution/batched.py",
+        "fl/execution/stack.py",
         "anchor = {k: v.clone() for k, v in self._params.items()}",
         "anchor = {k: 0 * v for k, v in self._params.items()}",
     ),

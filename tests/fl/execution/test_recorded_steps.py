@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaudit.fl.execution.batched import Step
+from fedaudit.fl.execution.recorded_steps import Step
 
 ROWS = [[0, 1, 2], [0, 1, 2], [1, 2], [0, 1, 2], [2], [1, 2], [1, 2], [0, 1, 2]]
 
