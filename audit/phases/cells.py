@@ -68,7 +68,7 @@ class Failure:
 Simulate = Callable[[Mapping[str, Mapping[str, Any]]], tuple[list[RunCell], list[Failure]]]
 
 
-def cells_of(
+def list_cells(
     base: Config | Mapping[str, Any],
     overrides: Mapping[str, Mapping[str, Any]],
     root: Path,
@@ -141,7 +141,7 @@ def simulate_cells(
     base: Config, folder: Path, progress: Progress, overrides: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[RunCell], list[Failure]]:
     """Simulate a config with other settings, below a folder."""
-    cells = cells_of(base, overrides, folder, ("simulate",))
+    cells = list_cells(base, overrides, folder, ("simulate",))
     failures = run_cells(cells, progress)
     failed = {f.name for f in failures}
     return [cell for cell in cells if cell.name not in failed], failures
@@ -198,7 +198,7 @@ def _run_apart(
     side_by_side(cells, _run_alone, progress, describe_end, processes=count, preload=PRELOAD)
 
 
-def complaint(failures: Sequence[Failure], total: int) -> UserError:
+def combine_failures(failures: Sequence[Failure], total: int) -> UserError:
     """One sentence that names every cell that failed."""
     each = "; ".join(f"{f.name} (exit code {f.code}): {f.sentence}" for f in failures)
     hints = [f.hint for f in failures if f.hint]

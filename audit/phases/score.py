@@ -34,20 +34,20 @@ from fedaudit.audit.settings.config import Config, RecordedConfig, SimulatedConf
 from fedaudit.audit.settings.system import SystemSettings as SystemSettings
 from fedaudit.audit.verdict.accounts import (
     NoiseSubject,
-    bounds,
-    contradictions,
-    flaws,
-    limits_of_noise,
-    misstatements,
+    list_noise_limits,
+    make_bound_subjects,
+    make_contradiction_subjects,
+    make_lint_subjects,
+    make_misstatement_subjects,
 )
 from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.clock import by_device, by_time, compare_times, last_round
 from fedaudit.audit.verdict.decision import decide
 from fedaudit.audit.verdict.disclosure import withhold
-from fedaudit.audit.verdict.exposure import exposures
+from fedaudit.audit.verdict.exposure import list_exposures
 from fedaudit.audit.verdict.extrapolated import extrapolate_finding
 from fedaudit.audit.verdict.faults import timelines
-from fedaudit.audit.verdict.findings import Attacked, headline, list_unverified_claims
+from fedaudit.audit.verdict.findings import Attacked, list_unverified_claims, write_headline
 from fedaudit.audit.verdict.heads import count_exposed_people
 from fedaudit.audit.verdict.imported import doubts, qualify_finding
 from fedaudit.audit.verdict.judge import judge_subject
@@ -57,7 +57,7 @@ from fedaudit.audit.verdict.metrics import summary
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.questions import answer_questions, list_questions
 from fedaudit.audit.verdict.rule_questions import answer_rule_questions
-from fedaudit.audit.verdict.scope import scope
+from fedaudit.audit.verdict.scope import describe_scope
 from fedaudit.audit.verdict.taxonomy import place_finding, sort_of, taxa
 from fedaudit.audit.verdict.trade_changes import describe_changes
 from fedaudit.audit.verdict.trade_offs import (
@@ -174,13 +174,13 @@ class Scoring:
         figures, questions = self._draw(of_attacks), self._ask(findings)
         join_leaks(of_attacks)
         findings = worst_first(findings)
-        seen = exposures(manifest(self._run.artifacts))
+        seen = list_exposures(manifest(self._run.artifacts))
         result = AuditResult(
             title=_name_report(config.title, config.subject.title if isinstance(config, RecordedConfig) else ""),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             system=_describe_system(config.system),
-            headline=headline(findings, questions, self._attacked),
-            scope=scope(case, case.training, case.parameters, findings, seen),
+            headline=write_headline(findings, questions, self._attacked),
+            scope=describe_scope(case, case.training, case.parameters, findings, seen),
             exposures=seen,
             questions=questions,
             findings=findings,
@@ -204,7 +204,7 @@ class Scoring:
                     is_summed=any(p.hides_single_uploads() for p in case.protections),
                 ),
                 *evidence.checks.declared,
-                *limits_of_noise(self._record),
+                *list_noise_limits(self._record),
             ],
             policy=_record_policy(self._policy, self._chain),
             reproduction=self._describe_run(),
@@ -219,10 +219,10 @@ class Scoring:
         subjects = [
             *attacked,
             *map(CheckSubject, evidence.checks.results),
-            *bounds(self._bounds),
-            *contradictions(self._bounds),
-            *misstatements(self._verified.issues),
-            *flaws(self._record),
+            *make_bound_subjects(self._bounds),
+            *make_contradiction_subjects(self._bounds),
+            *make_misstatement_subjects(self._verified.issues),
+            *make_lint_subjects(self._record),
             *map(NoiseSubject, self._noise_audits),
         ]
         if matrix := evidence.matrix:

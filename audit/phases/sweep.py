@@ -14,7 +14,7 @@ import numpy as np
 from fedaudit.attacks.evidence import Series
 from fedaudit.attacks.stats import ALPHA, correct_alpha, t_interval
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
 from fedaudit.audit.phases.plan import Progress
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import Figure
@@ -77,9 +77,9 @@ def run_sweep(
         for seed in seeds
         for label, spec in methods.items()
     }
-    cells = cells_of(base, overrides, folder, ("simulate",))
+    cells = list_cells(base, overrides, folder, ("simulate",))
     if failures := run_cells(cells, progress, workers=workers):
-        raise complaint(failures, len(cells))
+        raise combine_failures(failures, len(cells))
     return [_read_run(label, seed, folder / label / f"seed-{seed}") for label in methods for seed in seeds]
 
 

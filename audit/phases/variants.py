@@ -15,7 +15,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing.protect_messages import copy_with_protections
-from fedaudit.audit.phases.cells import Failure, RunCell, complaint, run_cells
+from fedaudit.audit.phases.cells import Failure, RunCell, combine_failures, run_cells
 from fedaudit.audit.phases.choice import choose, choose_anew
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.phases.options import MOST, MOST_COPIES, Proposal, list_leaks, list_proposals
@@ -124,7 +124,7 @@ class Variants:
         if self._config.variants is None:
             failures = [f for f in failures if not f.is_refusal]
         if failures:
-            raise complaint(failures, len(cells))
+            raise combine_failures(failures, len(cells))
 
     def _make_cell(self, variant: Variant) -> RunCell:
         config = self.configure(variant)

@@ -244,7 +244,7 @@ def show_moved_prototypes(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[M
             continue
         run = outcomes[place]
         classes = sorted(common)
-        old, new, kept = project(
+        old, new, kept = project_points(
             np.stack([before.prototypes[c] for c in classes]), np.stack([run.prototypes[c] for c in classes])
         )
         found.append(
@@ -260,7 +260,7 @@ def show_moved_prototypes(outcomes: Mapping[MatrixPlace, FinishedRun]) -> list[M
     return found
 
 
-def project(before: Points, after: Points) -> tuple[Points, Points, float]:
+def project_points(before: Points, after: Points) -> tuple[Points, Points, float]:
     """[c, D] twice to [c, 2] twice, and the share of their variance that the plane holds.
 
     The plane is that of the two largest principal components of both sets together.

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.audit.robustness.plan import CONTROLS
-from fedaudit.audit.verdict.findings import sentence
+from fedaudit.audit.verdict.findings import describe_evidence
 from fedaudit.audit.verdict.judge import Fact, Subject, Verdict, Words, judge
 from fedaudit.audit.verdict.policy import GradingPolicy
 from fedaudit.audit.verdict.taxonomy import in_words
@@ -98,7 +98,7 @@ class Defended(Subject):
         if round(drop.value, 3) <= 0:
             least = f"; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
             moved = f"lowered accuracy{least if round(drop.value, 3) else ''}"
-        quoted = " ".join(f"{sentence(e)}." for e in verdict.by if e.measure not in SILENT)
+        quoted = " ".join(f"{describe_evidence(e)}." for e in verdict.by if e.measure not in SILENT)
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
             f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "

@@ -162,8 +162,8 @@ def _certify(
     attacker = _make_attacker(spec)
     if isinstance(attacker, Backdoors):
         others = int((labels != int(attacker.config.target)).sum())
-        successes = ([measures.success(attacker, r) for r in runs] for runs in (before, after))
-        scores["attack success"] = (*successes, others)
+        clean, attacked = ([measures.success(attacker, r) for r in runs] for runs in (before, after))
+        scores["attack success"] = (clean, attacked, others)
     words: dict[str, Any] = {
         "setting": cell.setting,
         "rule": cell.rule,

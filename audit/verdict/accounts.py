@@ -200,7 +200,7 @@ class NoiseSubject(Subject):
         }
 
 
-def bounds(found: Sequence[PrivacyBound]) -> list[Subject]:
+def make_bound_subjects(found: Sequence[PrivacyBound]) -> list[Subject]:
     """One subject a bound; observers for whom no bound holds for the same reason share one."""
     groups: dict[object, list[PrivacyBound]] = {}
     for i, b in enumerate(found):
@@ -210,18 +210,18 @@ def bounds(found: Sequence[PrivacyBound]) -> list[Subject]:
     return [BoundSubject(alike, number) for number, alike in enumerate(groups.values())]
 
 
-def contradictions(found: Sequence[PrivacyBound]) -> list[Subject]:
+def make_contradiction_subjects(found: Sequence[PrivacyBound]) -> list[Subject]:
     """One subject a bound that another accountant contradicts."""
     torn = [b for b in found if b.status is Status.REFUTED and any(r.source == "accountant" for r in b.reasons)]
     return [Contradiction(b, i) for i, b in enumerate(torn)]
 
 
-def misstatements(issues: Sequence[Issue]) -> list[Subject]:
+def make_misstatement_subjects(issues: Sequence[Issue]) -> list[Subject]:
     """One subject a check that the ledger failed."""
     return [Misstated(issue) for issue in issues]
 
 
-def limits_of_noise(record: RunRecord) -> list[str]:
+def list_noise_limits(record: RunRecord) -> list[str]:
     """What a simulation's noise is not: a secret."""
     if not any(r.generator for r in record.noised) or not record.witnessed:
         return []
@@ -232,6 +232,6 @@ def limits_of_noise(record: RunRecord) -> list[str]:
     ]
 
 
-def flaws(record: RunRecord) -> list[Subject]:
+def make_lint_subjects(record: RunRecord) -> list[Subject]:
     """One subject a flaw; severities are the policy's rules for `lint_L1`, `lint_L2`, ..."""
     return [Linted(found) for found in check(record)]

@@ -66,13 +66,13 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     ]
     left = list_open(result.questions, terms)
     word, rule = _choose_word(result, failing, left, terms)
-    shown = risks(result, policy, failing)
+    shown = list_risks(result, policy, failing)
     return DeploymentDecision(
         word=word,
         rule=rule,
-        sentence=_name_judge(policy) + _sentence(rule, result, shown, failing, left, terms, bar),
+        sentence=_name_judge(policy) + _write_sentence(rule, result, shown, failing, left, terms, bar),
         more=describe_more(left),
-        numbers=_numbers(result, shown, left),
+        numbers=_list_numbers(result, shown, left),
         risks=shown,
         answers=answer_signer(result, shown),
         bar=bar,
@@ -118,7 +118,7 @@ def _name_judge(policy: GradingPolicy) -> str:
     return f"Judged by policy {policy.name} {policy.version}, which is none of fedaudit's. "
 
 
-def _sentence(
+def _write_sentence(
     rule: str,
     result: AuditResult,
     shown: Sequence[Risk],
@@ -218,7 +218,7 @@ def _describe_ready(result: AuditResult) -> str:
     )
 
 
-def risks(result: AuditResult, policy: GradingPolicy, failing: Sequence[str]) -> list[Risk]:
+def list_risks(result: AuditResult, policy: GradingPolicy, failing: Sequence[str]) -> list[Risk]:
     """What was demonstrated, worst first; findings of one harm by one party are one row.
 
     A privacy bound that is absent or large harms nobody, and is a row only where it forbids a deployment.
@@ -228,7 +228,7 @@ def risks(result: AuditResult, policy: GradingPolicy, failing: Sequence[str]) ->
         is_bound = finding.source == "accountant" and "epsilon_upper" in _list_measures(finding, policy)
         if is_bound and finding.id not in failing:
             continue
-        row = _risk(finding, result, policy)
+        row = _describe_risk(finding, result, policy)
         same = rows.setdefault((row.what, row.who), row)
         if same is not row:
             same.also.append(finding.id)
@@ -240,7 +240,7 @@ def _list_measures(finding: Finding, policy: GradingPolicy) -> list[str]:
     return [c.measure for r in policy.rules if r.id == finding.rule for c in r.all]
 
 
-def _risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
+def _describe_risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
     measures = _list_measures(finding, policy)
     here = [e for e in finding.evidence if e.control == "none" and e.place == finding.where]
     quoted = next(
@@ -249,14 +249,14 @@ def _risk(finding: Finding, result: AuditResult, policy: GradingPolicy) -> Risk:
     fact = next((words for name, words in FACTS.items() for m in measures if fnmatchcase(name, m)), "")
     fact = fact or next((words for name, words in FACTS.items() for m in measures if fnmatchcase(m, name)), "")
     what = _name_harm(finding, quoted, result.questions) if quoted else fact or finding.title
-    odds = _odds(finding, quoted) if quoted else []
+    odds = _list_odds(finding, quoted) if quoted else []
     return Risk(
         finding=finding.id,
         what=what,
         who=_name_adversary(finding),
-        whom=_whom(finding, result),
+        whom=_count_reached(finding, result),
         odds=odds,
-        note="" if odds else _note(finding, quoted),
+        note="" if odds else _describe_chance(finding, quoted),
         severity=finding.severity,
     )
 
@@ -271,7 +271,7 @@ def _name_harm(finding: Finding, quoted: Evidence, questions: Sequence[Question]
     return FACT_LEARNED if harm == find_measure("auc").harm and aims == {Aim.ATTRIBUTE} else harm
 
 
-def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
+def _list_odds(finding: Finding, quoted: Evidence) -> list[Odds]:
     """The measure that was graded, at the place that was graded, and nowhere else; none where it is no share.
 
     A place that few messages of the run reach is graded by replays too, and their interval stands beside.
@@ -295,7 +295,7 @@ def _odds(finding: Finding, quoted: Evidence) -> list[Odds]:
     ]
 
 
-def _note(finding: Finding, quoted: Evidence | None) -> str:
+def _describe_chance(finding: Finding, quoted: Evidence | None) -> str:
     if quoted:
         beside = f"; guessing {fmt.quantity(quoted.strongest.value, quoted.unit)}" if quoted.strongest else ""
         return f"{find_measure(quoted.measure).words} {fmt.quantity(quoted.value, quoted.unit)}{beside}"
@@ -311,7 +311,7 @@ def _name_adversary(finding: Finding) -> str:
     return fmt.name_observer(finding.threat.position)
 
 
-def _whom(finding: Finding, result: AuditResult) -> str:
+def _count_reached(finding: Finding, result: AuditResult) -> str:
     """How many people it could expose at most, by the questions that it answers."""
     if finding.source == "robustness":
         return "everybody who uses the model"
@@ -325,7 +325,7 @@ def _whom(finding: Finding, result: AuditResult) -> str:
     return "no limit known"
 
 
-def _numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
+def _list_numbers(result: AuditResult, found: Sequence[Risk], left: Sequence[Question]) -> list[KeyNumber]:
     """How many people are exposed, how many questions are answered, and how many the verdict waits for."""
     asked = result.questions
     needed = [q for q in asked if q.required]

@@ -17,7 +17,7 @@ _PARTIES = {
 }
 
 
-def exposures(lines: Iterable[Mapping[str, Any]]) -> list[PartyExposure]:
+def list_exposures(lines: Iterable[Mapping[str, Any]]) -> list[PartyExposure]:
     """One row a party and kind, in the order: uplink, relay, downlink, release, observed."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for line in lines:

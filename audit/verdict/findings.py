@@ -91,11 +91,11 @@ class Attacked(Subject):
             "id": self.file["name"].replace(":", "."),
             "title": f"{card['title']}: what it claims could not be verified"
             if self.unverified
-            else _title(verdict.outcome, card["title"], card["learns"]),
+            else _write_title(verdict.outcome, card["title"], card["learns"]),
             "source": "attack",
             "method": card["title"],
             "reference": card["source"],
-            "summary": self._summary(verdict),
+            "summary": self._write_summary(verdict),
             "threat": card["threat"],
             "artifacts": [str(kind) for kind in self.file.get("read", [])],
             "evidence": self.found,
@@ -105,13 +105,13 @@ class Attacked(Subject):
             "seconds": self.file.get("seconds", 0.0),
         }
 
-    def _summary(self, verdict: Verdict) -> str:
+    def _write_summary(self, verdict: Verdict) -> str:
         if self.unverified:
             many = fmt.plural(len(self.file["assertions"]), "client")
             claims = f"It claims something of {many}" if self.file["assertions"] else "Its claims have no words"
             text = f"The attack ran on the recorded messages. {claims}"
             return f"{text}; what clients hold was not given to the auditor."
-        return self.file["reason"] or verdict.reason if self.not_gradable else _summary(self.found, verdict)
+        return self.file["reason"] or verdict.reason if self.not_gradable else _summarise(self.found, verdict)
 
     def figures(self, finding: Finding) -> list[Figure]:
         """The curves over n and the ROC."""
@@ -150,7 +150,7 @@ class Attacked(Subject):
         ]
 
 
-def _title(outcome: Outcome, attack: str, learns: str) -> str:
+def _write_title(outcome: Outcome, attack: str, learns: str) -> str:
     """The finding's headline, as a sentence."""
     return {
         Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
@@ -161,14 +161,14 @@ def _title(outcome: Outcome, attack: str, learns: str) -> str:
     }[outcome]
 
 
-def _summary(evidence: Sequence[Evidence], verdict: Verdict) -> str:
+def _summarise(evidence: Sequence[Evidence], verdict: Verdict) -> str:
     """What the rule read, or where none held the most telling measure: value, trials, compared with what."""
     real = [e for e in evidence if e.control == "none"]
     if not real:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
     ends = _where_it_ends(real, quoted[0].measure)
-    return " ".join([*(f"{sentence(e)}.{_describe_replays(e, real)}" for e in quoted), ends]).strip()
+    return " ".join([*(f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted), ends]).strip()
 
 
 def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
@@ -180,7 +180,7 @@ def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
     return f" Replays of such messages gave {shown}, {fmt.plural(replayed.trials, 'trial')})."
 
 
-def sentence(e: Evidence) -> str:
+def describe_evidence(e: Evidence) -> str:
     """One evidence: value, interval, trials, and the strongest baseline beside it."""
     text = f"{fmt.sentence_case(find_measure(e.measure).words)} {fmt.quantity(e.value, e.unit)}"
     trials = fmt.plural(e.trials, "trial")
@@ -210,14 +210,14 @@ def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
     return text + "."
 
 
-def headline(
+def write_headline(
     findings: Sequence[Finding], questions: Sequence[Question], attacked: Sequence[Attacked] = ()
 ) -> Headline:
     """The worst demonstrated finding; where there is none, whether every required question was answered.
 
     Before all, where it is so, that of what attacks claim nothing could be verified.
     """
-    found = _worst(findings, questions)
+    found = _write_worst(findings, questions)
     unverified = sum(a.unverified for a in attacked)
     if not unverified or any(a.file["status"] == "ran" for a in attacked):
         return found
@@ -229,7 +229,7 @@ def headline(
     return found.model_copy(update={"sentence": text})
 
 
-def _worst(findings: Sequence[Finding], questions: Sequence[Question]) -> Headline:
+def _write_worst(findings: Sequence[Finding], questions: Sequence[Question]) -> Headline:
     worst = next((f for f in worst_first(findings) if f.outcome == Outcome.DEMONSTRATED), None)
     if worst:
         text = f"{worst.title}. {worst.summary}"

@@ -22,7 +22,13 @@ from fedaudit.attacks import measure
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.audit.verdict.power import find_detectable
-from fedaudit.audit.verdict.replays import describe_misses, disagreement, find_sent, is_replay, settle_controls
+from fedaudit.audit.verdict.replays import (
+    describe_disagreement,
+    describe_misses,
+    find_sent,
+    is_replay,
+    settle_controls,
+)
 from fedaudit.audit.verdict.statistics import clear, statistic
 from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Finding, Outcome, Severity
@@ -125,7 +131,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
             if any(map(is_replay, positive))
             else "The attack measured nothing that could be graded."
         )
-    if difference := disagreement(evidence):
+    if difference := describe_disagreement(evidence):
         return _inconclusive(f"The attack does not model what this method sends: {difference}.")
     bare = [e for e in positive if e.condition.get("origin") == UNPROTECTED]
     if not (bare or positive):

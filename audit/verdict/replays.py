@@ -48,7 +48,7 @@ def describe_misses(planted: Sequence[Evidence]) -> str:
     return f" It missed planted leaks of other kinds: {'; '.join(lost)}." if lost else ""
 
 
-def disagreement(found: Sequence[Evidence]) -> str:
+def describe_disagreement(found: Sequence[Evidence]) -> str:
     """Where recorded and replayed messages of the same n disagree, as part of a sentence; empty where nowhere."""
     for e in found:
         for own in _select_recorded(e, found):

@@ -22,7 +22,7 @@ BUDGETS = ("epsilon", "delta")  # methods use the letters for other things
 _MOST_ROWS = 50  # larger federations print no table of counts
 
 
-def scope(
+def describe_scope(
     federation: KnownFederation,
     training: LocalConfig | None,
     parameters: int,

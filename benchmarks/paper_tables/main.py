@@ -74,7 +74,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
     from benchmarks.paper_tables.report import blocks, collect, markdown
     from fedaudit.audit.case.simulated import SimulatedCase
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
+    from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
     from fedaudit.fl.runtime.sharing import sharing
 
     page = root / table.name / "table.md"
@@ -88,7 +88,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
         )
         for name, (column, row, seed) in todo.items()
     }
-    cells = cells_of(table.base, overrides, page.parent, ("simulate",))
+    cells = list_cells(table.base, overrides, page.parent, ("simulate",))
 
     def write(cell: RunCell | None = None) -> None:  # after each: a long table is readable while it grows
         if cell is not None and not sys.stderr.isatty():  # where the bar is silent
@@ -108,7 +108,7 @@ def reproduce(table: Table, chosen: Selection, root: Path = ROOT, keep: bool = F
             column, row, seed = todo[cell.name]
             finished.keep(table, cell.folder, column, row, rounds=chosen.rounds, seed=seed)
     if failures:
-        raise complaint(failures, len(cells))
+        raise combine_failures(failures, len(cells))
     return page
 
 

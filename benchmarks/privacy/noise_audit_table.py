@@ -117,7 +117,7 @@ def measure(
     """Simulate and account every method at every noise level, below root."""
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+    from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="10 takes some minutes")
@@ -127,11 +127,11 @@ def measure(
         for noise in noises
     }
     layers = {name: merge(overrides_of(*key, rounds, seed), overrides) for name, key in plan.items()}
-    cells = cells_of(BASE, layers, root, ("simulate", "account"))
+    cells = list_cells(BASE, layers, root, ("simulate", "account"))
     with progress() as report:
         failures = run_cells(cells, report)
     if failures:
-        raise complaint(failures, len(cells))
+        raise combine_failures(failures, len(cells))
     return [row for c in cells for row in _rows(RunDir(c.folder), *plan[c.name], c.config.delta)]
 
 

@@ -21,7 +21,7 @@ from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
 from fedaudit.audit.phases.attack_bench import plant
-from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.audit.settings.merge import merge
@@ -46,16 +46,16 @@ def simulated(
     out: Path, runs: Mapping[str, Mapping[str, Any]], phases: Sequence[str] = ("simulate",)
 ) -> dict[str, RunDir]:
     """Federations with these settings beside FRAME's, in out/NAME; what is finished is not run again."""
-    todo = cells_of({}, {name: merge(FRAME, own) for name, own in runs.items()}, out, tuple(phases))
+    todo = list_cells({}, {name: merge(FRAME, own) for name, own in runs.items()}, out, tuple(phases))
     if failures := run_cells(todo, lambda *_: None):
-        raise complaint(failures, len(todo))
+        raise combine_failures(failures, len(todo))
     return {cell.name: RunDir(cell.folder) for cell in todo}
 
 
 def case(out: Path, name: str, settings: Mapping[str, Any]) -> Case:
     """One of them, to be attacked."""
     run = simulated(out, {name: settings})[name]
-    return open_case(run, cells_of({}, {name: merge(FRAME, settings)}, out)[0].config)
+    return open_case(run, list_cells({}, {name: merge(FRAME, settings)}, out)[0].config)
 
 
 def attack(name: str, **settings: Any) -> Attack:

@@ -36,7 +36,7 @@ from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.show import print_table, progress
-from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
+from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
 from fedaudit.audit.settings.merge import merge
 from fedaudit.fl.artifact import Artifact
 
@@ -63,10 +63,10 @@ def run_layers(
     layers: Mapping[str, Mapping[str, Any]], attacks: Sequence[str], root: Path, phases: Sequence[str]
 ) -> list[RunCell]:
     """The config with each of these changes, in root/NAME; what is finished is not run again."""
-    cells = cells_of(_read_config() | {"attacks": [*attacks]}, layers, root, tuple(phases))
+    cells = list_cells(_read_config() | {"attacks": [*attacks]}, layers, root, tuple(phases))
     with progress() as report:
         if failures := run_cells(cells, report):
-            raise complaint(failures, len(cells))
+            raise combine_failures(failures, len(cells))
     return cells
 
 

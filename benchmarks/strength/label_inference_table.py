@@ -72,17 +72,17 @@ def overrides_of(method: str, rounds: int, seed: int) -> dict[str, Any]:
 def measure(methods: Sequence[str], rounds: int, seed: int, root: Path, overrides: Mapping[str, Any]) -> str:
     """Simulate and attack each method below root; the table as Markdown, also in root/table.md."""
     from fedaudit.audit.cli.show import progress
-    from fedaudit.audit.phases.cells import cells_of, complaint, run_cells
+    from fedaudit.audit.phases.cells import combine_failures, list_cells, run_cells
 
     if rounds < 1:
         raise UserError(f"--rounds must be >= 1, got {rounds}", hint="4 takes some minutes")
     plan = {f"{_folder(m)}-seed-{seed}-r{rounds}": m for m in methods or METHODS}
     layers = {name: merge(overrides_of(m, rounds, seed), overrides) for name, m in plan.items()}
-    todo = cells_of(BASE, layers, root, ("simulate", "attack"))
+    todo = list_cells(BASE, layers, root, ("simulate", "attack"))
     with progress() as report:
         failures = run_cells(todo, report)
     if failures:
-        raise complaint(failures, len(todo))
+        raise combine_failures(failures, len(todo))
     rows = []
     for cell in todo:
         kept = sorted((cell.folder / "evidence").glob("[0-9]*.json"))

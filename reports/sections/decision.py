@@ -55,7 +55,7 @@ class Decision(Section):
         decision = result.decision
         if decision is None:
             return []
-        options = _options(result)
+        options = _tabulate_options(result)
         notes = " ".join(filter(None, (_explain_effects(result), _name_further_options(result))))
         return [
             Banner(
@@ -66,7 +66,7 @@ class Decision(Section):
             _describe_system(result),
             Numbers([(n.shown, n.text) for n in decision.numbers]),
             Heading("What could happen, and to whom"),
-            *_risks(decision, MOST_ROWS - len(options.rows) + 1),
+            *_tabulate_risks(decision, MOST_ROWS - len(options.rows) + 1),
             Heading("What must be decided"),
             Paragraph(f"*What to do first.* {fmt.shorten(_advise(result), LONGEST_ADVICE)}"),
             options,
@@ -110,7 +110,7 @@ def _explain_most(risks: Sequence[Risk]) -> str:
     return "*People at most* is the limit of that harm alone. " if limited else ""
 
 
-def _risks(decision: Record, most: int) -> list[Block]:
+def _tabulate_risks(decision: Record, most: int) -> list[Block]:
     severity = _explain_severity(decision)
     if not decision.risks:
         text = "Nothing was demonstrated by what ran. That is not a proof of privacy."
@@ -127,7 +127,7 @@ def _risks(decision: Record, most: int) -> list[Block]:
                         links=(r.finding, *r.also)[:MOST_LINKED],
                     ),
                     fmt.shorten(r.whom, LONGEST_WHOM),
-                    Cell(bars=tuple(_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
+                    Cell(bars=tuple(_draw_bar(o) for o in r.odds if o.graded), note=_describe_baseline(r)),
                     Cell(badge=Severity(r.severity)),
                 ]
                 for number, r in enumerate(shown, 1)
@@ -157,7 +157,7 @@ def _count_unnamed(risk: Risk) -> str:
     return f"{fmt.plural(1 + len(risk.also), 'finding')}, such as" if more > 0 else ""
 
 
-def _bar(odds: Odds) -> Bar:
+def _draw_bar(odds: Odds) -> Bar:
     where = ""
     if odds.group is not None:
         where = f" where a message covers {fmt.plural(round(odds.group), 'example')}"
@@ -177,21 +177,21 @@ def _describe_baseline(risk: Risk) -> str:
     return f"95 % interval: {own}, {trials} of this run"
 
 
-def _options(result: AuditResult) -> Table:
+def _tabulate_options(result: AuditResult) -> Table:
     """Variants with what was measured of them; without any, the remedies, of which nothing was measured."""
     rows = result.alternatives
     shown = _rank(rows)[:MOST_OPTIONS]
-    measured = [[_name_option(r), _effect(r, result.decision), _cost(r), BOX] for r in shown]
+    measured = [[_name_option(r), _describe_option(r, result.decision), _describe_cost(r), BOX] for r in shown]
     if not measured:
         why = "no protection to measure" if result.recommendation else UNMEASURED
-        measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _remedies(result)]
+        measured = [[_cut(remedy), why, "not measured", BOX] for remedy in _list_remedies(result)]
     lettered = [[f"{chr(65 + i)}. {row[0]}", *row[1:]] for i, row in enumerate(measured)]
     last = f"{chr(65 + len(lettered))}. Deploy as it is"
     decision = result.decision
     harms = len(decision.risks) if decision else 0
     leaves = f"Leaves {('', '1', '1 and 2')[harms] if harms < 3 else f'1 to {harms}'}. " if harms else ""
     against = "Against the policy: until" if decision and decision.failing else "Until"
-    now = _cost(rows[0]) if measured and rows else "unchanged"
+    now = _describe_cost(rows[0]) if measured and rows else "unchanged"
     return Table(
         header=["Option", f"What its own audit says{' of the harms above' if harms else ''}", "Cost", "Choice"],
         rows=[*lettered, [last, f"{leaves}{against} ________, because ________", now, BOX]],
@@ -236,7 +236,7 @@ def _advise(result: AuditResult) -> str:
             else "No option was measured: none was run to the end."
         )
         return f"{stop}{first} `fedaudit harden` also tries combinations."
-    remedies = _remedies(result)
+    remedies = _list_remedies(result)
     first = f"{remedies[0]}. " if remedies else ""
     if result.recommendation:
         return f"{first}{result.recommendation}"
@@ -303,7 +303,7 @@ def _contrast(own: str, now: str, more: str = "") -> str:
     return f"{own} ({'; '.join(filter(None, ('as now' if own == now else f'now {now}', more)))})"
 
 
-def _cost(row: Alternative) -> str:
+def _describe_cost(row: Alternative) -> str:
     """Accuracy and bytes, as far as they were measured."""
     sent = _count_bytes(row)
     accuracy = "not measured" if row.accuracy is None else fmt.percent(row.accuracy)
@@ -324,7 +324,7 @@ def _name_option(row: Alternative) -> str:
     return _cut(f"{row.name}: {what}" if what else row.name, LONGEST_OPTION)
 
 
-def _effect(row: Alternative, decision: Record | None) -> str | Cell:
+def _describe_option(row: Alternative, decision: Record | None) -> str | Cell:
     """The word of an option's own audit, what becomes of each harm, why it is not recommended, the coverage."""
     if not row.finished or row.word is None:
         return "not run to the end"
@@ -383,7 +383,7 @@ def _explain_effects(result: AuditResult) -> str:
     return " ".join(words)
 
 
-def _remedies(result: AuditResult) -> list[str]:
+def _list_remedies(result: AuditResult) -> list[str]:
     """What the demonstrated findings ask for, worst first, each once; what leaks before what has no bound."""
     found = [f for f in result.findings if f.is_demonstrated and f.remedy]
     failing = result.decision.failing if result.decision else []

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from fedaudit.audit.accounting.lint import LintResult, RunRecord, check, lints
-from fedaudit.audit.verdict.accounts import contradictions, flaws
+from fedaudit.audit.verdict.accounts import make_contradiction_subjects, make_lint_subjects
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.data.participation import Drawn
@@ -164,14 +164,14 @@ def test_flaws_and_contradictions_become_findings_with_the_policy_s_severity() -
         **dict.fromkeys(("L10", "L13", "L14", "L16", "L17"), Severity.LOW),
     }
     for name, planted in PLANTED.items():
-        (finding,) = (judge_subject(s, policy) for s in flaws(planted))
+        (finding,) = (judge_subject(s, policy) for s in make_lint_subjects(planted))
         which = name.partition(" ")[0]
         assert finding.id == f"lint-{which}" and finding.severity == expected[which], name
         assert finding.reason.startswith("Rule ") and finding.remedy
     fine = make_bound(Status.VERIFIED, 3.0, observer="public")
     torn = Reason(source="accountant", sentence="PLD gives 3, while RDP bounds it by 2.")
     wrong = make_bound(Status.REFUTED, math.inf, torn, observer="public")
-    (found,) = (judge_subject(s, policy) for s in contradictions([fine, wrong]))
+    (found,) = (judge_subject(s, policy) for s in make_contradiction_subjects([fine, wrong]))
     assert found.severity is Severity.HIGH and "RDP bounds it by 2" in found.summary
 
 

@@ -11,7 +11,7 @@ from fedaudit.audit.accounting.spending import PLAIN, over_rounds
 from fedaudit.audit.accounting.status import BoundCheck, NoiseResult, combine_status, withhold_numbers
 from fedaudit.audit.accounting.verify import DECLARED, Issue, Verified
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.accounts import bounds as subjects
+from fedaudit.audit.verdict.accounts import make_bound_subjects as subjects
 from fedaudit.audit.verdict.answers import answer_signer
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy

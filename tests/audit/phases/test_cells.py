@@ -11,7 +11,7 @@ import pytest
 
 from fedaudit.audit.attestation.chain import read_chain
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.phases.cells import RunCell, cells_of, complaint, run_cells
+from fedaudit.audit.phases.cells import RunCell, combine_failures, list_cells, run_cells
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.data.dataset import Data
@@ -77,7 +77,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def plan(root: Path) -> list[RunCell]:
-    return cells_of(BASE, OVERRIDES, root, PHASES)
+    return list_cells(BASE, OVERRIDES, root, PHASES)
 
 
 def killed_after_one_cell(root: Path, workers: int) -> None:
@@ -131,7 +131,7 @@ def test_what_is_finished_is_not_run_again_and_what_changed_is_refused(tmp_path:
     ran: list[str] = []
     assert run_cells(plan(tmp_path), silent, after=lambda cell: ran.append(cell.name)) == []
     assert ran == [] and all(p.stat().st_mtime_ns == t for p, t in before.items())
-    changed = cells_of(BASE, OVERRIDES | {"plain": {"seed": 8}}, tmp_path, PHASES)
+    changed = list_cells(BASE, OVERRIDES | {"plain": {"seed": 8}}, tmp_path, PHASES)
     [failure] = run_cells(changed, silent)
     assert (failure.name, failure.code) == ("plain", 2) and "seed: 7, the config says 8" in failure.sentence
 
@@ -140,7 +140,7 @@ def test_what_is_finished_is_not_run_again_and_what_changed_is_refused(tmp_path:
 def test_a_cell_that_fails_is_named_and_the_others_go_to_their_end(tmp_path: Path, workers: int) -> None:
     bad = {"absent": "Absent", "broken": "Broken"} | ({"fatal": "Fatal"} if workers else {})
     overrides = {name: {"federation.dataset": f"{HERE}:{cls}"} for name, cls in bad.items()}
-    cells = cells_of(BASE, {**overrides, "a": {}, "b": {"seed": 9}}, tmp_path, ("simulate",))
+    cells = list_cells(BASE, {**overrides, "a": {}, "b": {"seed": 9}}, tmp_path, ("simulate",))
     said: list[tuple[str, int, int]] = []
     ran: list[str] = []
     failures = run_cells(cells, lambda *s: said.append(s), workers=workers, after=lambda c: ran.append(c.name))
@@ -153,7 +153,7 @@ def test_a_cell_that_fails_is_named_and_the_others_go_to_their_end(tmp_path: Pat
     assert sorted(ran) == ["a", "b"] and (tmp_path / "b" / "metrics.jsonl").is_file()
     assert said[0] == ("cells", 0, len(cells)) and ("cells", len(cells), len(cells)) in said
     assert any(s[0] == "a: simulate" for s in said)
-    error = complaint(failures, len(cells))
+    error = combine_failures(failures, len(cells))
     assert f"{len(bad)} of {len(cells)} cells failed: absent (exit code 2): no file images.bin; " in str(error)
 
 
@@ -161,9 +161,9 @@ def test_cells_of_one_process_read_the_data_once_and_a_single_run_keeps_nothing(
     shared = {"a": {}, "b": {"method.lr": 0.3}, "c": {"seed": 8}}
     base = Config.model_validate(BASE | {"federation": {"dataset": f"{HERE}:Counted", "clients": 3}})
     Counted.loads = 0
-    assert run_cells(cells_of(base, shared, tmp_path, ("simulate",)), silent) == []
+    assert run_cells(list_cells(base, shared, tmp_path, ("simulate",)), silent) == []
     assert Counted.loads == 1
-    assert run_cells(cells_of(base, {"d": {}}, tmp_path, ("simulate",)), silent) == []
+    assert run_cells(list_cells(base, {"d": {}}, tmp_path, ("simulate",)), silent) == []
     assert Counted.loads == 2
 
 
@@ -179,12 +179,12 @@ def test_cells_of_one_process_read_the_data_once_and_a_single_run_keeps_nothing(
 )
 def test_names_that_cannot_be_folders_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        cells_of(BASE, {name: {} for name in names}, tmp_path)
+        list_cells(BASE, {name: {} for name in names}, tmp_path)
 
 
 def test_an_override_that_cannot_be_names_its_cell(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cell bad: unknown key method\.lrr"):
-        cells_of(BASE, {"good": {}, "bad": {"method.lrr": 1}}, tmp_path)
+        list_cells(BASE, {"good": {}, "bad": {"method.lrr": 1}}, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

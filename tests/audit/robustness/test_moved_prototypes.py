@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.robustness.figures import plot_moved_prototypes
-from fedaudit.audit.robustness.finished_runs import project
+from fedaudit.audit.robustness.finished_runs import project_points
 from fedaudit.audit.robustness.plan import MatrixPlace, ServerRule
 from fedaudit.reports.charts import svg
 from fedaudit.reports.robustness import MovedPrototypes, Robustness
@@ -14,16 +14,16 @@ from fedaudit.reports.robustness import MovedPrototypes, Robustness
 
 def test_points_of_a_plane_keep_their_distances() -> None:
     before, after = np.array([[3.0, 0, 0, 0], [0, 4, 0, 0]]), np.array([[3.0, 0, 0, 0], [0, -4, 0, 0]])
-    old, new, kept = project(before, after)
+    old, new, kept = project_points(before, after)
     assert kept == pytest.approx(1) and old[0] == pytest.approx(new[0])
     assert np.linalg.norm(old[1] - new[1]) == pytest.approx(8)
     assert np.linalg.norm(old[0] - old[1]) == pytest.approx(5)
 
 
 def test_one_class_of_one_number_and_prototypes_that_are_all_alike_have_a_plane() -> None:
-    old, new, kept = project(np.array([[1.0]]), np.array([[3.0]]))
+    old, new, kept = project_points(np.array([[1.0]]), np.array([[3.0]]))
     assert abs(old[0, 0] - new[0, 0]) == pytest.approx(2) and kept == 1 and old[0, 1] == 0
-    assert project(np.ones((2, 3)), np.ones((2, 3)))[2] == 1
+    assert project_points(np.ones((2, 3)), np.ones((2, 3)))[2] == 1
 
 
 @pytest.mark.parametrize(("method", "kinds"), [("rebafl", 2), ("fedavg", 1)])

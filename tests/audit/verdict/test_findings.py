@@ -16,8 +16,8 @@ from fedaudit.attacks.measure import MEASURES, find_measure
 from fedaudit.audit.accounting.lint import check
 from fedaudit.audit.robustness.lints import LINTS
 from fedaudit.audit.settings import catalog
-from fedaudit.audit.verdict.accounts import Contradiction, Linted, NoiseSubject, bounds
-from fedaudit.audit.verdict.findings import Attacked, headline, sentence
+from fedaudit.audit.verdict.accounts import Contradiction, Linted, NoiseSubject, make_bound_subjects
+from fedaudit.audit.verdict.findings import Attacked, describe_evidence, write_headline
 from fedaudit.audit.verdict.judge import Fact, judge, judge_subject
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -111,8 +111,8 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
         finding.reason.startswith(f"Rule {first(rule.severity, shifts).id} ")
         and finding.severity == rule.severity
     )
-    assert finding.summary.startswith(". ".join(map(sentence, graded)))
-    assert headline([finding], []).sentence.endswith(finding.summary)
+    assert finding.summary.startswith(". ".join(map(describe_evidence, graded)))
+    assert write_headline([finding], []).sentence.endswith(finding.summary)
 
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
@@ -245,7 +245,7 @@ def test_every_kind_of_finding_cites_its_rule_in_one_form() -> None:
     planted = [Linted(found) for record in PLANTED.values() for found in check(record)]
     refuted = NoiseSubject(AUDIT)
     torn = Contradiction(audited.bounds[0], 0)
-    subjects = [*planted, refuted, torn, *bounds(audited.bounds), attacked(beyond("named", 0.5))]
+    subjects = [*planted, refuted, torn, *make_bound_subjects(audited.bounds), attacked(beyond("named", 0.5))]
     for subject in subjects:
         finding = judge_subject(subject, POLICY)
         assert re.match(r"(Rule [a-z0-9-]+ of|No rule of) policy default \d+", finding.reason), finding

@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.attacks.evidence import REPLAYED, WHOLE, Baseline, Evidence
 from fedaudit.attacks.measure import MEASURES
-from fedaudit.audit.verdict.findings import _summary
+from fedaudit.audit.verdict.findings import _summarise
 from fedaudit.audit.verdict.judge import judge
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.replays import settle_controls
@@ -83,6 +83,6 @@ def test_other_n_are_not_compared() -> None:
 def test_a_curve_in_words_ends_where_that_of_what_clients_sent_does() -> None:
     large = shown("named", 0.767, 0.02, 500, n=20)
     quoted = judge([SURE, sent(0.8, 0.5), large, sent(0.03, 0.02, n=19)], POLICY)
-    summary = _summary(settle_controls([SURE, sent(0.8, 0.5), large, sent(0.03, 0.02, n=19)]), quoted)
+    summary = _summarise(settle_controls([SURE, sent(0.8, 0.5), large, sent(0.03, 0.02, n=19)]), quoted)
     assert "76.7" not in summary and "n = 20" not in summary
     assert "up to n = 1 (80 %), no longer at n = 19" in summary.replace("\u00a0", " ")

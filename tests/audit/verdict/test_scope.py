@@ -11,7 +11,7 @@ from fedaudit.audit.case.holders import holders
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
-from fedaudit.audit.verdict.scope import scope
+from fedaudit.audit.verdict.scope import describe_scope
 from fedaudit.reports.result import AuditScope
 from tests.audit.case.recorded import Recorded
 
@@ -33,7 +33,7 @@ def recorded(**told: Any) -> Recorded:
 
 
 def describe(case: Case) -> AuditScope:
-    return scope(case, case.training, case.parameters, [])
+    return describe_scope(case, case.training, case.parameters, [])
 
 
 def texts(found: AuditScope) -> str:

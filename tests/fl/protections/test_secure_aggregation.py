@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.audit.verdict.exposure import exposures
+from fedaudit.audit.verdict.exposure import list_exposures
 from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.aggregators.median import Median
 from fedaudit.fl.clients.combining import find_difference
@@ -34,7 +34,7 @@ def test_the_server_reads_the_sum_and_no_upload(tmp_path: Path) -> None:
     result = world(tmp_path)
     read_by_server = {a.kind for a in result.artifacts if "server" in a.seen_by}
     assert read_by_server == {Kind.AGGREGATE}
-    rows = exposures(manifest(tmp_path / "artifacts"))
+    rows = list_exposures(manifest(tmp_path / "artifacts"))
     assert [(e.kind, e.single_client) for e in rows if e.party == "server"] == [("aggregate", False)]
     hidden = [e for e in rows if e.party.startswith("nobody")]
     assert {e.kind for e in hidden} == {"local_model", "num_examples", "local_prototypes", "proto_counts"}
