@@ -412,7 +412,7 @@ class Attack(Plugin):
         effort = self.card.effort
         default = type(self).Config() if effort.settings else None
         times = [getattr(self.config, name) / getattr(default, name) for name in effort.settings]
-        return effort.estimate_seconds(sizes) * math.prod(times)
+        return effort.estimate_seconds(sizes) * float(math.prod(times))
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whom the claim hits, person by person, of every kind of message apart.

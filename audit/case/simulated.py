@@ -142,7 +142,9 @@ class SimulatedClients(SimulatedData):
     @cached_property
     def _base(self) -> Base | None:
         settings = self.config.federation.base
-        return settings and describe_base(settings, self._named_data, self.data, self._make_whole)
+        if settings is None:
+            return None
+        return describe_base(settings, self._named_data, self.data, self._make_whole)
 
     @cached_property
     def _whole(self) -> State:
