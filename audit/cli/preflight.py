@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.phases.choice import choose, duration, refuse_impossible
+from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.pace import estimate_controls, training_seconds
@@ -62,13 +62,13 @@ class Forecast:
             "protections", {f"{i + 1}": describe_protection(p) for i, p in enumerate(case.protections)}
         )
         seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
-        rows = {k: f"{choice.cards[k].title}, about {duration(s)}" for k, s in seconds.items()}
+        rows = {k: f"{choice.cards[k].title}, about {describe_duration(s)}" for k, s in seconds.items()}
         yield from _list_rows("attacks that will run", rows)
         controls = {choice.cards[label].control for label in seconds}
         plants = estimate_controls(
             controls, case, case.training, case.make_untrained, config.replay, choice.setup
         )
-        yield from _list_rows("planted leaks", {k: f"about {duration(s)}" for k, s in plants.items()})
+        yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
         others |= {
             n: unfit for n, c in choice.others.items() if not others[n] and case.data.modality not in c.modality
@@ -87,7 +87,8 @@ class Forecast:
         )
         yield ""
         needed = [q for q in bare if q.required]
-        attacks, time = fmt.plural(len(seconds), "attack"), duration(sum(seconds.values()) + sum(plants.values()))
+        attacks = fmt.plural(len(seconds), "attack")
+        time = describe_duration(sum(seconds.values()) + sum(plants.values()))
         yield (
             f"{len(coming)} of {fmt.plural(len(asked), 'question')} will be asked, by {attacks}; about {time} of "
             "one core, planted leaks included, by the attacks' cards and by what this machine took"
@@ -103,11 +104,11 @@ class Forecast:
     def _describe_runs(self, time: str) -> Iterator[str]:
         """How long training takes, and what else is run, whose attacks take about this time each."""
         yield (
-            f"training: about {duration(self._training_seconds)} of one core if everybody answers, by one batch "
-            "that was trained here"
+            f"training: about {describe_duration(self._training_seconds)} of one core if everybody answers, by "
+            "one batch that was trained here"
         )
         if runs := self._count_further_runs():
-            took = duration(runs * self._training_seconds)
+            took = describe_duration(runs * self._training_seconds)
             yield (
                 f"beside it: {fmt.plural(runs, 'further run')}, about {took} of one core if "
                 "each trains as long; those that an attack or a rule does not apply to end at once"
@@ -134,7 +135,8 @@ class Forecast:
             seconds = self._training_seconds * (1 + self._count_further_runs()) / cores()
         if seconds > hours * 3600:
             raise UserError(
-                f"training would take about {duration(seconds)} here, and at most {hours:g} h are allowed",
+                f"training would take about {describe_duration(seconds)} here, and at most {hours:g} h are "
+                "allowed",
                 hint=f"`fedaudit plan` says why; --hours {math.ceil(seconds / 3600)} starts it all the same",
             )
 

@@ -17,7 +17,7 @@ from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.attack_bench import Bench
-from fedaudit.audit.phases.choice import choose, duration
+from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, card_fields, name_file
 from fedaudit.audit.phases.one_attack import attack_once
@@ -126,7 +126,8 @@ class _Runner:
     def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
         attack, spec = self.attacks[number], self._specs[number]
         name = spec.label
-        progress(f"attack ({name}, about {duration(self._seconds[name])})", self._ended, len(self.attacks))
+        time = describe_duration(self._seconds[name])
+        progress(f"attack ({name}, about {time})", self._ended, len(self.attacks))
         began = processor_seconds()
         result = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, spec)}
         if result["status"] == "ran":

@@ -81,7 +81,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             parameters=case.parameters,
             auxiliary=len(case.examples.auxiliary),
             replays=config.replay.groups * len(config.replay.sizes),
-            updates=_redrawn(config.replay, case.clients),
+            updates=_count_redrawn(config.replay, case.clients),
             clients=case.clients,
             rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
         )
@@ -116,9 +116,9 @@ def _choose_fitting(
         n: c for n, c in known.items() if scene.modality in c.modality and not scene.traffic.missing(c, title)
     }
     credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), scene.traffic)
-    names = _within(credits, {n: cost[n] for n in applicable}, minutes * 60)
+    names = _fit_budget(credits, {n: cost[n] for n in applicable}, minutes * 60)
     over = f"the budget of {minutes:g} minutes has no room for its"
-    left = {n: f"{over} {duration(cost[n])}" for n in applicable if n not in names}
+    left = {n: f"{over} {describe_duration(cost[n])}" for n in applicable if n not in names}
     return tuple(AttackSpec(name=n) for n in names), left
 
 
@@ -130,16 +130,16 @@ def choose_anew(
     Those, with their settings, that can read something of what is sent; and those that can because of the
     protections alone, such as attacks on sums, within the budget. With `names` only these.
     """
-    (title, bare, really), left = choice.traffic, minutes * 60
-    able = [s for s in choice.specs if not really.missing(choice.cards[s.label], title)]
+    (title, bare, protected), left = choice.traffic, minutes * 60
+    specs = [s for s in choice.specs if not protected.missing(choice.cards[s.label], title)]
     if names is not None:
-        return tuple(s for s in able if s.label in names)
+        return tuple(s for s in specs if s.label in names)
     for name in sorted(choice.others, key=lambda n: (choice.others_seconds[n], n)):
         card, seconds = choice.others[name], choice.others_seconds[name]
-        if bare.missing(card, title) and not really.missing(card, title) and seconds <= left:
-            able.append(AttackSpec(name=name))
+        if bare.missing(card, title) and not protected.missing(card, title) and seconds <= left:
+            specs.append(AttackSpec(name=name))
             left -= seconds
-    return tuple(able)
+    return tuple(specs)
 
 
 def plan_traffic(card: MethodCard, protections: Sequence[Protection], timed: bool) -> PlannedTraffic:
@@ -183,10 +183,10 @@ def refuse_impossible(
     An attack that a config lists and whose artifacts the method never sends; a protection on such a kind, which
     would be printed as if it protected something. What protections hide is no mistake: that is what they are for.
     """
-    title, bare, really = plan_traffic(card, protections, timed)
+    title, bare, protected = plan_traffic(card, protections, timed)
     for i, spec in enumerate(attacks or ()):
         attack = catalog.load("attacks", spec.name).card
-        if (reason := bare.missing(attack, title)) and really.missing(attack, title):
+        if (reason := bare.missing(attack, title)) and protected.missing(attack, title):
             raise UserError(
                 f"attacks[{i}]: {spec.name} can never apply: {reason}",
                 hint="leave it out, or write `attacks: auto`; `fedaudit plan CONFIG` says what applies",
@@ -210,7 +210,7 @@ def refuse_impossible(
             )
 
 
-def duration(seconds: float) -> str:
+def describe_duration(seconds: float) -> str:
     """About how long, in words."""
     if seconds < 60:
         return f"{max(1, math.ceil(seconds))} s"
@@ -267,7 +267,7 @@ def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, flo
     return ranked
 
 
-def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], seconds: float) -> list[str]:
+def _fit_budget(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], seconds: float) -> list[str]:
     """Names that fit, in the order they run: cheapest first."""
     cheapest = sorted(cost, key=lambda n: (cost[n], n))
     first = rank_attacks(credits, cost)
@@ -279,7 +279,7 @@ def _within(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], 
     return [n for n in cheapest if n in chosen]
 
 
-def _redrawn(replay: Replay, clients: int) -> int:
+def _count_redrawn(replay: Replay, clients: int) -> int:
     """Images that an attack on updates redraws at its own settings: of replays and of one upload a client."""
     c = UpdateInversion.Config()
     replayed = sum(

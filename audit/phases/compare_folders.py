@@ -8,10 +8,8 @@ metrics must be near; on the same digits one that differs was edited. Evidence m
 the run that was made here allow. Nothing that the owner wrote decides how the comparison is made.
 """
 
-import base64
 import io
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
@@ -29,15 +26,13 @@ from fedaudit.audit.attestation.record import CELLS, is_of_run, name_in_run
 from fedaudit.audit.case.digests import timeless
 from fedaudit.audit.case.reading import plain_json
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.compare_values import SMALLEST, TOLERANCE, ValuePlace, compare_values
 from fedaudit.fl.recording.recorder import read_head
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
 
-TOLERANCE = 0.05  # of what has no interval: as a share of the number made here, and of the range of grey levels
 OF_A_CLASS = 0.25  # of the accuracy of one class, of which there are few examples
 DRIFT = 0.5  # of an array's length: how far training on another machine may carry it
-SMALLEST = 1e-6  # difference of two numbers that is one
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
 HINT = "the folder was edited, or made with other code or data"
 
 # What nobody but the owner can say, and what reports were made with, which are rendered again. "*" is every key
@@ -57,14 +52,6 @@ DIGESTS: dict[str, tuple[str, ...]] = {
 }
 DERIVED = ("config.yaml", "audit.json", "report.*", "seal.*", "bom.cdx.json", "*.lock")
 TRAINED = ("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json")
-
-
-@dataclass(frozen=True)
-class ValuePlace:
-    """Where two values differ, and whether by more than is tolerated."""
-
-    text: str
-    far: bool  # further away than tolerated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +84,15 @@ def compare_folders(theirs: Path, ours: Path, *, trained: bool = False) -> Folde
     left, right = (dict(_list_files(folder, phases, trained)) for folder in (theirs, ours))
     equal = {name for name in left.keys() & right.keys() if _are_equal(left[name], right[name])}
     arrays = [name for name in right if name.endswith(".safetensors") and name in left]
-    distances = {name: _distance(left[name], right[name]) for name in arrays if name not in equal}
+    distances = {name: _measure_distance(left[name], right[name]) for name in arrays if name not in equal}
     messages = [name for name in arrays if not _is_state(right[name])]
     moved = [distances[name] for name in messages if name in distances]
     same = 2 * len(moved) <= len(messages) and bool(messages)
     places, code = list[str](), list[str]()
     for name in sorted((left.keys() | right.keys()) - equal):
-        found = list(_compare_files(name, left.get(name), right.get(name), distances.get(name)))
         must_be_equal = same and _is_trained(name)
-        for place in found:
-            if place.far or must_be_equal:
+        for place in list(_compare_files(name, left.get(name), right.get(name), distances.get(name))):
+            if place.is_far or must_be_equal:
                 raise UserError(f"{theirs / name} is not what the run gives here: {place.text}", hint=HINT)
             of_code = any(key in place.text for key in CODE.get(name_in_run(name), ()))
             (code if of_code else places).append(f"{name}: {place.text}")
@@ -140,7 +126,7 @@ def _are_equal(left: Path, right: Path) -> bool:
     return left.stat().st_size == right.stat().st_size and left.read_bytes() == right.read_bytes()
 
 
-def _distance(left: Path, right: Path) -> float:
+def _measure_distance(left: Path, right: Path) -> float:
     """How far apart two messages are, as a share of ours; infinite where more than numbers of arrays differs."""
     contents = left.read_bytes(), right.read_bytes()
     try:
@@ -152,8 +138,8 @@ def _distance(left: Path, right: Path) -> float:
         return math.inf  # other arrays, or the same in other bytes: no machine gives those
     if {k: v.shape for k, v in theirs.items()} != {k: v.shape for k, v in ours.items()}:
         return math.inf
-    apart = [_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
-    return max((a if math.isfinite(a) else math.inf for a in apart), default=0.0)
+    shares = [_measure_share(theirs[name].astype(np.float64), ours[name].astype(np.float64)) for name in ours]
+    return max((a if math.isfinite(a) else math.inf for a in shares), default=0.0)
 
 
 def _is_state(path: Path) -> bool:
@@ -161,7 +147,7 @@ def _is_state(path: Path) -> bool:
     return path.parent.name == "checkpoint"
 
 
-def _share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+def _measure_share(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     with np.errstate(all="ignore"):
         return float(np.linalg.norm(left - right)) / max(float(np.linalg.norm(right)), SMALLEST)
 
@@ -186,7 +172,7 @@ def _compare_files(name: str, left: Path | None, right: Path | None, moved: floa
         return
     for place in compare_values(theirs, ours):
         yield ValuePlace(
-            place.text, place.far and not any(f".{k}" in f".{place.text}" for k in CODE.get(own, ()))
+            place.text, place.is_far and not any(f".{k}" in f".{place.text}" for k in CODE.get(own, ()))
         )
 
 
@@ -212,9 +198,9 @@ def _compare_metrics(theirs: Sequence[Any], ours: Sequence[Any]) -> Iterator[Val
             continue
         at = f"round {t}"
         if left.get("correct") != right.get("correct"):
-            bits, own = (_bits(line.get("correct")) for line in (left, right))
-            far = bits.size != own.size or bool((bits != own).mean() > TOLERANCE)
-            yield ValuePlace(f"{at}.correct: other answers are right", far)
+            bits, own = (_read_bits(line.get("correct")) for line in (left, right))
+            is_far = bits.size != own.size or bool((bits != own).mean() > TOLERANCE)
+            yield ValuePlace(f"{at}.correct: other answers are right", is_far)
         yield from compare_values(
             left.get("class_accuracy"), right.get("class_accuracy"), f"{at}.class_accuracy", OF_A_CLASS
         )
@@ -222,87 +208,9 @@ def _compare_metrics(theirs: Sequence[Any], ours: Sequence[Any]) -> Iterator[Val
         yield from compare_values(one, other, at)
 
 
-def _bits(text: Any) -> NDArray[np.uint8]:
+def _read_bits(text: Any) -> NDArray[np.uint8]:
     """Answers of which each bit says whether it is right; none of what is no such text."""
     try:
         return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
     except (TypeError, ValueError):
         return np.zeros(0, np.uint8)
-
-
-def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = None) -> Iterator[ValuePlace]:
-    """Every place where two plain values differ; `reach`: how far numbers may lie apart, by the replay's
-    interval.
-    """
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        reach = _reach(ours, reach)
-        for name in [*ours, *(k for k in theirs if k not in ours)]:
-            at = f"{key}.{name}" if key else str(name)
-            if name not in ours or name not in theirs:
-                yield ValuePlace(f"{at} is on one side alone", True)
-            elif not _is_same_leaf(theirs[name], ours[name]):
-                yield from compare_values(theirs[name], ours[name], at, reach)
-    elif isinstance(theirs, list) and isinstance(ours, list):
-        if len(theirs) != len(ours):
-            yield ValuePlace(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
-            return
-        for i, (left, right) in enumerate(zip(theirs, ours, strict=True)):
-            if not _is_same_leaf(left, right):
-                yield from compare_values(left, right, f"{key}[{i}]", reach)
-    elif type(theirs) is not type(ours) and not _are_numbers(theirs, ours):
-        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", True)
-    elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
-        yield ValuePlace(f"{key} is {_short(theirs)}, and here {_short(ours)}", not _is_near(theirs, ours, reach))
-
-
-def _is_same_leaf(theirs: Any, ours: Any) -> bool:
-    """Whether two plain values are one number, word or nothing, as most of a folder's are."""
-    return type(theirs) is type(ours) and not isinstance(ours, dict | list) and bool(theirs == ours)
-
-
-def _reach(ours: Mapping[str, Any], above: float | None) -> float | None:
-    """How far the numbers of one measurement may lie apart: the width of the replay's own interval of it."""
-    interval = ours.get("interval")
-    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(i, int | float) for i in interval):
-        return float(abs(interval[1] - interval[0]))
-    return above
-
-
-def _are_numbers(theirs: Any, ours: Any) -> bool:
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in (theirs, ours))
-
-
-def _are_nan(theirs: Any, ours: Any) -> bool:
-    return _are_numbers(theirs, ours) and math.isnan(theirs) and math.isnan(ours)
-
-
-def _is_near(theirs: Any, ours: Any, reach: float | None) -> bool:
-    """Whether two values are as near as tolerated: whole numbers (trials, sizes) and words must be equal."""
-    if isinstance(ours, float) and _are_numbers(theirs, ours):
-        reach = TOLERANCE * abs(ours) if reach is None else reach
-        return bool(abs(theirs - ours) <= max(reach, SMALLEST))
-    if not (isinstance(theirs, str) and isinstance(ours, str)):
-        return False
-    left, right = _pixels(theirs), _pixels(ours)
-    if left is not None and right is not None:  # images may differ a little in every pixel
-        return left.shape == right.shape and bool(np.abs(left - right).mean() <= TOLERANCE * 255)
-    if NUMBER.sub("#", theirs) != NUMBER.sub("#", ours):
-        return False
-    pairs = zip(NUMBER.findall(theirs), NUMBER.findall(ours), strict=True)
-    return all(a == b or ("." in b and _is_near(float(a), float(b), reach)) for a, b in pairs)
-
-
-def _pixels(text: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """Grey levels of a PNG in base64; None where it is none."""
-    if not text.startswith("iVBORw0KGgo"):
-        return None
-    try:
-        with Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=("PNG",)) as image:
-            return np.asarray(image.convert("RGB"), dtype=np.float64)
-    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError):
-        return None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,7 +6,6 @@ Forged uploads are made by the adversaries of a simulation, through the code tha
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.recorded import RecordedCase
-from fedaudit.audit.observer.models import KnownArchitecture
+from fedaudit.audit.robustness.model_test import ModelTest
 from fedaudit.fl.aggregation.aggregator import MOST_BYTES, Aggregator, Averages
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.clients.client import Client, Reply
-from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.data.partition import Index
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.recording.recorder import manifest, read
@@ -31,82 +26,11 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary, JudgedModel
 from fedaudit.fl.threats.compromise import Compromise, Tampering
-from fedaudit.fl.threats.rehearsal import RuleRehearsal, judge_model
+from fedaudit.fl.threats.rehearsal import RuleRehearsal
 from fedaudit.fl.wire.protection import Message, Payload
 
 REPLAYABLE = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what becomes a model without a step of the server's own
-MOST_EXAMPLES = 2_000  # of the auditor's that a model is measured on, and that an attacker judges by
 TRAINING = ("data", "loss", "correct", "tamper", "answer")  # hooks that act where a client, or a server, works
-
-Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class ModelTest:
-    """Models on examples of the auditor's, where the network and such examples are known.
-
-    `start` is the model that a round began with, and `sent` are the names of the arrays that clients send of it.
-    """
-
-    make_net: Callable[[], Net] | None
-    data: Data
-    held: Examples
-    device: str
-    start: Payload
-    sent: AbstractSet[str]
-
-    @cached_property
-    def net(self) -> Net | None:
-        if self.make_net is None:
-            return None
-        with torch.random.fork_rng(devices=[]):
-            return self.make_net()
-
-    @cached_property
-    def examples(self) -> tuple[NDArray[np.float32], Labels] | None:
-        """Examples of the auditor's that no attacker goes by; None where models cannot be measured."""
-        if self.obstacle:
-            return None
-        return self._take_sample(np.sort(np.concatenate([self.held.reference, self.held.planted])))
-
-    def _take_sample(self, rows: Index) -> tuple[NDArray[np.float32], Labels]:
-        rows = rows[:: math.ceil(len(rows) / MOST_EXAMPLES)]
-        return self.data.train.x[rows], np.asarray(self.data.train.y, np.int64)[rows]
-
-    @cached_property
-    def obstacle(self) -> str:
-        """Why no model can be measured, as a sentence; empty where they can."""
-        if self.net is None:
-            return "the network was not stated, or the weights of its base were not given"
-        if not self.sent <= self.start.keys():
-            return "the model that the round began with was not recorded"
-        if not len(self.held.auxiliary) or not len(self.held.reference):
-            return "the auditor gave no labelled examples of their own (own.npz in --truth)"
-        return ""
-
-    @cached_property
-    def _architecture(self) -> KnownArchitecture:
-        assert self.make_net is not None
-        return KnownArchitecture(self.make_net, self.data, self.device)
-
-    def answer(self, model: Payload) -> Labels:
-        """[N] the class that a model gives to each example of `examples`."""
-        assert self.examples is not None
-        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
-        return np.asarray(logits.argmax(1), np.int64)
-
-    def judge(self, models: Sequence[Payload]) -> list[JudgedModel]:
-        """Each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""
-        images, labels = self._take_sample(self.held.auxiliary)
-        x, y = torch.from_numpy(images), torch.from_numpy(labels)
-
-        def judge_one(model: Payload) -> JudgedModel:
-            known = self._architecture({k: v.numpy() for k, v in model.items()})
-            return judge_model(
-                lambda x: torch.from_numpy(known.logits(x.numpy())), x, y, len(self.data.classes), None
-            )
-
-        return [judge_one(model) for model in models]
 
 
 @dataclass(frozen=True)
@@ -118,7 +42,7 @@ class RecordedRound:
     before: Payload  # that of the round before; empty where it was not recorded
     messages: Mapping[int, Message]  # client -> what it sent
     kind: Kind  # what of it is replayed
-    hidden: bool  # the server sees sums of them alone
+    is_hidden: bool  # the server sees sums of them alone
     aggregation: str  # how clients are weighed, as the operator states
     test: ModelTest
     streams: Streams
@@ -213,9 +137,9 @@ class RecordedRound:
             before=self.before,
         )
 
-    def _rehearse(self, rule: Aggregator) -> "_Tried":
+    def _rehearse(self, rule: Aggregator) -> "_RoundRehearsal":
         judge = self.test.judge if self.test.examples is not None else None
-        return _Tried(
+        return _RoundRehearsal(
             averages=self.begin(rule), model=self.start if judge else {}, weight=self.weigh, measure=judge
         )
 
@@ -258,7 +182,7 @@ class _Names(Net):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tried(RuleRehearsal):
+class _RoundRehearsal(RuleRehearsal):
     """What attackers try on a recorded round; the auditor's auxiliary examples stand for theirs."""
 
     measure: Callable[[Sequence[Payload]], list[JudgedModel]] | None
@@ -288,18 +212,44 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
 
     Raises UserError where no round can be replayed: clients sent no models, sums hide them, or too few came.
     """
-    lines = [x for x in manifest(case.artifacts) if "message" in x and x["channel"] == Channel.UPLINK]
-    able = [x for x in lines if {*REPLAYABLE} & {*x["kinds"]}]
-    if not able and any(Kind.AGGREGATE in x["kinds"] for x in manifest(case.artifacts) if "message" in x):
+    number, lines = _choose_round(case.artifacts, wanted)
+    messages = _read_uploads(case.artifacts, number, {x["message"] for x in lines})
+    models = _read_models(case.artifacts, (number - 1, number))
+    start, first = models.get(number, {}), next(iter(messages.values()))
+    kind = next(k for k in REPLAYABLE if k in first)
+    arrays = first[kind].keys()
+    if kind is Kind.LOCAL_MODEL and not arrays <= start.keys():
+        raise UserError(
+            f"The model that round {number} began with was not recorded with all arrays of the uploads, and "
+            "rules compare what clients changed."
+        )
+    return RecordedRound(
+        number,
+        start,
+        models.get(number - 1, {}),
+        messages,
+        kind,
+        is_hidden=not all("server" in x["seen_by"] for x in lines),
+        aggregation=case.subject.aggregation,
+        test=ModelTest(case.make_net, case.data, case.examples, case.device, start, arrays),
+        streams=Streams(case.streams.key("replayed round", number)),
+    )
+
+
+def _choose_round(artifacts: Path, wanted: int | None) -> tuple[int, list[Mapping[str, Any]]]:
+    """The number of the round and the manifest's lines of its uploads, one a sender."""
+    lines = [x for x in manifest(artifacts) if "message" in x and x["channel"] == Channel.UPLINK]
+    replayable = [x for x in lines if {*REPLAYABLE} & {*x["kinds"]}]
+    if not replayable and any(Kind.AGGREGATE in x["kinds"] for x in manifest(artifacts) if "message" in x):
         raise UserError("Sums of uploads were recorded and no upload by itself: none of them can be replaced.")
-    if not able:
+    if not replayable:
         kinds = sorted({str(k) for x in lines for k in x["kinds"]})
         raise UserError(
             f"Clients sent {', '.join(kinds) or 'nothing that was recorded'}: only models, and changes of a "
             "model, are replayed with forged ones among them."
         )
     heard: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for line in able:
+    for line in replayable:
         heard.setdefault(line["round"], {})[line["sender"]] = line
     most = max(len(senders) for senders in heard.values())
     chosen = max(t for t, senders in heard.items() if len(senders) == most) if wanted is None else wanted
@@ -309,28 +259,7 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
             f"Of round {chosen} {had} recorded: an attacker has nobody to hide among, and a rule nothing to "
             "choose from."
         )
-    sent = heard[chosen].values()
-    messages = _read_uploads(case.artifacts, chosen, {x["message"] for x in sent})
-    models = _read_models(case.artifacts, (chosen - 1, chosen))
-    start, first = models.get(chosen, {}), next(iter(messages.values()))
-    kind = next(k for k in REPLAYABLE if k in first)
-    arrays = first[kind].keys()
-    if kind is Kind.LOCAL_MODEL and not arrays <= start.keys():
-        raise UserError(
-            f"The model that round {chosen} began with was not recorded with all arrays of the uploads, and "
-            "rules compare what clients changed."
-        )
-    return RecordedRound(
-        chosen,
-        start,
-        models.get(chosen - 1, {}),
-        messages,
-        kind,
-        hidden=not all("server" in x["seen_by"] for x in sent),
-        aggregation=case.subject.aggregation,
-        test=ModelTest(case.make_net, case.data, case.examples, case.device, start, arrays),
-        streams=Streams(case.streams.key("replayed round", chosen)),
-    )
+    return chosen, [*heard[chosen].values()]
 
 
 def _read_uploads(artifacts: Path, number: int, messages: set[str]) -> dict[int, Message]:

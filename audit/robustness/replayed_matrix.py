@@ -255,7 +255,7 @@ def configure_rule(rule: ServerRule, here: RecordedRound) -> Aggregator:
     made = rule.build()
     if made.needs_root:
         raise UserError(f"{made.title} needs an update of the server's own, and none was recorded")
-    if made.reads_single_uploads and here.hidden:
+    if made.reads_single_uploads and here.is_hidden:
         raise UserError(f"{made.title} needs each client's upload, and the server sees sums of them alone")
     heard = len(here.messages)
     if isinstance(made, RowRule) and (least := made.needs(heard)) > heard:

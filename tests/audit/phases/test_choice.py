@@ -16,7 +16,7 @@ from fedaudit.audit.phases.choice import (
     LEAST_SECONDS,
     AttackChoice,
     Credit,
-    _within,
+    _fit_budget,
     choose,
     give_credits,
     rank_attacks,
@@ -110,7 +110,7 @@ def test_with_room_for_the_ranked_attacks_every_question_is_asked_as_well_as_any
     # beside the kind a method sends models, which most attacks read, as most methods do
     credits, cost = credit(make_traffic(Kind.LOCAL_MODEL, kind))
     ranked = rank_attacks(credits, cost)
-    assert set(_within(credits, cost, sum(cost[n] for n in ranked) + 1e-6)) == set(ranked)
+    assert set(_fit_budget(credits, cost, sum(cost[n] for n in ranked) + 1e-6)) == set(ranked)
     for required in (True, False):
         assert collect(credits, ranked, required) == pytest.approx(collect(credits, list(credits), required))
 

@@ -13,7 +13,8 @@ from PIL import Image
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.run_folder import RunDir, sha256
-from fedaudit.audit.phases.compare_folders import compare_folders, compare_values
+from fedaudit.audit.phases.compare_folders import compare_folders
+from fedaudit.audit.phases.compare_values import compare_values
 from fedaudit.audit.phases.replay import RunReplay
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
@@ -65,12 +66,12 @@ OURS: dict[str, Any] = {
     ],
 )
 def test_how_far_a_value_may_lie_from_that_of_a_replay(change: dict[str, Any], found: list[str]) -> None:
-    assert ["far" if p.far else "near" for p in compare_values(OURS | change, OURS)] == found
+    assert ["far" if p.is_far else "near" for p in compare_values(OURS | change, OURS)] == found
 
 
 def test_a_number_without_an_interval_may_differ_by_a_share_of_the_replayed_one() -> None:
     for theirs, ours, found in ((1.04, 1.0, [False]), (1.06, 1.0, [True]), (0.0, 0.0, []), (1e-3, 0.0, [True])):
-        assert [p.far for p in compare_values(theirs, ours)] == found
+        assert [p.is_far for p in compare_values(theirs, ours)] == found
     assert not list(compare_values(float("nan"), float("nan")))
 
 

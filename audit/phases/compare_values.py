@@ -1,0 +1,108 @@
+"""Two plain values compared field by field: where they differ, and whether by more than is tolerated.
+
+Numbers may differ by the interval of the measurement that was made here, or by a share. Whole numbers and words
+must be equal, except for decimals within words. Images may differ a little in every pixel.
+"""
+
+import base64
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+TOLERANCE = 0.05  # of what has no interval: as a share of the number made here, and of the range of grey levels
+SMALLEST = 1e-6  # difference of two numbers that is one
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class ValuePlace:
+    """Where two values differ, and whether by more than is tolerated."""
+
+    text: str
+    is_far: bool  # further away than tolerated
+
+
+def compare_values(theirs: Any, ours: Any, key: str = "", reach: float | None = None) -> Iterator[ValuePlace]:
+    """Every place where two plain values differ; `reach`: how far numbers may lie apart, by the replay's
+    interval.
+    """
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        reach = _find_reach(ours, reach)
+        for name in [*ours, *(k for k in theirs if k not in ours)]:
+            at = f"{key}.{name}" if key else str(name)
+            if name not in ours or name not in theirs:
+                yield ValuePlace(f"{at} is on one side alone", True)
+            elif not _is_same_leaf(theirs[name], ours[name]):
+                yield from compare_values(theirs[name], ours[name], at, reach)
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        if len(theirs) != len(ours):
+            yield ValuePlace(f"{key} has {len(theirs)} entries, and here {len(ours)}", True)
+            return
+        for i, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+            if not _is_same_leaf(left, right):
+                yield from compare_values(left, right, f"{key}[{i}]", reach)
+    elif type(theirs) is not type(ours) and not _are_numbers(theirs, ours):
+        yield ValuePlace(f"{key} is {_shorten(theirs)}, and here {_shorten(ours)}", True)
+    elif theirs != ours and not (theirs is not ours and _are_nan(theirs, ours)):
+        yield ValuePlace(
+            f"{key} is {_shorten(theirs)}, and here {_shorten(ours)}", not _is_near(theirs, ours, reach)
+        )
+
+
+def _is_same_leaf(theirs: Any, ours: Any) -> bool:
+    """Whether two plain values are one number, word or nothing, as most of a folder's are."""
+    return type(theirs) is type(ours) and not isinstance(ours, dict | list) and bool(theirs == ours)
+
+
+def _find_reach(ours: Mapping[str, Any], above: float | None) -> float | None:
+    """How far the numbers of one measurement may lie apart: the width of the replay's own interval of it."""
+    interval = ours.get("interval")
+    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(i, int | float) for i in interval):
+        return float(abs(interval[1] - interval[0]))
+    return above
+
+
+def _are_numbers(theirs: Any, ours: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in (theirs, ours))
+
+
+def _are_nan(theirs: Any, ours: Any) -> bool:
+    return _are_numbers(theirs, ours) and math.isnan(theirs) and math.isnan(ours)
+
+
+def _is_near(theirs: Any, ours: Any, reach: float | None) -> bool:
+    """Whether two values are as near as tolerated: whole numbers (trials, sizes) and words must be equal."""
+    if isinstance(ours, float) and _are_numbers(theirs, ours):
+        reach = TOLERANCE * abs(ours) if reach is None else reach
+        return bool(abs(theirs - ours) <= max(reach, SMALLEST))
+    if not (isinstance(theirs, str) and isinstance(ours, str)):
+        return False
+    left, right = _read_pixels(theirs), _read_pixels(ours)
+    if left is not None and right is not None:  # images may differ a little in every pixel
+        return left.shape == right.shape and bool(np.abs(left - right).mean() <= TOLERANCE * 255)
+    if NUMBER.sub("#", theirs) != NUMBER.sub("#", ours):
+        return False
+    pairs = zip(NUMBER.findall(theirs), NUMBER.findall(ours), strict=True)
+    return all(a == b or ("." in b and _is_near(float(a), float(b), reach)) for a, b in pairs)
+
+
+def _read_pixels(text: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """Grey levels of a PNG in base64; None where it is none."""
+    if not text.startswith("iVBORw0KGgo"):
+        return None
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=("PNG",)) as image:
+            return np.asarray(image.convert("RGB"), dtype=np.float64)
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
