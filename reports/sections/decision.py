@@ -145,8 +145,9 @@ def _tabulate_risks(decision: Record, most: int) -> list[Block]:
         if len(named) > MOST_NAMED:
             names += f"; and {fmt.plural(len(named) - MOST_NAMED, 'other')}"
         party = more[0].who if len({r.who for r in more}) == 1 else ""
-        by = f", {'all ' if len(more) > 1 else ''}by {party}" if party else ""
-        where = f"{fmt.plural(len(more), 'more harm')}{by}, each in the appendix *Evidence by finding*"
+        by = f", {'all ' if len(more) > 1 else ''}by {party}," if party else ""
+        are = "is" if len(more) == 1 else "are"
+        where = f"{fmt.plural(len(more), 'more harm')}{by} {are} in the appendix *Evidence by finding*"
         text = f"{where}: {names}. {text}"
     return [*blocks, Paragraph(text, small=True)]
 

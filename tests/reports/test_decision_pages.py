@@ -438,9 +438,9 @@ def test_page_2_says_which_rule_made_each_harm_as_severe_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("parties", "said"),
     [
-        (["the server"] * 9, "more harms, all by the server, each in"),
-        ([""] * 9, "more harms, each in"),
-        (["the server"] * 8 + [""], "more harms, each in"),
+        (["the server"] * 9, "more harms, all by the server, are in"),
+        ([""] * 9, "more harms are in"),
+        (["the server"] * 8 + [""], "more harms are in"),
     ],
 )
 def test_harms_without_a_row_name_who_can_do_them_where_it_is_one(parties: list[str], said: str) -> None:
