@@ -79,9 +79,6 @@ class Release:
     # of the noise. The wire names it where its own source drew the noise; empty: a generator that nobody knows
     generator: str = ""
     stream: str = ""  # random stream of the noise; a name used twice is noise used twice
-    # of batches: how many lines of one sender, round and kind one record is in at most, each batch having a line
-    # of its own; 0: it is in all of them
-    passes: int = 0
 
     @property
     def shared(self) -> bool:
@@ -108,8 +105,6 @@ def to_line(release: Release) -> str:
         del fields["shares"], fields["colluders"]
     if not release.generator:
         del fields["generator"]
-    if not release.passes:
-        del fields["passes"]
     return json.dumps(fields, separators=(",", ":"))
 
 

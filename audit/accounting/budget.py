@@ -33,7 +33,6 @@ from fedaudit.audit.accounting.units import (
     describe_holders,
     per_record,
     per_sender,
-    select_passes,
 )
 from fedaudit.audit.accounting.verify import DECLARED, Verified
 from fedaudit.audit.settings import catalog
@@ -138,7 +137,6 @@ def towards(
         for r in visible
     )
     adjacency: Adjacency = "replace_one" if replaced else "add_or_remove_one"
-    visible = select_passes(visible) if unit == "record" else visible
     groups = per_sender([seen_as(r, unit, adjacency) for r in visible])
     if unit == "record" and visible:
         held = per_record(visible, overlaps)

@@ -109,7 +109,7 @@ def _combine(
     noise_tests: Sequence[NoiseResult],
     population: str,
 ) -> PrivacyBound:
-    checks = [c for c in bound_checks if _is_about(c, budget)]
+    checks = _select_checks(bound_checks, budget)
     tests = [t for t in noise_tests if t.kind in budget.kinds]
     against = list(_list_failures(budget, verified, checks, tests))
     missing = list(_list_missing(budget, checks))
@@ -141,10 +141,17 @@ def _combine(
     )
 
 
-def _is_about(check: BoundCheck, budget: SpentBudget) -> bool:
-    """A record is a part of what its client sent: what refutes noise for clients refutes it for records."""
-    within = check.unit == "client" and check.status is Status.REFUTED
-    return check.observer == budget.observer and (check.unit == budget.unit or within)
+def _select_checks(checks: Sequence[BoundCheck], budget: SpentBudget) -> list[BoundCheck]:
+    """Those of its observer and unit. A record is a part of what its client sent.
+
+    So what refutes noise for clients refutes it for records; and a bound per record of which no play was made
+    rests on noise for clients, and is known as well as that.
+    """
+    seen = [c for c in checks if c.observer == budget.observer]
+    own = [c for c in seen if c.unit == budget.unit]
+    return own + [
+        c for c in seen if c.unit == "client" != budget.unit and (not own or c.status is Status.REFUTED)
+    ]
 
 
 def _list_missing(budget: SpentBudget, checks: Sequence[BoundCheck]) -> Iterator[Reason]:

@@ -42,25 +42,6 @@ def per_sender(releases: Iterable[Release]) -> dict[str, list[Release]]:
     return dict(groups)
 
 
-def select_passes(releases: Iterable[Release]) -> list[Release]:
-    """The releases that one record is in: of batches of one sender, round and kind as many as hold it.
-
-    Each record is in one batch of every pass, so the others are releases of other records. Of unlike ones the
-    dearest count.
-    """
-    batches: dict[object, list[Release]] = defaultdict(list)
-    found = list[Release]()
-    for r in releases:
-        if r.passes:
-            batches[r.sender, r.round, r.kind].append(r)
-        else:
-            found.append(r)
-    for own in batches.values():
-        own.sort(key=lambda r: r.noise_multiplier)
-        found += own[: max(r.passes for r in own)]
-    return found
-
-
 def per_record(releases: Sequence[Release], overlaps: Collection[Group]) -> dict[str, list[Release]]:
     """Releases that each record is in which exists more than once, by a name for its holders.
 

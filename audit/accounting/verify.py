@@ -407,8 +407,6 @@ def _list_differences(r: Release, made: Release) -> Iterator[str]:
     least = math.inf if made.sensitivity is None else made.sensitivity * (1 - ROUNDING)
     if r.noise_std and r.sensitivity is not None and r.sensitivity < least:
         yield f"sensitivity {r.sensitivity:g}; it is {made.sensitivity}"
-    if r.passes and (not made.passes or r.passes < made.passes):
-        yield f"that a record is in {r.passes} of a client's messages; it is in {made.passes or 'all'}"
     if r.count < made.count:
         yield f"{r.count:,} releases; they are {made.count:,}"
     if (r.coin == EACH) > (made.coin == EACH):

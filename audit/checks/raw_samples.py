@@ -1,8 +1,9 @@
 """Raw samples: examples that were sent as they are, the worst that can cross the wire, found without any attack.
 
-A kind whose row says `raw` holds clients' own examples. Each sent one is held against those of its sender: it is
-one of them where no value differs by half a step of 256 grey levels. Where nobody told what a client holds, or
-nothing was kept, what the kind says of itself stands.
+A kind whose row says `raw` holds clients' own examples. What was sent is held against those of its sender: one of
+them stands there where no value differs by half a step of 256 grey levels, or where as many values are a copy of
+it at another scale (attacks/evaluation/copies.py), whatever label it is sent with. Where nobody told what a
+client holds, or nothing was kept, what the kind says of itself stands.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.audit.case.case import Examples, ObservedFederation
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
@@ -53,8 +55,8 @@ def _compare(
         kind,
         clients=max(int(line["senders"]) for line in traffic),
         readers=(*roles, *(["every client"] if kind in card.downlink else [])),
-        sent=sum(len(a.payload["labels"]) for a in recorded),
-        compared=sum(len(a.payload["labels"]) for a in comparable),
+        sent=sum(map(count_rows, recorded)),
+        compared=sum(map(count_rows, comparable)),
         equal=sum(count_own(a, data, examples) for a in comparable),
     )
 
@@ -65,7 +67,7 @@ def describe(
     """The result of `sent` examples, of which `compared` could be held against their senders' and `equal` are."""
     value = equal if compared else clients
     rows = (
-        f"{equal:,} of {compared:,} are examples of their sender, value for value"
+        f"{equal:,} of {compared:,} are examples of their sender"
         if compared
         else "none could be compared with what its sender holds"
     )
@@ -90,10 +92,22 @@ def count_own(sent: Artifact, data: Data, examples: Examples) -> int:
 
 
 def count_equal(sent: Artifact, own: Arrays) -> int:
-    """How many examples of a message are among `own`."""
-    hits = 0
-    for x, y in zip(sent.payload["images"], sent.payload["labels"], strict=True):
-        same = own.x[own.y == y]
-        if len(same) and np.shape(x) == same.shape[1:]:
-            hits += bool((np.abs(same - x).reshape(len(same), -1).max(axis=1) <= HALF_A_STEP).any())
-    return hits
+    """How many of these examples stand in a message, in whatever shape and whatever else is sent beside them.
+
+    Each is read value for value, and where it has values enough to be known by them at any scale and offset.
+    """
+    size, held, rows = int(np.prod(own.x.shape[1:])), own.x.reshape(len(own.x), -1), count_rows(sent)
+    found = set[int]()
+    for array in map(np.asarray, sent.payload.values()):
+        last = [np.moveaxis(array, -1, 1)] if array.ndim == own.x.ndim > 2 else []  # channels last
+        for numbers in (np.ravel(reading).astype(np.float32) for reading in (array, *last)):
+            found.update(copy.example for copy in find_copies(numbers, own.x))
+            if len(found) < rows and numbers.size % size == 0:
+                for x in numbers.reshape(-1, size):
+                    found.update(np.flatnonzero(np.abs(held - x).max(axis=1) <= HALF_A_STEP)[:1].tolist())
+    return min(len(found), rows)
+
+
+def count_rows(sent: Artifact) -> int:
+    """How many examples a message has: as many as its longest array has rows."""
+    return max((len(v) for v in map(np.asarray, sent.payload.values()) if v.ndim), default=0)

@@ -139,13 +139,18 @@ def describe(kind: Kind, wrong: Mapping[int, str], compared: int) -> CheckResult
 def explain_difference(sent: Artifact, own: NDArray[np.int64]) -> str:
     """What a message states and what it would have to state; empty where that is the same. `own` [C]: held.
 
-    A client may send anything: no number, numbers of classes that there are not, not as many as classes.
+    A client may send anything: no number, numbers of classes that there are not, not as many as classes, or more
+    beside its numbers.
     """
+    for name, array in sent.payload.items():
+        if name not in sent.kind.arrays or np.asarray(array).dtype.kind not in "iuf":
+            return f"{name!r:.40} of {np.size(array):,} numbers of type {np.asarray(array).dtype}"
     stated = np.asarray(sent.payload.get(str(sent.kind.counted), ()), np.float64)
     if stated.ndim == 0:
         return "" if stated == own.sum() else f"{float(stated):,.0f} for {own.sum():,} examples"
     classes = np.asarray(sent.payload.get("classes", np.arange(stated.size)), np.float64)
-    if stated.shape != classes.shape or stated.ndim > 1 or not np.isin(classes, np.arange(len(own))).all():
+    is_each_once = stated.shape == classes.shape == np.unique(classes).shape
+    if not is_each_once or not np.isin(classes, np.arange(len(own))).all():
         return "counts that are not one a class"
     for c, n in zip(classes.astype(int).tolist(), stated.tolist(), strict=True):
         if n != own[c]:

@@ -125,7 +125,9 @@ def verify(
     if (attest is None) != (sign_with is None):
         raise UserError("--attest and --sign-with go together", hint="--attest vsa.json --sign-with mine.pem")
     if seal is not None:
-        _verify_model(run, seal, key)
+        given = {"policy": policy != "default", "fail-on": fail_on, "require": require, "waivers": waivers}
+        given |= {"digest": digest, "authority": authority, "replay": replay, "attest": attest}
+        _verify_model(run, seal, key, [name for name, value in given.items() if value])
     signer = summary.open_signer(sign_with)
     statement = _check_seal(run, key)
     stamped = _check_timestamp(run, statement, authority)
@@ -229,8 +231,16 @@ def _describe_trust(digest: str, judged: "Judged") -> list[str]:
     ]
 
 
-def _verify_model(model: Path, seal: Path, key: Path | None) -> None:
-    """Say whether a file is the model of a seal, and exit with the verdict that was signed."""
+def _verify_model(model: Path, seal: Path, key: Path | None, unheeded: list[str]) -> None:
+    """Say whether a file is the model of a seal, and exit with the verdict that was signed.
+
+    Raises UserError for options that are `unheeded` here: only the signer's word is behind that verdict.
+    """
+    if unheeded:
+        raise UserError(
+            f"--{unheeded[0]} decides about a run folder, and a seal has its signer's verdict without evidence",
+            hint="leave it out, or verify the folder: fedaudit verify RUN --key KEY.pub.pem",
+        )
     from fedaudit.audit.attestation.deployed import check_model
     from fedaudit.audit.cli.gate import describe_seal
     from fedaudit.reports.decision import Word

@@ -225,19 +225,23 @@ class Pairs:
             yield Pair(name, Side(), Side(probe=play.Masks()), world.allow_client)
 
     def pair_record(self) -> Iterator[Pair]:
+        lines = [r for r in self.lines if r.unit == "record"]
+        removed = any(
+            r.adjacency != "replace_one" for r in lines
+        )  # else everybody knows how many records there are
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
         for record in self._choose_records():
-            without = remove_record(record)
-            yield Pair(without.name, Side(), Side(without), world.allow_removed_record, without.touched)
-            bright = self._pair_bright(record)
-            yield replace(bright, another_seed=True)
+            if removed:
+                without = remove_record(record)
+                yield Pair(without.name, Side(), Side(without), world.allow_removed_record, without.touched, True)
+                yield replace(self._pair_bright(record), trained=True, another_seed=True)
             if replaced:
-                other = Side(replace_record(record))
-                yield replace(bright, name=other.neighbour.name, second=other, factor=world.allow_replaced_record)
-        if any(r.unit == "record" and r.coin != EACH for r in self.lines):
+                yield replace(self._pair_replaced(record), trained=True, another_seed=not removed)
+        if removed and any(r.coin != EACH for r in lines):
             yield from self._pair_counts()
         for row in self.parts[self.target].tolist()[:SPARE]:  # of others the coins may leave out all steps
-            yield replace(self._pair_bright([(self.target, row)]), spare=True)
+            pair = self._pair_bright if removed else self._pair_replaced
+            yield replace(pair([(self.target, row)]), spare=True)
 
     def _pair_bright(self, record: Record) -> Pair:
         """A record of extreme values, or none."""
@@ -245,10 +249,16 @@ class Pairs:
         name = f"{bright.neighbour.name}, or not"
         return Pair(name, bright, without, world.allow_removed_record, without.neighbour.touched)
 
+    def _pair_replaced(self, record: Record) -> Pair:
+        """A record of extreme values, or another in its place."""
+        bright, other = Side(brighten_record(record)), Side(replace_record(record))
+        return Pair(other.neighbour.name, bright, other, world.allow_replaced_record, other.neighbour.touched)
+
     def _pair_counts(self) -> Iterator[Pair]:
         """One example less of each client, from several numbers of them: counts that are rounded jump somewhere.
 
-        A release of one client depends on its own examples, so that all clients are tried at once.
+        A release of one client depends on its own examples, so that all clients are tried at once; whether it
+        does is asked of one client that holds more than all others, and fewer.
         """
         rows, labels = {k: self.parts[k] for k in self.members}, self.data.train.y
         for start in range(0, STEPS, len(self.members)):
@@ -257,6 +267,12 @@ class Pairs:
                 make_fewer_examples(rows, labels, {k: n + more for k, n in left_out.items()}) for more in (0, 1)
             )
             yield Pair(second.name, Side(first), Side(second), world.allow_examples, second.touched, True)
+        for is_most in (True, False):
+            left_out = {k: len(own) // 2 if (k != self.target) == is_most else 0 for k, own in rows.items()}
+            fewer = left_out | {self.target: left_out[self.target] + 1}
+            first, second = (make_fewer_examples(rows, labels, gone) for gone in (left_out, fewer))
+            touched = frozenset({self.target})
+            yield Pair(second.name, Side(first), Side(second), world.allow_examples, touched, True)
 
     def _pair_local(self, clips: Mapping[Kind, float], replaced: bool) -> Iterator[Pair]:
         """Every client's upload is a release of its own: all of them are tried at once."""

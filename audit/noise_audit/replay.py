@@ -154,6 +154,8 @@ def audit_bounds(
         for unit in units
     ]
     doubts = [*list_doubts(case.protections, case.dataset, case.data)]
+    if answers := sorted({r.kind for r in lines if r.noise_multiplier and r.mechanism not in CALCULATED}):
+        doubts.append(f"answers at random are sent as {', '.join(answers)}: no play shows how private they are")
     if player.scale.rounds < player.rounds:
         doubts.append(f"of {player.rounds:,} rounds the first {player.scale.rounds:,} were played")
     if traces := sorted(honest[SERVER].traces):
@@ -367,7 +369,7 @@ class _NoiseListener(Listener):
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
                 line = self._find_credit(round, kind, sender)
-                if line is not None and kind in self._sent:
+                if line is not None and line.mechanism in CALCULATED and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried
 

@@ -268,7 +268,7 @@ class Listener(MessageTap):
     def _find_credit(self, round: int, kind: Kind, sender: Party) -> Release | None:
         """The line of noise that was added elsewhere than at a release point; None where there is none."""
         lines = self._entered.get((round, str(kind), str(sender)), ())
-        noised = (r for r in lines if r.mechanism in CALCULATED and r.sensitivity and r.count)
+        noised = (r for r in lines if r.noise_multiplier and r.count)
         return next((r for r in noised if (round, r.sender, r.source) not in self._tapped), None)
 
     def _make_key(self, place: str, round: int, party: str, name: str) -> Key:
@@ -322,7 +322,12 @@ class Listener(MessageTap):
         return torch.allclose(first, second, rtol=self.probe.rounding, atol=self.probe.rounding)
 
     def _measure(self, key: Key, first: Payload, second: Payload, line: Release) -> None:
-        """Holds the distance of clean values, or of values under equal noise, against the line."""
+        """Holds the distance of clean values, or of values under equal noise, against the line.
+
+        Of answers at random no distance says how private they are.
+        """
+        if line.mechanism not in CALCULATED:
+            return
         whole = line.mechanism == "discrete_laplace"
         moving = {k: v for k, v in first.items() if v.is_floating_point() or whole}
         self._compare_values(key, {k: v for k, v in first.items() if k not in moving}, second)

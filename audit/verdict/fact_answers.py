@@ -1,18 +1,14 @@
 """Answers that need no attack: what is held against clients' own data, counted, or played with other data."""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
 from fedaudit.attacks.people import SMALL
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import Finding, Outcome
 
 
-def answer_by_check(
-    q: Question, findings: Sequence[Finding], checked: AbstractSet[Kind], people: int
-) -> dict[str, object]:
+def answer_by_check(q: Question, findings: Sequence[Finding]) -> dict[str, object]:
     """Exfiltration in the open: by what is held against a client's own data, without any attack."""
     if q.aim is not Aim.EXFILTRATION:
         return {}
@@ -24,10 +20,13 @@ def answer_by_check(
             "findings": shown,
             "why": f"{shown[0]} was seen in recorded messages",
         }
-    if Kind(q.kind) in checked:
-        why = "every recorded number is the one that its sender holds, so that it carries nothing else"
-        return {"state": State.BOUNDED, "at_most": 0, "people": people, "why": why}
     return {}
+
+
+def describe_true_numbers(people: int) -> dict[str, object]:
+    """Numbers that were held against what their senders hold carry nothing else (sample_counts.py)."""
+    why = "every recorded number is the one that its sender holds, so that it carries nothing else"
+    return {"state": State.BOUNDED, "at_most": 0, "people": people, "why": why}
 
 
 def answer_by_census(q: Question, in_small_groups: int | None, people: int) -> dict[str, object]:

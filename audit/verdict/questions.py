@@ -22,7 +22,12 @@ from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
 from fedaudit.audit.verdict.derived_answers import REST, derive_answers, find_reach
-from fedaudit.audit.verdict.fact_answers import answer_by_census, answer_by_check, describe_independence
+from fedaudit.audit.verdict.fact_answers import (
+    answer_by_census,
+    answer_by_check,
+    describe_independence,
+    describe_true_numbers,
+)
 from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
 from fedaudit.audit.verdict.policy import Demands
 from fedaudit.audit.verdict.privacy_answers import answer_by_privacy, mention_declared
@@ -142,16 +147,17 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     reach = find_reach(q)
     rounds = scene.find_rounds(reach)
     asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
-    answer = answer_by_check(q, answers.findings, answers.checked, scene.people)
+    answer = answer_by_check(q, answers.findings)
+    if not answer and q.aim is Aim.EXFILTRATION and reach.kind in answers.checked:
+        return _answer_rounds(q, describe_true_numbers(scene.people), rounds.kept, rounds)
     if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
         if _can_noise_answer(q, bool(asking)):
             answer = answer or answer_by_privacy(q, answers.limits, scene.people)
         answer = answer or answer_by_census(q, scene.in_small_groups, scene.people)
-        alone = answers.independent.get(reach.kind, frozenset[int]()) & rounds.sent
-        if not answer and alone and scene.traffic.paths[reach] == {Channel.UPLINK}:
-            seen = describe_independence(scene.people) | {"rounds": describe_rounds(alone, rounds.sent)}
-            rest = rounds.sent - alone
-            return [q.model_copy(update=seen), *([_leave_rest(q, rest, rounds, ())] if rest else [])]
+        alone = answers.independent.get(reach.kind, frozenset[int]()) & rounds.kept
+        is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
+        if not answer and alone and is_own:
+            return _answer_rounds(q, describe_independence(scene.people), alone, rounds)
     if answer:
         return [q.model_copy(update=answer)]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
@@ -164,6 +170,17 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     if rest := rounds.sent - read:
         parts.append(_leave_rest(q, rest, rounds, asking))
     return parts
+
+
+def _answer_rounds(
+    q: Question, answer: Mapping[str, object], seen: AbstractSet[int], rounds: Rounds
+) -> list[Question]:
+    """What is known of the rounds that were seen, and the others as a question of their own."""
+    rest = rounds.sent - seen
+    if not seen:
+        return [_leave_rest(q, rest, rounds, ()).model_copy(update={"id": q.id})]
+    part = q.model_copy(update={**answer, "rounds": describe_rounds(seen, rounds.sent)})
+    return [part, *([_leave_rest(q, rest, rounds, ())] if rest else [])]
 
 
 def _all_rounds(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:

@@ -311,8 +311,6 @@ class Splitting(SplittingWork):
                 hint="leave it out, or choose split_learning",
                 key="method.false_batches",
             )
-        for protection in federation.wire.chain.protections:
-            protection.check_passes(self.config.local_epochs)
         # The server knows the architecture, and with it whose each weight is
         [self.client_names] = federation.workers.map("inspect", ["list_client_names"])
 

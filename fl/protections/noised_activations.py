@@ -5,13 +5,14 @@ The Gaussian mechanism for one example (Dwork, Roth. 2014, A.1; the bound is the
 
     z <- z min(1, C / ||z||) + N(0, (noise_multiplier C)^2)    for each row z of a batch
 
-Another example in its place moves z by at most 2 C. Every message has a line in the ledger, and an example is
-in one batch of every pass of its client: a round is `passes` releases of it, however many batches there are,
-and accountants compose those. A method that makes more passes is refused. What crosses beside the activations
-is not noised, and the ledger says so: labels of a batch, and the client's trained layers. With kinds: [smashed,
-smashed_gradient] the gradients that a client of the U-shape sends are treated alike.
+Another example in its place moves its own row by at most 2 C. It moves others too: a client trains its layers on
+it, and what these make of every example afterwards depends on it. So the ledger counts every message of a client,
+and of a message of b rows that all of them move: its sensitivity is 2 C sqrt(b). What crosses beside the
+activations is not noised, and the ledger says so: labels of a batch, and the client's trained layers. With kinds:
+[smashed, smashed_gradient] the gradients that a client of the U-shape sends are treated alike.
 """
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -20,7 +21,7 @@ from pydantic import Field
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, Positive
+from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.noising import in_clear, perturb
@@ -46,9 +47,6 @@ class NoisedActivations(Protection):
         noise_multiplier: Amount = Field(
             default=1.0, description="z: standard deviation of the noise over C; 0 clips and adds no noise"
         )
-        passes: AtLeastOne = Field(
-            default=1, description="passes of a client over its examples in a round, at most; more are refused"
-        )
 
         def __post_init__(self) -> None:
             if not self.kinds or not set(self.kinds) <= set(BATCHES):
@@ -69,8 +67,8 @@ class NoisedActivations(Protection):
         c = self.config
         return (
             f"{', '.join(c.kinds)} clipped to norm {c.clip_norm:g} example by example, with Gaussian noise of "
-            f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier {c.noise_multiplier:g}), "
-            f"{c.passes} times an example and round, added before the server receives it"
+            f"standard deviation {c.noise_multiplier * c.clip_norm:g} (multiplier {c.noise_multiplier:g}) "
+            "added before the server receives it"
         )
 
     def noise_std(self, kind: Kind) -> float:
@@ -80,16 +78,6 @@ class NoisedActivations(Protection):
     def refuses(self, uplink: Collection[Kind]) -> str:
         missing = [k for k in self.config.kinds if k not in uplink]
         return f"its clients send no {' or '.join(missing)}" if missing else ""
-
-    def check_passes(self, passes: int) -> None:
-        """Raise UserError where a client passes over its examples more often than the ledger says."""
-        if passes > self.config.passes:
-            raise UserError(
-                f"noised_activations counts {self.config.passes} releases of an example and round, and clients "
-                f"make {passes} passes over theirs",
-                hint=f"set passes: {passes}, or method.local_epochs: {self.config.passes}",
-                key="protections",
-            )
 
     def apply(self, sending: Sending) -> None:
         c = self.config
@@ -104,7 +92,7 @@ class NoisedActivations(Protection):
             sending.releases += [line, *in_clear(kind, sending, "noised_activations")]
 
     def _describe_release(self, sending: Sending, kind: Kind) -> Release:
-        c = self.config
+        c, rows = self.config, max(len(v) for v in sending.message[kind].values())
         return Release(
             round=sending.round,
             kind=kind,
@@ -112,13 +100,12 @@ class NoisedActivations(Protection):
             observers=sending.observers,
             mechanism="gaussian" if c.noise_multiplier else "none",
             noise_std=c.noise_multiplier * c.clip_norm,
-            sensitivity=2 * c.clip_norm,
+            sensitivity=2 * c.clip_norm * math.sqrt(rows),
             unit="record",
             adjacency="replace_one",
             clipped="on the activations of each example, before noise",
             clip_norm=c.clip_norm,
             clip_of="record",
             derived="clip",
-            passes=c.passes,
             source="noised_activations",
         )

@@ -117,12 +117,6 @@ class Protection(Plugin):
         """Why it cannot work with a method whose clients send these kinds; empty where it can."""
         return ""
 
-    def check_passes(self, passes: int) -> None:
-        """Raise UserError where it counts fewer releases of an example and round than a client passes over it.
-
-        Asked by methods that send every example in every pass.
-        """
-
     def withholds(self) -> Collection[Kind]:
         """Kinds that are never sent with it."""
         return ()

@@ -13,9 +13,12 @@ CARDS = {name: catalog.load("attacks", name).card for name in catalog.names("att
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_a_kind_has_a_family_of_its_own_and_is_asked_about_unless_it_tells_of_nobody(kind: Kind) -> None:
+def test_a_kind_has_a_family_of_its_own_and_is_asked_about_unless_a_server_s_orders_tell_of_nobody(
+    kind: Kind,
+) -> None:
     assert find_family(kind) is not FAMILIES[-1], "it is asked everything, as a kind that nobody knows"
-    assert bool(dict(list_aims(kind, [Channel.UPLINK]))) is not kind.control_plane
+    assert dict(list_aims(kind, [Channel.UPLINK]))
+    assert bool(dict(list_aims(kind, [Channel.DOWNLINK]))) is not kind.control_plane
 
 
 @pytest.mark.parametrize("name", CARDS)

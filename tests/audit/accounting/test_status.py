@@ -89,6 +89,18 @@ DOUBTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(("played", "status"), [("declared", Status.DECLARED), ("verified", Status.VERIFIED)])
+def test_a_bound_per_record_that_rests_on_noise_for_clients_is_known_as_well_as_theirs(
+    played: str, status: Status
+) -> None:
+    """Of records that several clients hold no play is made where noise speaks of clients alone."""
+    of_clients, of_records = cost(), cost(unit="record")
+    assert combine(of_clients, checks=(checked(played),)).status is status
+    assert combine(of_records, checks=(checked(played),)).status is status
+    own = checked("verified", unit="record")
+    assert combine(of_records, checks=(checked("none"), own)).status is Status.VERIFIED
+
+
 @pytest.mark.parametrize("source", AGAINST)
 def test_whatever_speaks_against_a_bound_takes_its_epsilon(source: str) -> None:
     found = combine(**AGAINST[source])

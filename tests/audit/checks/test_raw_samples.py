@@ -1,14 +1,16 @@
 """Examples that cross the wire as they are: a finding of their own, whatever attacks a config lists."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import CheckResult
-from fedaudit.audit.checks.raw_samples import RawSamples, describe
+from fedaudit.audit.checks.raw_samples import RawSamples, count_equal, describe
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.evidence import EvidenceFolder
 from fedaudit.audit.settings import catalog
@@ -16,6 +18,8 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.verdict.checked import CheckSubject
 from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.fl.artifact import Artifact, Channel, Party
+from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
 from tests.audit.simulated import simulated
@@ -96,3 +100,46 @@ def test_an_attack_reads_them_too_so_that_noise_does_not_hide_them() -> None:
     [file] = EvidenceFolder(run.path).attacks
     found = {e["measure"]: e for e in file["evidence"] if e["control"] == "none"}
     assert found["auc"]["condition"]["n"] == 1 and found["auc"]["interval"][0] > 0.5
+
+
+RNG = np.random.default_rng(0)
+HELD = Arrays(x=RNG.random((20, 3, 8, 8)).astype(np.float32), y=np.arange(20) % 10)
+WAYS: dict[str, dict[str, np.ndarray]] = {
+    "as they are": {"images": HELD.x, "labels": HELD.y},
+    "with other labels": {"images": HELD.x, "labels": (HELD.y + 1) % 10},
+    "without labels": {"images": HELD.x},
+    "in bytes": {"images": (HELD.x * 255).round().astype(np.uint8), "labels": HELD.y},
+    "channels last": {"images": np.moveaxis(HELD.x, 1, -1), "labels": HELD.y},
+    "as rows": {"images": HELD.x.reshape(20, -1), "labels": HELD.y},
+    "under another name, inverted": {"x": 1 - HELD.x},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> None:
+    sent = Artifact(
+        id="0",
+        round=0,
+        channel=Channel.UPLINK,
+        sender=Party.client(0),
+        seen_by=("server",),
+        kind=Kind.SEED_SAMPLES,
+        payload=WAYS[way],
+    )
+    others = Arrays(x=RNG.random((20, 3, 8, 8)).astype(np.float32), y=HELD.y)
+    assert (count_equal(sent, HELD), count_equal(sent, others)) == (20, 0)
+
+
+def test_of_few_values_an_example_is_known_by_all_of_them() -> None:
+    held = Arrays(x=RNG.random((5, 3)).astype(np.float32), y=np.zeros(5, np.int64))
+    other = replace(held, x=held.x + 0.1)
+    sent = Artifact(
+        id="0",
+        round=0,
+        channel=Channel.UPLINK,
+        sender=Party.client(0),
+        seen_by=("server",),
+        kind=Kind.SEED_SAMPLES,
+        payload={"images": held.x, "labels": held.y},
+    )
+    assert (count_equal(sent, held), count_equal(sent, other)) == (5, 0)

@@ -1,11 +1,13 @@
 """Messages that are made of what was received alone: seen by playing their senders with other examples."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.open import open_case
@@ -89,6 +91,27 @@ class Later(Echo):
         return FedAvg.train(self, client) if client.round == 0 else super().train(client)
 
 
+class Beats(Echo):
+    """Says that it is at work, in so many numbers."""
+
+    card = replace(FedAvg.card, uplink=(Kind.LOCAL_MODEL, Kind.HEARTBEAT))
+
+    def train(self, client: Client) -> Reply:
+        reply = super().train(client)
+        reply.message[Kind.HEARTBEAT] = {"beat": self.beat(client)}
+        return reply
+
+    def beat(self, client: Client) -> Tensor:
+        return torch.tensor(float(client.round))
+
+
+class BeatsWithAnImage(Beats):
+    """The numbers are an image of the client's."""
+
+    def beat(self, client: Client) -> Tensor:
+        return client.x[0].flatten().cpu()
+
+
 def simulate(folder: Path, method: str, **settings: Any) -> Case:
     config = Config.model_validate(TEXT | {"method": {**TEXT["method"], "name": method, **settings}})
     run = RunDir.create(folder)
@@ -129,14 +152,28 @@ def test_a_message_that_depends_on_examples_anywhere_is_not_named(tmp_path: Path
     assert inspect(tmp_path / "run", method) == []
 
 
-def test_an_audit_of_echoes_says_so_once_and_answers_what_is_asked(tmp_path: Path) -> None:
+def audit(folder: Path, method: str) -> AuditResult:
     config = Config.model_validate(
-        TEXT | {"method": TEXT["method"] | {"name": f"{HERE}:Echo"}, "attacks": ["loss_threshold"]}
+        TEXT | {"method": TEXT["method"] | {"name": f"{HERE}:{method}"}, "attacks": ["loss_threshold"]}
     )
-    run = RunDir.create(tmp_path / "run")
+    run = RunDir.create(folder / "run")
     phases = ["simulate", "attack", "account", "score", "report"]
     Variants(run, config).execute_all(phases, lambda *_: None)
-    result = AuditResult.model_validate_json(run.audit.read_bytes())
+    return AuditResult.model_validate_json(run.audit.read_bytes())
+
+
+def test_what_a_client_sends_as_a_sign_of_life_is_asked_about_as_all_else(tmp_path: Path) -> None:
+    """A kind's row says that it tells of nobody; only the client's code knows."""
+    told, kept = (audit(tmp_path / m, m) for m in ("BeatsWithAnImage", "Beats"))
+    of = "exfiltration.server.heartbeat"
+    (hidden,), (empty,) = ([q for q in result.questions if q.id == of] for result in (told, kept))
+    assert hidden.required and not hidden.is_answered and empty.state is QuestionState.BOUNDED
+    assert told.decision is not None and told.decision.word is not Word.READY
+    assert kept.decision is not None and kept.decision.word is Word.READY
+
+
+def test_an_audit_of_echoes_says_so_once_and_answers_what_is_asked(tmp_path: Path) -> None:
+    result = audit(tmp_path, "Echo")
     assert {q.state for q in result.questions if q.required} == {QuestionState.BOUNDED}
     told = {q.why for q in result.questions if q.kind == "local_model" and q.aim != "attribute"}
     assert len(told) == 1 and "it is made of what they received alone" in told.pop()

@@ -210,3 +210,26 @@ def test_counts_of_any_form_are_compared(classes: list[float], counts: list[floa
         replace(sent, payload=payload | {"classes": np.array([0, 1]), "counts": np.array([3, 1])}),
         np.array([3, 1, 2]),
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "words"),
+    [
+        (Kind.NUM_EXAMPLES, {"count": np.array(12), "image": np.zeros(64)}, "'image' of 64 numbers"),
+        (Kind.NUM_EXAMPLES, {"count": np.array(12 + 7j)}, "complex128"),
+        (Kind.PROTO_COUNTS, {"classes": np.array([1, 1]), "counts": np.array([4, 4])}, "one a class"),
+    ],
+)
+def test_true_numbers_with_something_beside_them_are_not_just_numbers(
+    kind: Kind, payload: dict[str, np.ndarray], words: str
+) -> None:
+    sent = Artifact(
+        id="0",
+        round=0,
+        channel=Channel.UPLINK,
+        sender=Party.client(0),
+        seen_by=("server",),
+        kind=kind,
+        payload=payload,
+    )
+    assert words in explain_difference(sent, np.array([3, 4, 5]))

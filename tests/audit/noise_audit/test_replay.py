@@ -412,3 +412,24 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     monkeypatch.setattr(type(case.dataset), "holds", "private")
     [doubt] = list_doubts(case.protections, case.dataset, case.data)
     assert "as if that were public" in doubt
+
+
+def test_a_record_that_moves_another_client_s_release_is_refuted() -> None:
+    system = method(f"{WRONG}LargerOfTwo", rounds=1, weighting="samples")
+    result = check("server", "record", **system, protections=[GAUSSIAN, COUNTS])
+    assert result.status == "refuted" and "although only data of client/0 were changed" in result.reason
+
+
+def test_answers_at_random_are_declared_and_no_difference_that_nothing_allows() -> None:
+    protections = [GAUSSIAN, {"name": f"{WRONG}AnswersAtRandom"}]
+    result = check("server", **method(f"{WRONG}TellsABit", rounds=2), protections=protections)
+    assert result.status == "declared" and "answers at random are sent as cluster_id" in result.reason
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_replaced_record_moves_later_batches_of_its_client_as_far_as_is_declared(epochs: int) -> None:
+    activations = {"name": "noised_activations", "kinds": ["smashed", "smashed_gradient"]}
+    split = method("split_u_shape", rounds=1, batch_size=10, lr=0.1, local_epochs=epochs)
+    relayed = {**GAUSSIAN, "kinds": ["relay_model"]}
+    result = check("server", "record", **split, protections=[activations, relayed], **NETWORK)
+    assert result.status == "verified" and result.ratio is not None and result.ratio > 0.5, result.reason

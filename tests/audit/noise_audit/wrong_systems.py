@@ -3,6 +3,7 @@
 Every class is right but for one thing, which its docstring names.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from fedaudit.fl.aggregation.aggregator import Aggregation, Aggregator, Context
 from fedaudit.fl.aggregators.mean import Mean
-from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.clients.client import Client, Reply, count_of
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
@@ -26,7 +27,7 @@ from fedaudit.fl.recording.coded import Coded
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.training.local import Trained
 from fedaudit.fl.wire.noising import base_of, change, norm, rebuilt
-from fedaudit.fl.wire.protection import Averaging, Payload, Sending
+from fedaudit.fl.wire.protection import Averaging, Payload, Protection, Sending
 
 # Rules and servers ------------------------------------------------------------------------------
 
@@ -319,3 +320,52 @@ class ListsEveryOther(OwnNoise):
 
     def lines(self, sending: Sending) -> Sequence[Release]:
         return super().lines(sending) if sending.round % 2 == 0 else []
+
+
+class LargerOfTwo(FedAvg):
+    """A client counts as many examples as it holds, or as the one that trained before: the larger number."""
+
+    before = 0
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply, own = super().finish(client, trained), len(client.y)
+        reply.message[Kind.NUM_EXAMPLES] = count_of(max(own, self.before))
+        self.before = own
+        return reply
+
+
+class TellsABit(FedAvg):
+    """Sends whether most of a client's labels are large, which `AnswersAtRandom` makes uncertain."""
+
+    card = replace(FedAvg.card, uplink=(Kind.LOCAL_MODEL, Kind.CLUSTER_ID))
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        reply.message[Kind.CLUSTER_ID] = {"cluster": torch.tensor(int(client.y.float().mean() > 4.5))}
+        return reply
+
+
+class AnswersAtRandom(Protection):
+    """Randomised response: a bit is sent as it is with probability e / (1 + e). Nothing is wrong with it."""
+
+    title, source, kinds = "Answers at random", "a test of the audit", (Kind.CLUSTER_ID,)
+
+    def apply(self, sending: Sending) -> None:
+        bit = sending.message[Kind.CLUSTER_ID]["cluster"]
+        is_true = float(torch.rand((), generator=sending.rng)) < math.e / (1 + math.e)
+        sending.message[Kind.CLUSTER_ID] = {"cluster": bit if is_true else 1 - bit}
+        sending.protected.add(Kind.CLUSTER_ID)
+        line = Release(
+            round=sending.round,
+            kind=Kind.CLUSTER_ID,
+            sender=str(sending.sender),
+            observers=sending.observers,
+            mechanism="randomized_response",
+            noise_std=1.0,
+            sensitivity=1.0,
+            source=type(self).__name__,
+        )
+        sending.releases.append(line)
+
+    def describe(self) -> str:
+        return "a bit is sent as it is with probability 0.73"

@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.attacks.people import Share
 from fedaudit.audit.observer.reach import Reach, observed_rounds, read_traffic
-from fedaudit.audit.verdict.aims import find_family, list_aims
+from fedaudit.audit.verdict.aims import FAMILIES, FROM_CLIENTS, find_family, list_aims
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
 from fedaudit.fl.artifact import Channel
@@ -33,7 +33,10 @@ def test_every_kind_that_tells_of_somebody_is_asked_about_at_each_reader(method:
     asked = list_questions(scene, DEMANDS)
     assert len({q.id for q in asked}) == len(asked)
     places = {(q.observer, q.kind) for q in asked if q.kind != MESSAGES}
-    assert places == {(p, str(k)) for p, k in scene.traffic.reaches if not k.control_plane}
+    orders = {r for r, channels in scene.traffic.paths.items() if not FROM_CLIENTS & channels}
+    assert places == {(r.position, str(r.kind)) for r in scene.traffic.reaches if not r.kind.control_plane} | {
+        (r.position, str(r.kind)) for r in scene.traffic.reaches if r not in orders
+    }
     assert {"membership.server.global_model"} <= {q.id for q in asked} or GLOBAL not in METHODS[method].downlink
     assert all(q.state is State.NO_ATTACK and q.rounds for q in asked)
 
@@ -51,7 +54,9 @@ def test_a_kind_of_somebodys_own_is_asked_everything() -> None:
     aims = dict(list_aims(kind, [Channel.UPLINK]))
     assert {a for a in Aim if a.is_against_people} == set(aims)
     assert aims[Aim.MEMBERSHIP] and aims[Aim.EXFILTRATION] and not aims[Aim.LINKAGE]
-    assert dict(list_aims(own_kind("order", tells=Tells.NOBODY), [Channel.UPLINK])) == {}
+    order = own_kind("order", tells=Tells.NOBODY)
+    assert dict(list_aims(order, [Channel.DOWNLINK])) == {}
+    assert find_family(order, [Channel.UPLINK, Channel.DOWNLINK]) is FAMILIES[-1]  # a client may write anything
     assert find_family(own_kind("faces", raw=True)).aims == (Aim.EXFILTRATION,)
 
 
@@ -360,6 +365,18 @@ def test_examples_that_are_sent_need_no_attack_and_true_counts_carry_nothing() -
         attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}), findings=[raw_finding("untrue-num_examples")]
     )
     assert answer(make_scene("fedavg"), [], false)["exfiltration.server.num_examples"].state is State.DEMONSTRATED
+
+
+def test_true_counts_say_nothing_of_rounds_of_which_none_was_recorded() -> None:
+    true = Answers(attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}))
+    name = "exfiltration.server.num_examples"
+    found = answer(make_scene("fedavg", kept=[2]), [], true)
+    assert (found[name].state, found[name].rounds) == (State.BOUNDED, "round 3 of 3")
+    assert (found[f"{name}.other_rounds"].state, found[f"{name}.other_rounds"].rounds) == (
+        State.NOT_ASKED,
+        "rounds 1 to 2 of 3",
+    )
+    assert answer(make_scene("fedavg", kept=[]), [], true)[name].state is State.NOT_ASKED
 
 
 def test_secure_aggregation_leaves_the_server_the_sum_which_is_asked_about_as_well() -> None:

@@ -1,6 +1,5 @@
-"""Noised activations: each row clipped, a line for every message, one release of a record for every pass."""
+"""Noised activations: each row clipped, a line for every message, and a record in all of them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,8 @@ import pytest
 import torch
 
 from fedaudit.audit.accounting.budget import towards
-from fedaudit.audit.accounting.units import select_passes
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.ledger import read
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.split_learning import SplitLearning, SplitUShape
 from fedaudit.fl.protections.noised_activations import NoisedActivations
@@ -36,12 +34,12 @@ def test_each_row_is_clipped_alone_and_a_short_one_stays() -> None:
     assert found[Kind.SMASHED]["labels"].tolist() == [1, 0]
 
 
-def test_noise_has_the_deviation_of_its_line_and_another_record_moves_a_row_by_twice_the_clip() -> None:
+def test_noise_has_the_deviation_of_its_line_and_another_record_moves_every_row_by_twice_the_clip() -> None:
     many: Message = {Kind.SMASHED: {"activations": torch.zeros(400, 50)}}
     found, lines = send(make(NoisedActivations, clip_norm=2.0, noise_multiplier=0.5), many)
     line = lines[0]
     assert float(found[Kind.SMASHED]["activations"].std()) == pytest.approx(1.0, rel=0.02)
-    assert (line.noise_std, line.sensitivity, line.unit, line.passes) == (1.0, 4.0, "record", 1)
+    assert (line.noise_std, line.sensitivity, line.unit) == (1.0, 4.0 * 400**0.5, "record")
 
 
 def test_what_it_says_in_clear_are_the_labels_that_cross_beside() -> None:
@@ -49,27 +47,16 @@ def test_what_it_says_in_clear_are_the_labels_that_cross_beside() -> None:
     assert [(r.kind, r.mechanism) for r in lines] == [("smashed", "gaussian"), ("smashed.labels", "none")]
 
 
-def test_a_record_is_in_one_message_of_every_pass_and_a_client_in_all(tmp_path: Path) -> None:
-    noised = make(NoisedActivations, clip_norm=1.0, noise_multiplier=2.0, passes=2)
+def test_a_record_is_in_every_message_of_its_client(tmp_path: Path) -> None:
+    """The layers that were trained on it make all later ones, however often the client passes over it."""
+    noised = make(NoisedActivations, clip_norm=1.0, noise_multiplier=2.0)
     world = method(SplitUShape, rounds=3, local_epochs=2)
     run(world, folder=tmp_path, protections=[noised], script=EVERYONE)
     lines = [r for r in read(tmp_path / "ledger.jsonl") if r.kind == "smashed" and r.sender == "client/1"]
-    assert len(lines) == 3 * 2 * 3  # 20 examples are three batches
-    assert len(select_passes(lines)) == 3 * 2
-    _, of_records = towards("server", lines, "record")
-    _, of_clients = towards("server", lines, "client")
-    assert [len(g) for g in of_records.values()] == [6] and [len(g) for g in of_clients.values()] == [18]
-
-
-def test_of_unlike_lines_the_dearest_count() -> None:
-    _, lines = send(make(NoisedActivations, noise_multiplier=2.0), BATCH)
-    dear: Release = replace(lines[0], noise_std=lines[0].noise_std / 2)
-    assert select_passes([lines[0], dear, lines[0]]) == [dear]
-
-
-def test_more_passes_than_the_ledger_counts_are_refused() -> None:
-    with pytest.raises(UserError, match="counts 1 releases of an example and round, and clients make 2 passes"):
-        run(method(SplitLearning, local_epochs=2), protections=[make(NoisedActivations)])
+    for unit in ("record", "client"):
+        _, read_by_server = towards("server", lines, unit)  # type: ignore[arg-type]
+        assert [len(g) for g in read_by_server.values()] == [3 * 2 * 3]  # 20 examples are three batches
+    assert {r.sensitivity for r in lines} == {2.0 * 8**0.5, 2.0 * 4**0.5}
 
 
 def test_other_methods_and_other_kinds_are_refused() -> None:
