@@ -32,7 +32,7 @@ def figures() -> list[Figure]:
             finding="upcnn",
             title="Fewer examples, better reconstruction",
             caption="Rank-1 match by the number of examples behind a prototype, with 95 % "
-            "intervals. The curve meets the blind baseline above about ten examples.",
+            "intervals. The curve meets the baseline above about ten examples.",
             alt="Line chart: rank-1 match falls from 78 % at one example to 21 % at ten; the "
             "blind class mean stays at 10 %.",
             x_label="examples behind the prototype",
