@@ -125,7 +125,12 @@ def verify(
     if (attest is None) != (sign_with is None):
         raise UserError("--attest and --sign-with go together", hint="--attest vsa.json --sign-with mine.pem")
     if seal is not None:
-        given = {"policy": policy != "default", "fail-on": fail_on, "require": require, "waivers": waivers}
+        given: dict[str, object] = {
+            "policy": policy != "default",
+            "fail-on": fail_on,
+            "require": require,
+            "waivers": waivers,
+        }
         given |= {"digest": digest, "authority": authority, "replay": replay, "attest": attest}
         _verify_model(run, seal, key, [name for name, value in given.items() if value])
     signer = summary.open_signer(sign_with)
