@@ -5,10 +5,12 @@ exposes, since no leak can be planted in it. So the code is asked: it is played 
 of its own, with a few, with another client's and with those of one class at a time, and every recorded message of
 a kind has to come out again to the byte, of every client, in every round that was recorded. Whoever reads the
 message cannot tell these data from the client's own. The first message that comes out otherwise ends it, and for
-code that trains that is the first of all, played with two examples.
+code that trains that is the first of all, played with two examples. The code is imported anew for that: what it
+remembers of a client would come out again whatever the client is played with.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from fedaudit.audit.checks._check import Check, IndependentKind, Seen
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.foreign import find, importing_anew, name_code
 from fedaudit.fl.runtime.tree import to_numpy
 
 FEWEST, MOST_OF_CLASS = 2, 20  # examples that a client is played with
@@ -41,7 +44,10 @@ class ReceivedAlone(Check):
             return
         recorded = messages(federation.artifacts, kinds, "all")
         uploads = _list_uploads(recorded)
-        for kind in sorted(_find_equal(lab, recorded, uploads)):
+        with importing_anew([name := name_code(lab.method)]):
+            forgetful = replace(lab, method=find(name)(lab.method.config))  # type: ignore[operator]
+            equal = _find_equal(forgetful, recorded, uploads)
+        for kind in sorted(equal):
             rounds = sorted({u[kind].round for u in uploads if kind in u})
             yield IndependentKind(kind=str(kind), rounds=tuple(rounds))
 

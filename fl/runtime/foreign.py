@@ -156,6 +156,11 @@ def _pack_files(files: Mapping[str, Path], data: bytes) -> Carried:
     return Carried(pickle.loads(data))  # our own process wrote this
 
 
+def name_code(value: object) -> str:
+    """The name, module:Class, of the class of a value."""
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
 def find(name: str, where: str = "") -> object:
     """What "module:Class" names; raises UserError where there is none."""
     module, attribute = _split_name(name, where)

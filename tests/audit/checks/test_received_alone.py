@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -91,6 +91,16 @@ class Later(Echo):
         return FedAvg.train(self, client) if client.round == 0 else super().train(client)
 
 
+class Remembers(Echo):
+    """Writes the first pixel of each client's first image, and makes it once for every client."""
+
+    pixels: ClassVar[dict[int, float]] = {}
+
+    def alter(self, client: Client, model: State) -> State:
+        model["head.bias"][-1] = self.pixels.setdefault(client.index, float(client.x[0].flatten()[0]))
+        return model
+
+
 class Beats(Echo):
     """Says that it is at work, in so many numbers."""
 
@@ -146,7 +156,7 @@ def test_the_rest_of_a_message_may_depend_on_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["fedavg", *(f"{HERE}:{n}" for n in ("Majority", "OneClass", "OneClient", "Later"))]
+    "method", ["fedavg", *(f"{HERE}:{n}" for n in ("Majority", "OneClass", "OneClient", "Later", "Remembers"))]
 )
 def test_a_message_that_depends_on_examples_anywhere_is_not_named(tmp_path: Path, method: str) -> None:
     assert inspect(tmp_path / "run", method) == []
