@@ -10,7 +10,7 @@ members and classes are questions of an audit.
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.copies import find_copies
 from fedaudit.audit.attestation import envelope
+from fedaudit.audit.checks.hidden_texts import begin_texts, count_standing
 from fedaudit.audit.checks.raw_samples import count_equal
 from fedaudit.audit.checks.sample_counts import explain_difference
 from fedaudit.audit.importing.disguised import find_disguised
@@ -138,8 +139,11 @@ def _check_examples(sent: Outgoing, own: Arrays) -> list[Alarm]:
         if a.kind.raw and (equal := count_equal(a, own)):
             alarms.append(Alarm(check="examples", text=f"{equal:,} examples are sent as they are in {a.kind}"))
     for a in sent.parts:
-        if a.kind.raw or a.kind.about or own.x.dtype.kind != "f":
+        if a.kind.raw or a.kind.about:
             continue
+        if own.x.dtype.kind in "iu" and own.x.ndim == 2 and (texts := _count_texts(a, sent.received, own)):
+            text = f"tokens of {fmt.plural(texts, 'text')} stand in {a.kind} in their order"
+            alarms.append(Alarm(check="examples", text=text))
         with ThreadPoolExecutor(2) as pool:  # of the numbers as they are, and of their change
             found = [*pool.map(partial(_find_examples, own=own), (a.payload, _change(a, sent.received)))]
         copied, in_rows = ({i for pair in found for i in pair[k]} for k in (0, 1))
@@ -217,6 +221,12 @@ def _find_examples(payload: Payload, own: Arrays) -> tuple[set[int], set[int]]:
             if some[k].ndim == 2 and some[k].shape[1] == size and (copy.begin - starts[k]) % size == 0:
                 in_rows.add(copy.example)
     return copied, in_rows
+
+
+def _count_texts(a: Artifact, received: Payload, own: Arrays) -> int:
+    """How many texts begin somewhere among the numbers of a message, or of what a model changed."""
+    start = replace(a, payload=received) if received and a.kind in UPDATES else None
+    return count_standing(a, start, begin_texts(own.x))
 
 
 def _change(a: Artifact, received: Payload) -> Payload:

@@ -324,3 +324,14 @@ def test_a_recorder_lets_nothing_leave_that_its_guard_stops(tmp_path: Path) -> N
     with pytest.raises(PermissionError, match="does not leave"):
         inbox.approve(["false"])
     assert "a message that was stopped" in (tmp_path / "outbox" / "manifest.jsonl").read_text()
+
+
+def test_a_site_whose_examples_are_texts_is_guarded_too(tmp_path: Path) -> None:
+    before, upload = trained(nets.Mlp)
+    tokens = np.random.default_rng(3).integers(1, 500, (len(OWN.y), 40))
+    tokens[:, 30:] = 0
+    texts = Arrays(x=tokens, y=OWN.y)
+    hidden = put(upload.state, "hidden.weight", 0.2 - 1e-3 * tokens[7, :20], 40)
+    for name, state, alarms in (("honest", upload.state, 0), ("hidden", hidden, 1)):
+        found = check_outgoing(outgoing(tmp_path / name, counted(state, upload.examples), before), texts)
+        assert len(found) == alarms and all("1 text" in a.text for a in found), found
