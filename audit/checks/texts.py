@@ -36,26 +36,27 @@ class PrivateVocabulary(Check):
 
 
 class TextUnit(Check):
-    """Text unit: privacy is bounded for one text, and people have several (lint T5)."""
+    """Text unit: privacy is bounded for one text, or another example, and people have several (lint T5)."""
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
         data, private = federation.data, federation.private
-        if data.modality not in MODALITIES or private is None or not private.noise_multiplier:
+        if private is None or not private.noise_multiplier:
             return
         counts = count_by_owner(data, federation.examples)
         several = sum(n > 1 for n in counts.values())
         if not several:
             return
+        one, article = ("text", "a") if data.modality in MODALITIES else ("example", "an")
         yield CheckResult(
             id="unit-below-person",
-            title="The privacy bound is one of a text, and people have several",
-            summary=f"{several:,} of {len(counts):,} people have more than one text, at most "
-            f"{max(counts.values())}. A bound that holds for each text alone does not hold for such a person.",
+            title=f"The privacy bound is one of {article} {one}, and people have several",
+            summary=f"{several:,} of {len(counts):,} people have more than one {one}, at most "
+            f"{max(counts.values())}. A bound that holds for each {one} alone does not hold for such a person.",
             facts={"unit_below_person": several},
             artifacts=tuple(str(k) for k in federation.card.uplink if not k.about),
-            does_not_show="what a bound for people would be; epsilon grows at least with their number of texts",
-            remedy="state the bound for people: clip what all texts of a person change together, or keep one "
-            "text of each",
+            does_not_show=f"what a bound for people would be; epsilon grows at least with their number of {one}s",
+            remedy=f"state the bound for people: clip what all {one}s of a person change together, or keep one "
+            f"{one} of each",
         )
 
 

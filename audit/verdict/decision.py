@@ -35,7 +35,7 @@ FACTS = {
     "contradicted_counts": "Clients claim to hold what their own updates contradict",
     "noise_on_some_rows": "Noise is declared, and rows of what clients send did not move",
     "vocabulary_of_private_text": "The vocabulary names words of clients' texts",
-    "unit_below_person": "The mathematical limit is one of a text, and people have several",
+    "unit_below_person": "The mathematical limit is one of an example, and people have several",
     "adapters_within_reach": "Adapters of a low rank do not hide the words of some clients",
     "full_rank_adapters": "What is called an adapter has the full rank of its layer",
     "written_besides_training": "Clients' code writes numbers into what it sends that no training made",

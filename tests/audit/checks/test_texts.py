@@ -59,6 +59,15 @@ def test_a_bound_for_texts_is_not_one_for_people_who_have_several() -> None:
     assert grade(TextUnit(), case(data=alone)) == []
 
 
+def test_images_of_which_people_have_several_are_no_exception() -> None:
+    images = replace(
+        case().data, train=replace(case().data.train, x=np.zeros((4, 1, 2, 2), np.float32)), schema=None
+    )
+    [found] = TextUnit().check(case(data=images), None).results
+    assert images.modality == "image" and found.facts == {"unit_below_person": 1}
+    assert found.title == "The privacy bound is one of an example, and people have several"
+
+
 def test_a_text_that_two_clients_hold_or_an_adversary_has_is_found() -> None:
     assert grade(RepeatedTexts(), case()) == [Severity.LOW]
     parts = {0: np.array([0, 2]), 1: np.array([3])}
