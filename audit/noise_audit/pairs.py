@@ -135,12 +135,15 @@ def _change_part(name: str, client: int, change: Callable[[Index], Index]) -> Ne
 
 
 def make_fewer_examples(rows: Mapping[int, Index], labels: Index, left_out: Mapping[int, int]) -> Neighbour:
-    """Clients without so many of their examples, those of their largest classes first."""
+    """Clients without so many of their examples, those of their largest classes first.
+
+    One is left: who has none is no member any more.
+    """
     gone = {}
     for client, own in rows.items():
         sizes = np.bincount(labels[own])
         order = sorted(own.tolist(), key=lambda row: (-sizes[labels[row]], labels[row], row))
-        gone[client] = set(order[: left_out[client]])
+        gone[client] = set(order[: min(left_out[client], len(order) - 1)])
     counts = ", ".join(str(n) for n in left_out.values())
     return _drop_rows(f"{_name_clients(rows)} without {counts} examples", gone)
 

@@ -414,6 +414,14 @@ def test_private_images_normalised_by_all_clients_mean_leave_a_bound_declared(
     assert "as if that were public" in doubt
 
 
+def test_clients_of_a_few_examples_stay_members_and_their_noised_counts_are_verified() -> None:
+    few = {"clients": 3, "train_limit": 45}
+    system = method("fedavg", rounds=1, weighting="samples")
+    assert (
+        check("server", "record", **system, protections=[GAUSSIAN, COUNTS], federation=few).status == "verified"
+    )
+
+
 def test_a_record_that_moves_another_client_s_release_is_refuted() -> None:
     system = method(f"{WRONG}LargerOfTwo", rounds=1, weighting="samples")
     result = check("server", "record", **system, protections=[GAUSSIAN, COUNTS])
