@@ -229,9 +229,8 @@ class Pairs:
 
     def pair_record(self) -> Iterator[Pair]:
         lines = [r for r in self.lines if r.unit == "record"]
-        removed = any(
-            r.adjacency != "replace_one" for r in lines
-        )  # else everybody knows how many records there are
+        # where each is replaced everybody knows how many records there are
+        removed = any(r.adjacency != "replace_one" for r in lines)
         replaced = any(r.adjacency == "replace_one" for r in self.lines)
         for record in self._choose_records():
             if removed:

@@ -159,7 +159,9 @@ def test_a_check_of_another_observer_or_unit_says_nothing_of_this_bound() -> Non
 def test_what_refutes_noise_for_clients_refutes_it_for_their_records() -> None:
     record = cost(unit="record")
     assert combine(record, checks=(checked("refuted"),)).status is Status.REFUTED
-    assert combine(record, checks=(checked("declared"),)).status is Status.VERIFIED
+    own = checked("verified", unit="record")
+    assert combine(record, checks=(own, checked("declared"))).status is Status.VERIFIED
+    assert combine(record, checks=(own, checked("refuted"))).status is Status.REFUTED
 
 
 def test_a_clear_line_is_no_bound_and_what_is_refuted_beside_it_leaves_no_number_either() -> None:
