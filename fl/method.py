@@ -425,8 +425,8 @@ def is_only_averaging(method: RoundMethod) -> bool:
 
 
 def _overrides(method: RoundMethod, hooks: Iterable[str]) -> bool:
-    """Whether the method's class has one of these hooks of its own."""
-    return any(getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
+    """Whether the method's class, or the method itself, has one of these hooks of its own."""
+    return any(h in vars(method) or getattr(type(method), h) is not getattr(RoundMethod, h) for h in hooks)
 
 
 def _train_root(method: RoundMethod, message: Message, federation: Federation) -> Payload:

@@ -58,15 +58,22 @@ class SimulatedData(FromConfig):
 
     @cached_property
     def data(self) -> Data:
-        limits = self.config.federation
-        data = share_result(("data", repr(self._named_data)), lambda: read_data(self.dataset))
-        data = replace(
-            data,
-            train=_draw_subset(data.train, limits.train_limit, self.streams, "train_limit"),
-            test=_draw_subset(data.test, limits.test_limit, self.streams, "test_limit"),
-            predicts=read_task(limits.model, "federation.model"),
-        )
+        federation = self.config.federation
+        limits = federation.train_limit, federation.test_limit
+        # hundreds of runs of a matrix are open together: they hold the same arrays
+        data = share_result(("subset", repr(self._named_data), *limits, self.config.seed), self._draw_subset)
+        data = replace(data, predicts=read_task(federation.model, "federation.model"))
         return self._require_same("data", data, of_data)
+
+    def _draw_subset(self) -> Data:
+        """Examples within the limits of the config."""
+        data = share_result(("data", repr(self._named_data)), lambda: read_data(self.dataset))
+        limits = self.config.federation
+        return replace(
+            data,
+            train=_draw_examples(data.train, limits.train_limit, self.streams, "train_limit"),
+            test=_draw_examples(data.test, limits.test_limit, self.streams, "test_limit"),
+        )
 
     @cached_property
     def partition(self) -> Partition:
@@ -117,7 +124,7 @@ class SimulatedData(FromConfig):
         )
 
 
-def _draw_subset(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
+def _draw_examples(arrays: Any, limit: int | None, streams: Streams, name: str) -> Any:
     """A random subset of `limit` examples; all where there is no limit."""
     if limit is None or limit >= len(arrays):
         return arrays

@@ -20,10 +20,12 @@ from fedaudit.audit.phases.account import check_bounds
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.scope import describe_scope
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.training.private import PrivateTraining
 from tests.audit.case.recorded import Recorded
 from tests.audit.simulated import simulated
@@ -167,3 +169,17 @@ def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_its
     bench = Bench(whole(), [Broken.card], ran()[1].replay)
     found = attack_once(Broken(), "broken", bench)
     assert found["status"] == "failed" and "another table" in found["reason"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"train_limit": 300, "test_limit": 100}])
+def test_runs_that_are_open_together_hold_the_same_examples(limits: dict[str, int]) -> None:
+    federation = {"dataset": "digits", "clients": 4, **limits}
+    with sharing():
+        first, second, other = (
+            SimulatedCase(
+                validate(Config, {"federation": federation, "method": m, "seed": seed}, "").require_simulated()
+            ).data
+            for m, seed in [("fedavg", 7), ("fedprox", 7), ("fedavg", 8)]
+        )
+    assert first.train.x is second.train.x and first.test.x is second.test.x
+    assert (other.train.x is first.train.x) == (not limits)  # each seed draws its own

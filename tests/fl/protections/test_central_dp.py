@@ -1,6 +1,7 @@
 """Central DP: off it is plain FedAvg, on it clips, divides by a fixed number and adds what it says."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedaudit.fl.artifact import Party
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
-from fedaudit.fl.method import RoundMethod, is_only_averaging
+from fedaudit.fl.method import RoundMethod, is_bounded_by_training, is_only_averaging
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.methods.fedprox import FedProx
 from fedaudit.fl.protections.central_dp import CentralDP
@@ -302,6 +303,16 @@ def test_only_methods_that_take_plain_means_are_accepted(name: str, tmp_path: Pa
             run(method, **arguments)
         assert error.value.hint
         assert not any(a.channel == "release" for a in read_if_any(tmp_path))
+
+
+@pytest.mark.parametrize(("hook", "asks"), [("combine", is_only_averaging), ("finish", is_bounded_by_training)])
+def test_a_hook_that_a_method_gives_itself_is_one_of_its_own(
+    hook: str, asks: Callable[[RoundMethod], bool]
+) -> None:
+    method = named("fedavg", rounds=2, weighting="uniform")
+    assert asks(method)
+    setattr(method, hook, getattr(method, hook))
+    assert not asks(method)
 
 
 def read_if_any(folder: Path) -> list[Any]:
