@@ -95,6 +95,51 @@ def list_searches(
         )
 
 
+def list_answer_questions(
+    rows: Sequence[MessageRow], other: Sequence[MessageRow]
+) -> Iterator[tuple[str, NoiseHypothesis]]:
+    """For each kind that is answered at random, whether a coin was tossed; `other` is of another master seed."""
+    for kind in sorted({row.key.kind for row in rows}):
+        yield (
+            kind,
+            NoiseHypothesis(
+                "answers by a coin",
+                "under another master seed answers change as often as the coin that the ledger states makes them",
+                "answers stay what they were under another master seed: no coin as the ledger states it was tossed",
+                partial(compare_answers, [r for r in rows if r.key.kind == kind], other),
+            ),
+        )
+
+
+def compare_answers(rows: Sequence[MessageRow], other: Sequence[MessageRow]) -> Measured:
+    """How many answers are equal under two master seeds, of as many on either side of two kinds of answers.
+
+    Let a and b be the largest chances of either side, over all that a client may hold. At epsilon the least
+    are exp(-epsilon) times that, so a + exp(-epsilon) b <= 1 and the same the other way round, and their mean
+    is at most p = 1 / (1 + exp(-epsilon)). Given one play's answers, those of the other are independent, and
+    n on each side agree above their mean no more often than 2n tosses of p do (Hoeffding. Annals of
+    Mathematical Statistics 1956). Whoever always says the same tells nothing, and is not tried.
+    """
+    from scipy import stats
+
+    theirs = {row.key: row.output.tobytes() for row in other}
+    rows = [row for row in rows if row.key in theirs]
+    values = [row.output.tobytes() for row in rows]
+    if len({*values}) < 2:
+        return None
+    codes, counts = np.unique(np.array([v.hex() for v in values]), return_inverse=True, return_counts=True)[1:]
+    edge = int(np.argmin(np.abs(np.cumsum(counts) - len(rows) / 2)[:-1]))
+    low, high = np.flatnonzero(codes <= edge), np.flatnonzero(codes > edge)
+    few = min(len(low), len(high))
+    lower = {values[i] for i in low}
+    tried = [*low[:few], *high[:few]]
+    equal = sum((theirs[rows[i].key] in lower) == (values[i] in lower) for i in tried)
+    cost = max(1 / sample.scale for row in rows for sample in row.samples)
+    most = float(1 / (1 + np.exp(-cost)))
+    chance = float(stats.binom.sf(equal - 1, len(tried), most)) if equal > len(tried) * most + 1 else 1.0
+    return chance, f"{equal:,} of {len(tried):,} stay, where a coin keeps {most:.3g} at most, p = {chance:.2g}"
+
+
 def count_copies(stacks: Sequence[Stack]) -> Measured:
     """Stretches and messages that occur again."""
     looked = copied = 0

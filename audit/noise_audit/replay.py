@@ -25,8 +25,9 @@ import torch
 from fedaudit.audit.accounting.budget import SEES
 from fedaudit.audit.accounting.status import BoundCheck, find_clear, list_units
 from fedaudit.audit.case.simulated import SimulatedCase
-from fedaudit.audit.noise_audit.noise_samples import NoiseSample, list_acting
-from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests, run_tests
+from fedaudit.audit.noise_audit.noise_repeats import list_answer_questions
+from fedaudit.audit.noise_audit.noise_samples import NoiseSample, build_rows, list_acting
+from fedaudit.audit.noise_audit.noise_tests import answer_all, bound_below, record_tests, run_tests
 from fedaudit.audit.noise_audit.pairs import Pair, Pairs, Side
 from fedaudit.audit.noise_audit.play import NOTHING, Messages, PlayLimits, RunPlayer, find_clips
 from fedaudit.audit.noise_audit.world import (
@@ -316,9 +317,13 @@ def audit_noise(
     if not noised:
         return []
     player = RunPlayer(case, limits or PlayLimits())
-    ours, again, other = (draw_noise(p, noised) for p in (player, player, player.reseed()))
+    plays = [draw_noise(p, noised) for p in (player, player, player.reseed())]
+    ours, again, other = ([s for s in own if s.line.mechanism in CALCULATED] for own in plays)
+    answers, others = ([s for s in plays[i] if s.line.mechanism not in CALCULATED] for i in (0, 2))
+    alpha = alpha / 2 if answers else alpha
     tests = run_tests(ours, other, alpha, same_seed=again)
-    records = record_tests(tests, {s.line.kind for s in ours}, noised, delta)
+    tests += answer_all([*list_answer_questions(build_rows(answers), build_rows(others))], alpha)
+    records = record_tests(tests, {s.line.kind for s in plays[0]}, noised, delta)
     return [r.model_copy(update={"at_least": bound_below(r.kind, ours, noised, delta)}) for r in records]
 
 
@@ -369,7 +374,9 @@ class _NoiseListener(Listener):
         if channel == Channel.UPLINK:
             for kind, payload in carried.items():
                 line = self._find_credit(round, kind, sender)
-                if line is not None and line.mechanism in CALCULATED and kind in self._sent:
+                if line is not None and line.mechanism not in CALCULATED:
+                    self._keep_answer(self._entered[round, str(kind), str(sender)], payload)
+                elif line is not None and kind in self._sent:
                     self._keep(line, self._sent[kind], payload)
         return carried
 
@@ -388,3 +395,13 @@ class _NoiseListener(Listener):
             before = value.detach().double().flatten().cpu().numpy()
             values = after.detach().double().flatten().cpu().numpy() - before
             self.samples.append(NoiseSample(line, name, values, before))
+
+    def _keep_answer(self, lines: Sequence[Release], sent: Payload) -> None:
+        """What left, as it is: one answer, which costs what all lines of its kind and sender do together."""
+        noised = [r for r in lines if r.noise_multiplier and r.count]
+        if any(r.mechanism in CALCULATED or r.shared for r in noised):
+            return
+        cost = sum(r.count / r.noise_multiplier for r in noised)
+        line = replace(noised[0], noise_std=1 / cost, sensitivity=1.0, count=1)
+        for name, value in sent.items():
+            self.samples.append(NoiseSample(line, name, value.detach().double().flatten().cpu().numpy()))

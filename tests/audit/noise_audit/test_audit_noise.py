@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.accounting.noise_records import find_claim
-from fedaudit.audit.noise_audit.noise_samples import NoiseSample
+from fedaudit.audit.noise_audit.noise_repeats import compare_answers
+from fedaudit.audit.noise_audit.noise_samples import MessageRow, NoiseSample, build_rows
 from fedaudit.audit.noise_audit.noise_tests import bound_below, record_tests
 from fedaudit.audit.noise_audit.play import RunPlayer
 from fedaudit.audit.noise_audit.replay import audit_noise, draw_noise
@@ -15,6 +16,7 @@ from fedaudit.reports.result import NoiseAuditRecord
 from tests.audit.noise_audit.drawn import line_of
 from tests.audit.noise_audit.systems import CENTRAL, GAUSSIAN, SGD, make_case
 
+WRONG_SYSTEMS = "tests.audit.noise_audit.wrong_systems:"
 PLANTED = "tests.audit.wrong_protections."
 COUNTS = {"name": "discrete_laplace"}
 WEIGHTED = {"method": {"name": "fedavg", "weighting": "samples"}}
@@ -98,6 +100,48 @@ def test_wrong_noise_of_a_plugin_is_refuted(name: str) -> None:
     (record,) = records("local_model", protections=[{"name": PLANTED + name}])
     assert record.refuted and WRONG[name] in {c.name for c in record.checks if not c.passed}
     assert WRONG[name].capitalize() in record.sentence
+
+
+@pytest.mark.parametrize(("name", "refuted"), [("AnswersAtRandom", False), ("AnswersInClear", True)])
+def test_answers_that_no_coin_decided_are_refuted(name: str, refuted: bool) -> None:
+    line = Release(**(line_of(0, 0).__dict__ | {"kind": "cluster_id", "mechanism": "randomized_response"}))
+    system = {"method": {"name": f"{WRONG_SYSTEMS}TellsABit", "rounds": 6}}
+    case = make_case(protections=[{"name": WRONG_SYSTEMS + name}], **system)
+    (record,) = audit_noise(case, [line], 1e-5, 0.05)
+    assert (record.refuted, record.not_audited) == (refuted, ""), record.sentence
+    (tested,) = [c for c in record.checks if c.name == "answers by a coin"]
+    assert tested.is_tried and tested.passed != refuted
+
+
+def test_answers_of_any_private_law_are_not_refuted_more_often_than_stated() -> None:
+    """At epsilon 1, with 200 answers: of two, of ten, rare ones, and one and the same."""
+    rng, e = np.random.default_rng(5), np.e
+    held = rng.integers(0, 10, 200)
+
+    def measure(law: np.ndarray) -> list[float]:
+        chances = []
+        for _ in range(100):
+            ours, theirs = ([rng.choice(law.shape[1], p=law[x]) for x in held] for _ in range(2))
+            measured = compare_answers(answers_of(ours), answers_of(theirs))
+            chances.append(1.0 if measured is None else measured[0])
+        return chances
+
+    two = np.array([[e, 1], [1, e]])[[0] * 5 + [1] * 5] / (1 + e)
+    ten = (np.ones((10, 10)) + (e - 1) * np.eye(10)) / (9 + e)
+    rare = np.array([[0.98, 0.02], [1 - 0.02 * e, 0.02 * e]])[[0] * 5 + [1] * 5]
+    for law in (two, ten, rare, np.ones((10, 1))):
+        assert np.mean(np.array(measure(law)) < 0.05) <= 0.05
+    kept = compare_answers(answers_of(held), answers_of(held))
+    assert kept is not None and kept[0] < 1e-9
+    flipped = np.where(rng.random(200) < 0.05, 9 - held, held)
+    nearly = compare_answers(answers_of(held), answers_of(flipped))
+    assert nearly is not None and nearly[0] < 1e-3
+
+
+def answers_of(values: Any) -> list[MessageRow]:
+    fields = line_of(0, 0).__dict__ | {"mechanism": "randomized_response", "noise_std": 1.0, "sensitivity": 1.0}
+    lines = [Release(**(fields | {"round": t})) for t in range(len(values))]
+    return build_rows([NoiseSample(r, "a", np.array([v])) for r, v in zip(lines, values, strict=True)])
 
 
 def test_a_play_of_one_seed_draws_the_same_noise_and_of_another_other_noise() -> None:

@@ -349,10 +349,11 @@ class AnswersAtRandom(Protection):
     """Randomised response: a bit is sent as it is with probability e / (1 + e). Nothing is wrong with it."""
 
     title, source, kinds = "Answers at random", "a test of the audit", (Kind.CLUSTER_ID,)
+    share = math.e / (1 + math.e)  # of answers that are true
 
     def apply(self, sending: Sending) -> None:
         bit = sending.message[Kind.CLUSTER_ID]["cluster"]
-        is_true = float(torch.rand((), generator=sending.rng)) < math.e / (1 + math.e)
+        is_true = float(torch.rand((), generator=sending.rng)) < self.share
         sending.message[Kind.CLUSTER_ID] = {"cluster": bit if is_true else 1 - bit}
         sending.protected.add(Kind.CLUSTER_ID)
         line = Release(
@@ -369,3 +370,9 @@ class AnswersAtRandom(Protection):
 
     def describe(self) -> str:
         return "a bit is sent as it is with probability 0.73"
+
+
+class AnswersInClear(AnswersAtRandom):
+    """Wrong: no coin is tossed, and every bit is sent as it is."""
+
+    title, share = "Answers in clear", 2.0
