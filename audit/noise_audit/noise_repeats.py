@@ -105,7 +105,7 @@ def list_answer_questions(
             NoiseHypothesis(
                 "answers by a coin",
                 "under another master seed answers change as often as the coin that the ledger states makes them",
-                "answers stay what they were under another master seed: no coin as the ledger states it was tossed",
+                "answers stay what they were under another master seed: no coin as the ledger states was tossed",
                 partial(compare_answers, [r for r in rows if r.key.kind == kind], other),
             ),
         )
