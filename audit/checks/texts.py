@@ -5,9 +5,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedaudit.audit.accounting.status import list_units
 from fedaudit.audit.case.case import Examples, ObservedFederation
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Check, CheckResult, Seen
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.fl import ledger
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.population import content
 
@@ -39,8 +42,9 @@ class TextUnit(Check):
     """Text unit: privacy is bounded for one text, or another example, and people have several (lint T5)."""
 
     def inspect(self, federation: ObservedFederation, lab: Lab | None) -> Iterator[Seen]:
-        data, private = federation.data, federation.private
-        if private is None or not private.noise_multiplier:
+        data, folder = federation.data, federation.artifacts
+        path = None if folder is None else RunDir(folder.parent).ledger
+        if path is None or not path.is_file() or "record" not in list_units(ledger.read(path)):
             return
         counts = count_by_owner(data, federation.examples)
         several = sum(n > 1 for n in counts.values())

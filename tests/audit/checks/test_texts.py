@@ -1,6 +1,7 @@
 """Checks of text: a vocabulary of clients' words, people in several texts, copies, noise that spares rows."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.checks._check import Check
 from fedaudit.audit.checks.text_uploads import count_directions, count_still_rows
 from fedaudit.audit.checks.texts import PrivateVocabulary, RepeatedTexts, TextUnit
@@ -19,7 +21,7 @@ from fedaudit.fl.artifact import Artifact, Channel, Party
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.tokens import Tokens
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.protections.dp_sgd import DPSGD
+from fedaudit.fl.ledger import Release, Unit, to_line
 from fedaudit.reports.result import Severity
 
 TEXTS = np.array([[5, 6, 1, 0], [5, 6, 1, 0], [7, 8, 1, 0], [9, 5, 6, 1]])
@@ -32,7 +34,7 @@ def case(**changes: Any) -> Any:
     data = Data(train=arrays, test=arrays.take(np.arange(0)), classes=("a",), schema=schema)
     given = {
         "data": data,
-        "private": DPSGD().training(),
+        "artifacts": None,
         "examples": Examples(parts={0: np.array([0, 2]), 1: np.array([1, 3])}),
         "card": SimpleNamespace(uplink=(Kind.ADAPTER, Kind.NUM_EXAMPLES)),
     }
@@ -51,19 +53,36 @@ def test_a_vocabulary_of_clients_words_is_found_and_one_of_public_text_is_not() 
     assert grade(PrivateVocabulary(), case(data=public)) == []
 
 
-def test_a_bound_for_texts_is_not_one_for_people_who_have_several() -> None:
-    assert grade(TextUnit(), case()) == [Severity.MEDIUM]
-    assert "1 of 3 people" in TextUnit().check(case(), None).results[0].summary
-    assert grade(TextUnit(), case(private=None)) == []
-    alone = replace(case().data, train=replace(case().data.train, owner=np.arange(4)))
-    assert grade(TextUnit(), case(data=alone)) == []
+def entered(folder: Path, *units: Unit, source: str = "dp_sgd", noise: float = 1.0) -> Path:
+    """A run's messages, beside a ledger with a line for each of these units."""
+    fields: dict[str, Any] = {"round": 0, "kind": Kind.ADAPTER, "sender": "client/0", "observers": ("server",)}
+    fields |= {"mechanism": "gaussian", "noise_std": noise, "sensitivity": 1.0, "source": source}
+    lines = [to_line(Release(**fields, unit=unit)) for unit in units]
+    RunDir(folder).ledger.write_text("".join(f"{line}\n" for line in lines))
+    return RunDir(folder).artifacts
 
 
-def test_images_of_which_people_have_several_are_no_exception() -> None:
+@pytest.mark.parametrize("source", ["dp_sgd", "noised_activations", "discrete_laplace", "a team's own"])
+def test_a_bound_for_texts_is_not_one_for_people_who_have_several(source: str, tmp_path: Path) -> None:
+    told = case(artifacts=entered(tmp_path, "client", "record", source=source))
+    assert grade(TextUnit(), told) == [Severity.MEDIUM]
+    assert "1 of 3 people" in TextUnit().check(told, None).results[0].summary
+    alone = replace(told.data, train=replace(told.data.train, owner=np.arange(4)))
+    assert grade(TextUnit(), case(data=alone, artifacts=told.artifacts)) == []
+
+
+def test_where_no_noise_is_for_a_text_no_bound_is_below_a_person(tmp_path: Path) -> None:
+    assert grade(TextUnit(), case()) == []
+    assert grade(TextUnit(), case(artifacts=tmp_path / "artifacts")) == []
+    assert grade(TextUnit(), case(artifacts=entered(tmp_path, "client"))) == []
+    assert grade(TextUnit(), case(artifacts=entered(tmp_path, "record", noise=0.0))) == []
+
+
+def test_images_of_which_people_have_several_are_no_exception(tmp_path: Path) -> None:
     images = replace(
         case().data, train=replace(case().data.train, x=np.zeros((4, 1, 2, 2), np.float32)), schema=None
     )
-    [found] = TextUnit().check(case(data=images), None).results
+    [found] = TextUnit().check(case(data=images, artifacts=entered(tmp_path, "record")), None).results
     assert images.modality == "image" and found.facts == {"unit_below_person": 1}
     assert found.title == "The privacy bound is one of an example, and people have several"
 
