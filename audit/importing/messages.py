@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.audit.importing.inbox import header
-from fedaudit.audit.settings.subject import RecordedSubject
+from fedaudit.audit.settings.subject import MOST_NODES, RecordedSubject
 from fedaudit.fl.artifact import Artifact, Channel
 from fedaudit.fl.kinds import DELTAS, MODEL, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
@@ -147,7 +147,7 @@ def aggregate(
         checks = [CheckedStatement(id="aggregate", title=title, status="open", text=text)]
     else:
         checks = [_follows(rounds, title, stated)]
-    return checks + [_central(rounds, _central_noise(p, rounds)) for p in protections if p.central]
+    return checks + [_central(rounds, _central_noise(p, subject.clients)) for p in protections if p.central]
 
 
 def measure_means(rounds: list[_Round]) -> dict[str, float]:
@@ -184,19 +184,21 @@ def _follows(rounds: list[_Round], title: str, stated: str) -> CheckedStatement:
     return CheckedStatement(id="aggregate", title=title, status="open", text=text)
 
 
-def _central_noise(p: Protection, rounds: list[_Round]) -> float:
-    """Standard deviation of the claimed noise on the model, for as many as were heard where nobody says."""
+def _central_noise(p: Protection, clients: int | None) -> float:
+    """The least that the claimed noise on the model can be, as a standard deviation on each number.
+
+    It is that of a sum over the number of clients that are expected in a round. Where nobody says how many these
+    are, they are no more than there are clients; who was heard says nothing of either.
+    """
     config = p.config
     clip, z = getattr(config, "clip_norm", 0.0), getattr(config, "noise_multiplier", 0.0)
-    heard = max((len(r.uploads) for r in rounds), default=1)
-    return published_noise([p], Kind.GLOBAL_MODEL) or float(
-        clip * z / (getattr(config, "expected", None) or heard) if z else 0.0
-    )
+    most = getattr(config, "expected", None) or clients or MOST_NODES
+    return published_noise([p], Kind.GLOBAL_MODEL) or float(clip * z / most if z else 0.0)
 
 
 def _central(rounds: list[_Round], claimed: float) -> CheckedStatement:
     title = "Central noise"
-    said = f"Noise of standard deviation {claimed:.3g} on every weight of the server's model is claimed"
+    said = f"Noise of standard deviation {claimed:.3g} or more on every weight of the server's model is claimed"
     if not rounds:
         return CheckedStatement(
             id="central", title=title, status="declared", text=f"{said}; no round could be recomputed."

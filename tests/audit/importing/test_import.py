@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.cli.main import app
+from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.identity import matches
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
@@ -19,7 +21,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome
-from tests.audit.importing.theirs import FLOWER, TRUTH, brought, changed, check, nodes, written
+from tests.audit.importing.theirs import FLOWER, TRUTH, brought, changed, check, config, nodes, written
 
 PHASES = ["attack", "account", "score", "report"]
 LABELS = "label_counts_from_update"
@@ -137,6 +139,30 @@ def test_central_noise_that_is_claimed_and_not_added_is_named_and_refutes_the_cl
     assert central.status == "contradicted" and "the noise is not there" in central.text
     named = finding(result, "import-central")
     assert named.outcome is Outcome.DEMONSTRATED and named.severity == "critical"
+
+
+@pytest.mark.parametrize("stated", ["expected", "clients", "nothing"])
+@pytest.mark.parametrize("heard", [1, 3, 8, 20])
+def test_honest_central_noise_is_not_contradicted_however_few_of_the_expected_came(
+    stated: str, heard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty are expected of forty; without the noise the claim is contradicted all the same."""
+    rng, m = np.random.default_rng(heard), 20
+    dp = {"name": "central_dp", "clip_norm": 1.0, "noise_multiplier": 1.0}
+    dp |= {"expected": m} if stated == "expected" else {}
+    clients = 40 if stated == "clients" else None
+    subject = config(clients=clients, protections=[dp]).require_recorded().subject
+    claim = [build_plugin("protections", spec, "test") for spec in subject.protections]
+    for noise, status in ((1.0 / m, "declared"), (0.0, "contradicted")):
+        rounds = []
+        for number in range(3):
+            before, changes = rng.normal(size=500), rng.normal(size=(heard, 500)) / 500**0.5
+            divisor = m if noise else heard
+            after = before + changes.sum(0) / divisor + rng.normal(size=500) * noise
+            rounds.append(messages._Round(number, before, after, before + changes, np.ones(heard), False))
+        monkeypatch.setattr(messages, "whole_rounds", lambda _, own=rounds: own)
+        found = next(c for c in messages.aggregate(Path(), subject, claim) if c.id == "central")
+        assert found.status == status, found.text
 
 
 def test_a_clip_that_is_claimed_and_was_not_made_is_named(tmp_path: Path) -> None:
