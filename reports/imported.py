@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fedaudit.reports.record import Record
 
+READERS = "readers"  # id of the statement of who could read a channel
 # open: this record could not tell; declared: taken from its operator, since nothing recorded can
 Status = Literal["holds", "contradicted", "open", "declared"]
 
@@ -54,3 +55,8 @@ class ImportRecord(Record):
     changes: list[str] = Field(default_factory=list)  # names and types of arrays in the run's copy, in sentences
     filters: dict[str, int] = Field(default_factory=dict)  # privacy filters that senders name -> messages
     checks: list[CheckedStatement] = Field(default_factory=list)
+
+    @property
+    def readers(self) -> str:
+        """What its operator states of who could read a channel, in a sentence; empty: nothing."""
+        return next((c.text for c in self.checks if c.id == READERS), "")

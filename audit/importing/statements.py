@@ -8,7 +8,7 @@ from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.recording.recorder import manifest
 from fedaudit.reports import format as fmt
-from fedaudit.reports.imported import CheckedStatement
+from fedaudit.reports.imported import READERS, CheckedStatement
 
 
 def rounds(subject: RecordedSubject, artifacts: Path) -> list[CheckedStatement]:
@@ -26,6 +26,15 @@ def rounds(subject: RecordedSubject, artifacts: Path) -> list[CheckedStatement]:
     return [_check("holds" if not more else "open", f"{text}{more}.")]
 
 
+def list_readers(subject: RecordedSubject) -> list[CheckedStatement]:
+    """Who is stated to read a channel: no message of a recorder that calls itself a client's tells of others."""
+    if not subject.sees:
+        return []
+    who = "; ".join(f"{channel}: {', '.join(readers) or 'nobody'}" for channel, readers in subject.sees.items())
+    text = f"Who could read these is stated by its operator, and no message of the record confirms it: {who}."
+    return [CheckedStatement(id=READERS, title="Who could read a channel", status="declared", text=text)]
+
+
 def check_statements(
     subject: RecordedSubject, examples: Examples, checks: Sequence[CheckedStatement], heard: int
 ) -> CheckedStatement:
@@ -34,9 +43,6 @@ def check_statements(
     items = [f"the names of the {len(s.examples.classes)} classes and their order"]
     if s.clients is not None and s.clients > heard:
         items.append(f"that there are {s.clients:,} clients, of which {heard:,} were heard")
-    if s.sees:
-        who = "; ".join(f"{channel}: {', '.join(readers) or 'nobody'}" for channel, readers in s.sees.items())
-        items.append(f"who could read a channel ({who})")
     if s.examples.about:
         items.append(f"what the examples are ({s.examples.about.rstrip('.')})")
     if s.method and any(c.id == "training" and c.status == "open" for c in checks):

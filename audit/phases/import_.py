@@ -26,7 +26,7 @@ from fedaudit.audit.importing.model_fit import check_fit
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.importing.protections import check_protections, every_upload
 from fedaudit.audit.importing.replay import check_replays
-from fedaudit.audit.importing.statements import check_statements, rounds
+from fedaudit.audit.importing.statements import check_statements, list_readers, rounds
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors
@@ -104,6 +104,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             checks += step()
     named = Counter(f for line in manifest(run.artifacts) for f in line.get("filters", ()))
     checks += filters(named)
+    checks += list_readers(case.subject)
     checks.append(check_statements(case.subject, case.examples, checks, len(taken["nodes"]) or case.clients))
     found = ImportRecord(
         **taken,

@@ -100,4 +100,6 @@ def _say_who_saw(result: AuditResult) -> str:
         seen.setdefault(e.party, []).append(what[:1].lower() + what[1:])
     if not seen:
         return "Not known: no message was recorded."
-    return " ".join(f"{fmt.sentence_case(p)}: {'; '.join(dict.fromkeys(what))}." for p, what in seen.items())
+    stated = [result.imported.readers] if result.imported and result.imported.readers else []
+    said = [f"{fmt.sentence_case(p)}: {'; '.join(dict.fromkeys(what))}." for p, what in seen.items()]
+    return " ".join([*stated, *said])

@@ -12,7 +12,9 @@ class Exposure(Section):
     def build(self, result: AuditResult) -> list[Block]:
         if not result.exposures:
             return [Paragraph("No message was recorded, so it is not known who saw anything.")]
+        stated = result.imported.readers if result.imported else ""
         return [
+            *([Paragraph(stated)] if stated else []),
             Paragraph(
                 "Everything that crossed a trust boundary, by the party who could read it. "
                 "A kind that *tells clients apart* reaches its reader as one client's own; "

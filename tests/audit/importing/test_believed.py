@@ -1,5 +1,6 @@
 """Nothing that can be checked is believed: wrong statements of training, examples and protections, each named."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +23,15 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.artifact import Party
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, to_line
-from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.recording.recorder import MANIFEST, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Sending
 from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.result import Outcome
+from fedaudit.reports.sections.behind import Behind
+from fedaudit.reports.sections.exposure import Exposure
 from tests.audit.importing.theirs import EXAMPLE, FLOWER, METHOD, TRUTH, brought, changed, check, config
+from tests.reports import sample
 
 NOISE = {"name": "dp_gaussian", "clip_norm": 2.5, "noise_multiplier": 0.1}
 
@@ -233,6 +237,20 @@ def test_a_reader_that_was_recorded_reading_cannot_be_stated_away(tmp_path: Path
     with pytest.raises(UserError, match="takes server from who reads the uplink") as error:
         brought(tmp_path, sees={"uplink": []})
     assert error.value.hint
+
+
+@pytest.mark.parametrize("sees", [{}, {"uplink": []}, {"uplink": ["mediator"], "downlink": ["client"]}])
+def test_where_it_is_said_who_saw_what_it_is_said_that_the_operator_states_it(
+    sees: dict[str, list[str]], tmp_path: Path
+) -> None:
+    inbox = shutil.copytree(FLOWER / "inbox", tmp_path / "inbox")
+    header, rest = (inbox / MANIFEST).read_text().split("\n", 1)
+    (inbox / MANIFEST).write_text(f"{json.dumps(json.loads(header) | {'recorder': 'flower-client'})}\n{rest}")
+    found = brought(tmp_path, None, inbox, sees=sees)[2]
+    result = sample.result().model_copy(update={"imported": found})
+    for section in (Exposure(), Behind()):
+        text = str(section.build(result))
+        assert ("is stated by its operator" in text, "uplink: " in text) == (bool(sees),) * 2
 
 
 @pytest.mark.parametrize(
