@@ -61,8 +61,10 @@ class Shortage:
             if federation.failures.any:
                 faults = RandomFaults(federation.failures, streams, t)
                 answering = [k for k in answering if turn(k, federation.failures, faults).heard]
-            lost = streams.numpy("reply_loss", t).random(len(answering)) < federation.reply_loss
-            heard.append(len(answering) - int(lost.sum()))
+            if federation.reply_loss:
+                lost = streams.numpy("reply_loss", t).random(len(answering)) < federation.reply_loss
+                answering = [k for k, is_lost in zip(answering, lost, strict=True) if not is_lost]
+            heard.append(len(answering))
         return heard
 
     def warn_of_rule(self, name: str, rule: Aggregator, availability: Availability) -> Iterator[str]:
