@@ -91,7 +91,7 @@ def compare_folders(theirs: Path, ours: Path, *, trained: bool = False) -> Folde
     places, code = list[str](), list[str]()
     for name in sorted((left.keys() | right.keys()) - equal):
         must_be_equal = same and _is_trained(name)
-        for place in list(_compare_files(name, left.get(name), right.get(name), distances.get(name))):
+        for place in _compare_files(name, left.get(name), right.get(name), distances.get(name)):
             if place.is_far or must_be_equal:
                 raise UserError(f"{theirs / name} is not what the run gives here: {place.text}", hint=HINT)
             of_code = any(key in place.text for key in CODE.get(name_in_run(name), ()))

@@ -115,17 +115,22 @@ WAYS: dict[str, dict[str, np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> None:
-    sent = Artifact(
+def send_samples(payload: dict[str, np.ndarray]) -> Artifact:
+    """A client's examples, as they arrive."""
+    return Artifact(
         id="0",
         round=0,
         channel=Channel.UPLINK,
         sender=Party.client(0),
         seen_by=("server",),
         kind=Kind.SEED_SAMPLES,
-        payload=WAYS[way],
+        payload=payload,
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> None:
+    sent = send_samples(WAYS[way])
     others = Arrays(x=RNG.random((20, 3, 8, 8)).astype(np.float32), y=HELD.y)
     assert (count_equal(sent, HELD), count_equal(sent, others)) == (20, 0)
 
@@ -133,13 +138,5 @@ def test_an_example_is_one_of_its_sender_s_however_it_is_laid_out(way: str) -> N
 def test_of_few_values_an_example_is_known_by_all_of_them() -> None:
     held = Arrays(x=RNG.random((5, 3)).astype(np.float32), y=np.zeros(5, np.int64))
     other = replace(held, x=held.x + 0.1)
-    sent = Artifact(
-        id="0",
-        round=0,
-        channel=Channel.UPLINK,
-        sender=Party.client(0),
-        seen_by=("server",),
-        kind=Kind.SEED_SAMPLES,
-        payload={"images": held.x, "labels": held.y},
-    )
+    sent = send_samples({"images": held.x, "labels": held.y})
     assert (count_equal(sent, held), count_equal(sent, other)) == (5, 0)
