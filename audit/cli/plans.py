@@ -14,6 +14,7 @@ from fedaudit.audit.phases.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.resolve import list_files, resolve
+from fedaudit.fl.runtime.sharing import sharing
 
 
 @contextmanager
@@ -28,6 +29,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
+@sharing()
 @_without_collector()
 def plan_audit(config: Config) -> Sequence[str]:
     """The plan, line by line; raises UserError for what `run` would refuse."""

@@ -23,6 +23,7 @@ from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports import format as fmt
 from fedaudit.reports.questions import Question, State
@@ -122,6 +123,7 @@ class Forecast:
                 f"each attacked for about {time} of one core"
             )
 
+    @sharing()
     def refuse_endless(self, hours: float) -> None:
         """Raise UserError for a run whose training would take longer than so many hours of this machine.
 

@@ -24,6 +24,7 @@ from fedaudit.fl.data.partition import Index
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.runtime.workers import one_thread
 
 STEPS = 2  # that are timed at least, after one that is not
 SECONDS = 0.02  # that are timed at least: the processor's clock may not see a step of a small network
@@ -74,7 +75,8 @@ def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: In
     key = name_model(make_net)
     each = index.recall("pace", f"{key} {size}") if key else None
     if not isinstance(each, float):
-        each = _train_batch(initialise(make_net, federation.streams), federation.data, rows)
+        with one_thread():  # a second one would wait, spinning, and count as well
+            each = _train_batch(initialise(make_net, federation.streams), federation.data, rows)
         if key:
             index.keep("pace", f"{key} {size}", each)
     return each * size
@@ -87,18 +89,12 @@ def _train_batch(net: Net, data: Data, rows: Index) -> float:
     x, y = torch.from_numpy(batch.x), torch.from_numpy(batch.y)
     x = x if x.dtype == torch.int64 else (x - mean) / std
     optimiser = eager(torch.optim.SGD)(net.parameters(), lr=0.0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        steps, began = -1, time.process_time()
-        while steps < STEPS or time.process_time() - began < SECONDS:
-            optimiser.zero_grad()
-            torch.autograd.backward(net.loss(x, y))
-            optimiser.step()
-            steps += 1
-            if not steps:
-                began = time.process_time()
-        each = (time.process_time() - began) / steps / len(y)
-    finally:
-        torch.set_num_threads(threads)
-    return each
+    steps, began = -1, time.process_time()
+    while steps < STEPS or time.process_time() - began < SECONDS:
+        optimiser.zero_grad()
+        torch.autograd.backward(net.loss(x, y))
+        optimiser.step()
+        steps += 1
+        if not steps:
+            began = time.process_time()
+    return (time.process_time() - began) / steps / len(y)

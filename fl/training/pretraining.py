@@ -6,6 +6,7 @@ from torch import nn
 from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.model import Net, State, state_of
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.workers import one_thread
 
 
 def train_base(net: Net, data: Arrays, steps: int, batch_size: int, lr: float, streams: Streams) -> State:
@@ -16,9 +17,7 @@ def train_base(net: Net, data: Arrays, steps: int, batch_size: int, lr: float, s
     x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
     draws = streams.torch("base")
     optimiser = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.01)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         net.train()
         for step in range(steps):
             batch = torch.randint(len(y), (batch_size,), generator=draws)
@@ -28,6 +27,4 @@ def train_base(net: Net, data: Arrays, steps: int, batch_size: int, lr: float, s
             net.loss(x[batch], y[batch]).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimiser.step()
-    finally:
-        torch.set_num_threads(threads)
     return state_of(net)

@@ -4,14 +4,18 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedaudit.audit.cli.plans import plan_audit
+from fedaudit.audit.cli.preflight import Forecast
 from fedaudit.audit.phases.efforts import record_error
 from fedaudit.audit.phases.load import SHIPPED, load_config
 from fedaudit.audit.settings import index
+from fedaudit.fl.data.dataset import Data
+from fedaudit.fl.datasets.digits import Digits
 from fedaudit.fl.runtime.errors import UserError
 
 TEXT = """
@@ -140,3 +144,29 @@ def test_a_plan_refuses_a_base_of_private_text(tmp_path: Path) -> None:
 
 def refuse_call(*args: object) -> None:
     raise AssertionError("called")
+
+
+def test_data_are_read_once_however_many_seeds_a_run_has_beside_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    loads = [0, 0]
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "federation: {dataset: digits, clients: 10, model: logreg, partition: {name: n_class_exhaustive}}\n"
+        "method: {name: fedavg, rounds: 3}\n"
+        "absence: {seeds: [1, 2, 3], leaving: {label: 0, leave: 1, back: 2}}\n"
+    )
+    for i, read in enumerate((plan_audit, lambda c: Forecast(c).refuse_endless(24))):
+        with monkeypatch.context() as patched:
+            patched.setattr(Digits, "load", counted(Digits.load, loads, i))
+            read(load_config(config))
+    assert loads == [1, 1]
+
+
+def counted(load: Callable[[Any], Data], loads: list[int], i: int) -> Callable[[Any], Data]:
+    def load_and_count(self: Any) -> Data:
+        loads[i] += 1
+        return load(self)
+
+    return load_and_count
