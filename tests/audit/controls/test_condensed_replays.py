@@ -1,6 +1,7 @@
 """Replayed condensed images in a whole run: the method's own code, by class size, with a planted leak."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.controls.condensed import _TWICE, count_steps
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.attack_bench import plant
@@ -77,6 +79,16 @@ def test_replays_are_made_of_as_many_images_of_the_client_and_class_as_they_say(
             assert len(group) == len(set(group)) == a.note["n"]
             assert set(group) <= set(world.population.parts[a.sender.index or 0])
             assert set(world.data.train.y[group]) == {labels[a.id.rpartition("/")[0]]}
+
+
+def test_iterations_are_stated_for_as_many_groups_as_are_made() -> None:
+    case = SimulatedCase(ran()[1])
+    made = Counter(a.note["n"] for a in replays().artifacts if a.kind is Kind.CONDENSED_IMAGES)
+    stated = count_steps(case.clients, case.config.replay, case.training)
+    assert made.total() >= 40
+    iterations = SETTINGS["method"]["iterations"]
+    assert stated[5] == iterations * made[5]
+    assert stated[1] == iterations * (made[1] + _TWICE * made.total())
 
 
 def test_a_method_that_condenses_nothing_has_no_replays() -> None:
