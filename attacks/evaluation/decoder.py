@@ -103,10 +103,13 @@ def fit(
     """Trains in place with Adam, until the rule above stops it; `loss` maps row numbers to their mean loss."""
     import torch
 
+    from fedaudit.fl.training.local import channels_last
+
+    channels_last(module)
     per_epoch = -(-len(rows.fitted) // training.batch)
     most = max(training.epochs * per_epoch, training.least_steps)
     schedule = FallingRate(most)
-    optimizer = eager(torch.optim.Adam)(module.parameters(), lr=training.lr)
+    optimizer = eager(torch.optim.Adam)(module.parameters(), lr=training.lr, fused=True)
     best, kept = np.inf, copy.deepcopy(module.state_dict())
     batches: Iterator[Tensor] = iter(())
     for step in range(1, most + 1):

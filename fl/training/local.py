@@ -235,11 +235,11 @@ def channels_last(net: nn.Module) -> nn.Module:
     one; the strides are therefore forced.
     """
     for module in net.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             weight = module.weight
-            _, cin, kh, kw = weight.shape
+            _, second, kh, kw = weight.shape
             data = weight.data.contiguous(memory_format=torch.channels_last)
-            if cin == 1:
+            if second == 1:
                 data = data.as_strided(weight.shape, (kh * kw, 1, kw, 1))
             module.weight.data = data
     return net

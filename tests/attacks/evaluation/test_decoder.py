@@ -17,9 +17,11 @@ from fedaudit.attacks.evaluation.decoder import (
     DecoderTraining,
     FallingRate,
     Rows,
+    build,
     fit,
     hold_out,
 )
+from fedaudit.fl.training.local import channels_last
 
 LONG = DecoderTraining(epochs=1000, least_steps=0, batch=20, lr=0.01)
 
@@ -112,3 +114,18 @@ def test_a_tenth_is_held_out_and_no_more_than_enough() -> None:
         rows = hold_out(examples, torch.Generator().manual_seed(0))
         assert isinstance(rows, Rows) and len(rows.held_out) == held
         assert sorted(torch.cat([*rows]).tolist()) == list(range(examples))
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 25, 25)])
+def test_a_decoder_in_channels_last_makes_the_same_images_and_gradients(shape: tuple[int, int, int]) -> None:
+    ordinary = build(5, shape, 64, torch.Generator().manual_seed(0))
+    last = channels_last(copy.deepcopy(ordinary))
+    strides = [m.weight.stride()[1] for m in last.modules() if isinstance(m, nn.ConvTranspose2d)]
+    assert strides == [1, 1]
+    features, found = torch.randn(7, 5, generator=torch.Generator().manual_seed(1)), []
+    for net in (ordinary, last):
+        images = net(features)
+        torch.autograd.backward(images.square().sum())
+        found.append([images.detach(), *(p.grad for p in net.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
