@@ -99,7 +99,6 @@ class CondensedClass(Attack):
             planted.judge_hits(
                 "class_recognised",
                 right,
-                {},
                 groups=stats.INDEPENDENT,  # images of nobody's, each by itself
                 baselines=commonest,
             )
@@ -109,7 +108,7 @@ class CondensedClass(Attack):
         usual = max(float((label == guess).mean()), _largest(label))
         silent = Judge(control="negative", note="noise in the place of condensed images")
         answer = [Baseline(name="the usual answer to noise", value=usual)]
-        found.append(silent.judge_hits("class_recognised", noise, {}, groups=sender, baselines=answer))
+        found.append(silent.judge_hits("class_recognised", noise, groups=sender, baselines=answer))
         return found
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

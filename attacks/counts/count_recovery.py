@@ -43,7 +43,7 @@ from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, choose_remedy, count_each_kind, is_exact
-from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of
 from fedaudit.attacks.evidence import Assertion, Evidence
 from fedaudit.attacks.people import PeopleCount
@@ -231,13 +231,14 @@ class CountRecovery(Attack):
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         hits = names_class(claimed)[few]
         return [
-            judge_share(
-                "small_cells_found",
-                hits,
-                [measure_interchange(lambda guess: names_class(guess)[few], claimed)],
-                groups=np.repeat(clients, few.sum(axis=1)),
+            Judge(
                 condition=here,
                 note=f"classes with {self.config.small} examples or fewer: " + ", ".join(listed[:LISTED]) + more,
+            ).judge_hits(
+                "small_cells_found",
+                hits,
+                groups=np.repeat(clients, few.sum(axis=1)),
+                baselines=[measure_interchange(lambda guess: names_class(guess)[few], claimed)],
             )
         ]
 

@@ -83,7 +83,7 @@ class Judge:
         self,
         measure: str,
         hits: Values,
-        blind: Mapping[str, Values],
+        blind: Mapping[str, Values] | None = None,
         *,
         groups: AllGroups,
         chance: float | None = None,
@@ -99,7 +99,7 @@ class Judge:
         known += baselines
         known += [
             Baseline(name=name, value=float(h.mean()), interval=self.bound_share(h, _pick(groups, name)))
-            for name, h in blind.items()
+            for name, h in (blind or {}).items()
         ]
         note = "; ".join(filter(None, (note, THESE * (group_trials(own) is not own))))
         return self.state(measure, float(hits.mean()), len(hits), self.bound_share(hits, own), known, note)
@@ -148,6 +148,12 @@ class Judge:
             )
         ]
 
+    def judge_present(self, results: Sequence[Present], *, groups: stats.Groups) -> Evidence:
+        """The share of messages in which a member stands, beside that in which an image of nobody's does."""
+        blind = Baseline(name="an image of nobody's", value=float(np.mean([r.stranger for r in results])))
+        hits = np.array([r.member for r in results], np.float64)
+        return self.judge_hits(PRESENT, hits, groups=groups, baselines=[blind])
+
     def judge_leaning(self, leaning: Values, rng: np.random.Generator, *, groups: stats.Groups) -> Evidence:
         """How much more often a member is first than for the members' own mean, message by message, [trials]."""
         none = [Baseline(name=OWN_MEAN, value=0.0)]
@@ -179,36 +185,3 @@ def group_trials(groups: stats.Groups) -> stats.Groups:
 def _pick(groups: AllGroups, name: str) -> stats.Groups:
     """Of the attack's own trials, or of those of a baseline."""
     return groups.get(name, groups[""]) if isinstance(groups, Mapping) else groups
-
-
-def judge_share(
-    measure: str,
-    hits: Values,
-    blind: Sequence[Baseline],
-    *,
-    groups: stats.Groups,
-    control: Control = "none",
-    looks: int = 1,
-    condition: Condition | None = None,
-    note: str = "",
-) -> Evidence:
-    """How many answers [trials] are right, beside baselines."""
-    judge = Judge(looks=looks, control=control, condition=condition or {}, note=note)
-    return judge.judge_hits(measure, hits, {}, groups=groups, baselines=blind)
-
-
-def judge_present(
-    results: Sequence[Present],
-    note: str,
-    *,
-    groups: stats.Groups,
-    control: Control = "none",
-    looks: int = 1,
-    condition: Condition | None = None,
-) -> Evidence:
-    """The share of messages in which a member stands, beside that in which an image of nobody's does."""
-    blind = Baseline(name="an image of nobody's", value=float(np.mean([r.stranger for r in results])))
-    hits = np.array([r.member for r in results], np.float64)
-    return judge_share(
-        PRESENT, hits, [blind], groups=groups, control=control, looks=looks, condition=condition, note=note
-    )

@@ -26,7 +26,7 @@ from fedaudit.attacks.attack import Claim, Images, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
 from fedaudit.attacks.evaluation.images import ssim
-from fedaudit.attacks.evaluation.judging import judge_present
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import Matched, by_query
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evidence import Evidence, ImageGallery, Series
@@ -158,12 +158,9 @@ class GeneratorExtraction(GeneratorDistance):
             again = sum(int(find_drawn(c)[0].sum()) for c in every)
             note = f"{again} images drawn nearer than any that nobody trained on; generators: {len(every)}"
             drawn, score = [drawn_again(c) for c in every], {"score": "copies"}
-            one = judge_present(
+            one = Judge(control=control, condition=score, note=note).judge_present(
                 drawn,
-                note,
                 groups=INDEPENDENT,  # each generator is asked for itself
-                control=control,
-                condition=score,
             )
             said.append(replace(one, measure="image_drawn_again"))
         return said

@@ -57,7 +57,7 @@ def judge_differences(trials: Sequence[DifferenceTrial], rng: np.random.Generato
         )
         hits = np.array([t.silent for t in every])
         clients = np.array([t.client for t in every])
-        result.append(silent.judge_hits("named", hits, {}, groups=clients, chance=_average_chance(every)))
+        result.append(silent.judge_hits("named", hits, groups=clients, chance=_average_chance(every)))
     return result
 
 
@@ -171,7 +171,7 @@ def _judge_place(trials: Sequence[DifferenceTrial], looks: int, rng: np.random.G
     )
     return [
         judge.judge_hits(
-            "named", hits, {}, groups=clients, chance=_average_chance(trials), baselines=average("named")
+            "named", hits, groups=clients, chance=_average_chance(trials), baselines=average("named")
         ),
         judge.state(
             "feature_relative_error",

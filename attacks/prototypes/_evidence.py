@@ -36,7 +36,7 @@ def judge_images(buckets: Sequence[PrototypeBucket], rng: np.random.Generator) -
     silent = Judge(control="negative", note="an image that was never trained on in the place of the members")
     chance = float(np.mean([1 / len(t.held_out) for t in trials]))
     clients = np.array([t.client for t in trials])
-    return [*result, silent.judge_hits("named", hits, {}, groups=clients, chance=chance)]
+    return [*result, silent.judge_hits("named", hits, groups=clients, chance=chance)]
 
 
 def _judge_bucket(b: PrototypeBucket, looks: int, rng: np.random.Generator) -> list[Evidence]:

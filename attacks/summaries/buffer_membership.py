@@ -35,7 +35,7 @@ from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
-from fedaudit.attacks.evaluation.judging import judge_present
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
@@ -105,9 +105,8 @@ class BufferMembership(Attack):
             alone.append(find_present(_measure_distance(chosen, chosen[0]), _measure_distance(others, chosen[0])))
         found = membership.evidence(_scores(real), {}, condition={"n": n}, others="images of no client")
         found.append(
-            judge_present(
+            Judge(note="clients of whom a single image's statistics are what was sent").judge_present(
                 stand,
-                "clients of whom a single image's statistics are what was sent",
                 groups=INDEPENDENT,  # a client each
             )
         )
@@ -117,12 +116,9 @@ class BufferMembership(Attack):
             :1
         ]
         found.append(
-            judge_present(
+            Judge(control="positive", condition=planted_at, note=note).judge_present(
                 alone,
-                note,
                 groups=INDEPENDENT,  # a client each
-                condition=planted_at,
-                control="positive",
             )
         )
         found += membership.evidence(_scores(silent), {}, control="negative", note="non-members as members")[:1]

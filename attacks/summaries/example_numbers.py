@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_whole
-from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import read_count
@@ -95,11 +95,9 @@ def _numbers(view: Sequence[Artifact]) -> list[Artifact]:
 
 def _judge_known(said: NDArray[np.int64], true: NDArray[np.int64], control: Any, note: str) -> Evidence:
     median = Baseline(name="the median client", value=float((true == int(np.median(true))).mean()))
-    return judge_share(
+    return Judge(control=control, note=note).judge_hits(
         "size_known",
         said == true,
-        [median],
         groups=INDEPENDENT,  # a client each
-        control=control,
-        note=note,
+        baselines=[median],
     )

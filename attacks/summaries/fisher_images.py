@@ -27,7 +27,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.judging import judge_present
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
@@ -92,9 +92,11 @@ class FisherImages(Attack):
             planted.append(find_present(reader.distance(of_one, one), reader.distance(of_one, second)))
         alone = "the diagonal of one held-out image at each client's model, which is its square by algebra"
         return [
-            judge_present(real, "clients of whom an image stands in a unit", groups=INDEPENDENT),
-            judge_present(planted, alone, groups=INDEPENDENT, control="positive"),
-            judge_present(silent, "half of the non-members for members", groups=INDEPENDENT, control="negative"),
+            Judge(note="clients of whom an image stands in a unit").judge_present(real, groups=INDEPENDENT),
+            Judge(control="positive", note=alone).judge_present(planted, groups=INDEPENDENT),
+            Judge(control="negative", note="half of the non-members for members").judge_present(
+                silent, groups=INDEPENDENT
+            ),
         ]
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -35,7 +35,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
-from fedaudit.attacks.evaluation.judging import Control, Judge, judge_present
+from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
 from fedaudit.attacks.evaluation.readings import Values
@@ -132,22 +132,17 @@ class HiddenImages(Attack):
         fit_together([(q.search.reader, q.images) for q in questions])
         trials = [_ask(q, rng) for q in questions]
         return [
-            judge_present(
+            Judge(note="clients of whom a member stands there").judge_present(
                 [t.own.present for t in trials],
-                "clients of whom a member stands there",
                 groups=INDEPENDENT,  # a client each
             ),
-            judge_present(
+            Judge(control="positive", note="one of their images written over some").judge_present(
                 [t.planted.present for t in trials],
-                "one of their images written over some",
                 groups=INDEPENDENT,  # a client each
-                control="positive",
             ),
-            judge_present(
+            Judge(control="negative", note="half of the non-members for members").judge_present(
                 [t.silent.present for t in trials],
-                "half of the non-members for members",
                 groups=INDEPENDENT,  # a client each
-                control="negative",
             ),
             _judge([t.own for t in trials], "none", "clients whose messages name a member"),
             _judge([t.planted for t in trials], "positive", "one of their images written over some"),
@@ -393,7 +388,6 @@ def _judge(found: Sequence[_Result], control: Control, note: str) -> Evidence:
     return Judge(control=control, note=note).judge_hits(
         "named",
         hits,
-        {},
         groups=INDEPENDENT,  # a client each
         chance=chance,
     )

@@ -23,7 +23,7 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Flo
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest
-from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import broadcast, several
@@ -146,15 +146,11 @@ class _Say:
             Baseline(name="chance", value=1 / self._classes),
             Baseline(name="most frequent class", value=float((true == self._usual).mean())),
         )
-        return judge_share(
+        return Judge(control=control, looks=self._looks, condition={"kind": self._kind}, note=note).judge_hits(
             "majority_class",
             said == true,
-            blind,
             groups=INDEPENDENT,  # a client each
-            control=control,
-            looks=self._looks,
-            condition={"kind": self._kind},
-            note=note,
+            baselines=blind,
         )
 
 

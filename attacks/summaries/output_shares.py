@@ -20,7 +20,7 @@ import numpy as np
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_largest
-from fedaudit.attacks.evaluation.judging import Control, judge_share
+from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
@@ -67,9 +67,10 @@ class OutputShares(Attack):
             usual = float((largest == prior.argmax()).mean())
             blind = Baseline(name="chance", value=1 / classes), Baseline(name="most frequent class", value=usual)
             hits = shares.argmax(axis=1) == largest
-            return judge_share(
-                "majority_class", hits, blind, groups=INDEPENDENT, control=control, note=note
-            )  # a client each
+            own = INDEPENDENT  # a client each
+            return Judge(control=control, note=note).judge_hits(
+                "majority_class", hits, groups=own, baselines=blind
+            )
 
         found = [judge(claim["shares"], true), *share_evidence(claim["shares"], counts, prior, rng)]
         flat = np.log(np.maximum(counts, 1e-9) / counts.sum(axis=1, keepdims=True))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap_evidence
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
-from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.stats import INDEPENDENT
@@ -152,13 +152,9 @@ def _exact(
     """How many clients' numbers are exactly right; one number, or one for each class."""
     measure = "size_known" if kind == Kind.NUM_EXAMPLES else "count_exact_match"
     mean = Baseline(name="the mean client", value=float((blind == true).all(axis=1).mean()))
-    return judge_share(
+    return Judge(control=control, looks=looks, condition={"kind": kind}, note=note).judge_hits(
         measure,
         (said == true).all(axis=1),
-        [mean],
         groups=INDEPENDENT,  # a client each
-        control=control,
-        looks=looks,
-        condition={"kind": kind},
-        note=note,
+        baselines=[mean],
     )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Timing, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.judging import Judge, judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.stats import INDEPENDENT
@@ -229,13 +229,11 @@ def _devices(
     if shuffled is not None:
         of = np.bincount(shuffled[shuffled >= 0], minlength=len(shares)) / n
         blind = Baseline(name="chance", value=float((shares * of).sum()))
-    return judge_share(
+    return Judge(control=control, note=note).judge_hits(
         "device_class",
         said == true,
-        [blind],
         groups=INDEPENDENT,  # a client each
-        control=control,
-        note=note,
+        baselines=[blind],
     )
 
 
@@ -249,12 +247,13 @@ def _sizes(said: Values, true: Values) -> list[Evidence]:
     error = np.abs(said[known] - true[known]) / true[known]
     guess = np.abs(np.median(true) - true[known]) / true[known]
     return [
-        judge_share(
+        Judge(
+            note=f"numbers of examples that were not sent, of {n} clients whose answers differed in work"
+        ).judge_hits(
             "size_known",
             hits,
-            [blind],
             groups=INDEPENDENT,  # a client each
-            note=f"numbers of examples that were not sent, of {n} clients whose answers differed in work",
+            baselines=[blind],
         ),
         Judge(note="median over the clients").state(
             "size_relative_error",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.judging import Judge, judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 
 Sets = NDArray[np.bool_]  # [k, C]
@@ -37,18 +37,14 @@ def set_evidence(
     frequent = np.argsort(np.argsort(-prior, kind="stable"))[None] < size[:, None]
     hits, scores = (claimed == true).all(axis=1), f1(claimed, true)
     return [
-        judge_share(
+        judge.judge_hits(
             "label_set_exact_match",
             hits,
-            (
+            groups=stats.INDEPENDENT,  # a client each
+            baselines=(
                 Baseline(name="random set of the same size", value=chance(size, true.shape[1])),
                 Baseline(name="most frequent classes", value=float((frequent == true).all(axis=1).mean())),
             ),
-            groups=stats.INDEPENDENT,  # a client each
-            looks=looks,
-            condition=condition,
-            control=control,
-            note=note,
         ),
         judge.judge_values(
             "label_set_f1",
@@ -73,14 +69,15 @@ def wrong_client(claimed: Sets, true: Sets, condition: Condition | None = None) 
         return []
     other = true[different[have].argmax(axis=1)]
     return [
-        judge_share(
+        Judge(
+            control="negative", condition=condition or {}, note="claims against the classes of another client"
+        ).judge_hits(
             "label_set_exact_match",
             (claimed[have] == other).all(axis=1),
-            [Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1]))],
             groups=stats.INDEPENDENT,  # a client each
-            control="negative",
-            condition=condition,
-            note="claims against the classes of another client",
+            baselines=[
+                Baseline(name="random set of the same size", value=chance(other.sum(axis=1), true.shape[1]))
+            ],
         )
     ]
 

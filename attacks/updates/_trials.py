@@ -198,4 +198,4 @@ def judge_silent(buckets: Sequence[Bucket[Reconstruction]]) -> Evidence:
     chance = float(np.mean([1 / len(t.held_out) for t in trials]))
     judge = Judge(control="negative", note="an image that was never trained on in the place of the members")
     clients = np.array([t.client for t in trials])
-    return judge.judge_hits("named", np.array(hits), {}, groups=clients, chance=chance)
+    return judge.judge_hits("named", np.array(hits), groups=clients, chance=chance)

@@ -23,7 +23,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
 from fedaudit.attacks.evaluation.images import fingerprints
-from fedaudit.attacks.evaluation.judging import Judge, judge_present
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present
 from fedaudit.attacks.evaluation.sums import SEVERAL
 from fedaudit.attacks.evidence import Baseline, Evidence, is_replay
@@ -256,13 +256,14 @@ def inputs_present(claim: Claim, truth: Truth, rng: np.random.Generator) -> list
         near = [_nearest(claim, i, x) for x in (behind, others)]
         found.setdefault(origin, []).append(find_present(near[0], near[1], EXACT))
     return [
-        judge_present(
-            some,
-            "updates in which what one image makes of the first dense layer's input stands by itself",
-            groups=INDEPENDENT,  # each update is asked for itself: one client may do what no other does
+        Judge(
             control="none" if origin == "recorded" else "positive",
             looks=len(found),
             condition={"origin": origin},
+            note="updates in which what one image makes of the first dense layer's input stands by itself",
+        ).judge_present(
+            some,
+            groups=INDEPENDENT,  # each update is asked for itself: one client may do what no other does
         )
         for origin, some in sorted(found.items())
     ]

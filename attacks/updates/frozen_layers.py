@@ -33,7 +33,7 @@ from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
-from fedaudit.attacks.evaluation.judging import judge_share
+from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.naming import build_gallery, name_people
 from fedaudit.attacks.evaluation.trials import average_classes, keep_pixels
@@ -212,28 +212,16 @@ class FrozenLayers(Attack):
             right = label[:, n] == np.array(true)
             guess = [Baseline(name="the commonest class", value=float(prior))]
             found.append(
-                judge_share(
-                    "label_set_exact_match",
-                    right,
-                    guess,
-                    groups=claim["client"][: len(label)],
-                    control=planted,
-                    looks=count,
-                    condition=at,
+                Judge(control=planted, looks=count, condition=at).judge_hits(
+                    "label_set_exact_match", right, groups=claim["client"][: len(label)], baselines=guess
                 )
             )
             for way, name in enumerate(WAYS if hits else ()):
                 first = np.array([h[n, way] for h in hits])
                 chance = [Baseline(name="chance", value=1 / self.config.gallery)]
                 found.append(
-                    judge_share(
-                        "named",
-                        first,
-                        chance,
-                        groups=senders,
-                        control=planted,
-                        looks=count,
-                        condition={**at, "by": name},
+                    Judge(control=planted, looks=count, condition={**at, "by": name}).judge_hits(
+                        "named", first, groups=senders, baselines=chance
                     )
                 )
         return found

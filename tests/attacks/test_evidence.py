@@ -20,7 +20,7 @@ from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Sever
 ROOT = Path(__file__).parents[2]
 # Functions that take a measure's name first, beside Evidence(measure=...)
 SAYING = {"say", "share", "hits", "mean", "state", "count_error"} | {
-    *("judge_hits", "judge_values", "judge_share", "judge_likeness")
+    *("judge_hits", "judge_values", "judge_likeness")
 }
 
 

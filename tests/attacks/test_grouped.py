@@ -9,7 +9,7 @@ import pytest
 
 import fedaudit.attacks
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.judging import THESE, Judge, judge_present, judge_share
+from fedaudit.attacks.evaluation.judging import THESE, Judge
 from fedaudit.attacks.evaluation.ranking import First, Present
 from fedaudit.attacks.stats import INDEPENDENT
 
@@ -48,7 +48,7 @@ def test_no_function_that_attacks_have_returns_an_interval_without_asking_for_gr
 
 
 def test_nobody_judges_trials_without_groups() -> None:
-    for judge in (Judge.judge_hits, Judge.judge_values, Judge.judge_firsts, judge_share, judge_present):
+    for judge in (Judge.judge_hits, Judge.judge_values, Judge.judge_firsts, Judge.judge_present):
         assert inspect.signature(judge).parameters["groups"].default is inspect.Parameter.empty
 
 
@@ -71,7 +71,7 @@ def test_trials_of_few_unlike_clients_are_worth_less_than_as_many_independent_on
     assert hits.mean() == pytest.approx(0.130, abs=5e-4)
     assert alone == pytest.approx((0.104, 0.161), abs=5e-4)
     assert grouped[0] < 0.08 and grouped[1] > 0.21
-    e = Judge().judge_hits("rank1", hits, {}, groups=clients, chance=0.1)
+    e = Judge().judge_hits("rank1", hits, groups=clients, chance=0.1)
     assert e.interval == grouped
 
 
@@ -100,8 +100,8 @@ def test_of_less_than_five_clients_an_interval_is_about_these_alone_and_says_so(
     )
     assert e.interval == pytest.approx(stats.clopper_pearson(15, 20)) and THESE in e.note
     assert e.baselines[0].interval == pytest.approx(stats.clopper_pearson(4, 4))
-    assert THESE not in Judge().judge_hits("rank1", hits, {}, groups=INDEPENDENT).note
-    assert THESE not in Judge().judge_hits("rank1", hits, {}, groups=np.arange(20) % 5).note
+    assert THESE not in Judge().judge_hits("rank1", hits, groups=INDEPENDENT).note
+    assert THESE not in Judge().judge_hits("rank1", hits, groups=np.arange(20) % 5).note
 
 
 def test_means_and_firsts_and_what_stands_in_a_message_go_by_client() -> None:
@@ -117,5 +117,5 @@ def test_means_and_firsts_and_what_stands_in_a_message_go_by_client() -> None:
     (single,) = Judge().judge_firsts(firsts, [], "another", groups=INDEPENDENT)
     assert first.interval and single.interval and first.interval[0] < single.interval[0] - 0.1
     present = [Present(bool(c % 2), False) for c in clients]
-    e, o = (judge_present(present, "messages", groups=g) for g in (clients, INDEPENDENT))
+    e, o = (Judge(note="messages").judge_present(present, groups=g) for g in (clients, INDEPENDENT))
     assert e.interval and o.interval and e.interval[0] < o.interval[0]

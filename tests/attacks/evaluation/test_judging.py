@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE, Judge, judge_present, judge_share
+from fedaudit.attacks.evaluation.judging import CONFIDENCE, CONTROL_CONFIDENCE, Judge
 from fedaudit.attacks.evaluation.ranking import First, Present
 from fedaudit.attacks.evidence import Baseline
 from fedaudit.attacks.stats import INDEPENDENT
@@ -42,13 +42,15 @@ def test_values_have_the_unit_and_direction_of_their_measure() -> None:
 
 def test_negative_controls_have_the_confidence_of_controls() -> None:
     assert Judge(control="negative").alpha == 1 - CONTROL_CONFIDENCE
-    assert judge_share("rank1", HITS, [], groups=INDEPENDENT, control="negative").confidence == CONTROL_CONFIDENCE
-    assert judge_share("rank1", HITS, [], groups=INDEPENDENT, control="positive").confidence == CONFIDENCE
+    assert (
+        Judge(control="negative").judge_hits("rank1", HITS, groups=INDEPENDENT).confidence == CONTROL_CONFIDENCE
+    )
+    assert Judge(control="positive").judge_hits("rank1", HITS, groups=INDEPENDENT).confidence == CONFIDENCE
 
 
 def test_a_measure_without_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="no row"):
-        Judge().judge_hits("luck", HITS, {}, groups=INDEPENDENT)
+        Judge().judge_hits("luck", HITS, groups=INDEPENDENT)
 
 
 def test_firsts_are_compared_with_the_chance_of_their_own_classes() -> None:
@@ -60,5 +62,5 @@ def test_firsts_are_compared_with_the_chance_of_their_own_classes() -> None:
 
 
 def test_images_that_stand_somewhere_are_compared_with_those_of_nobody() -> None:
-    e = judge_present([Present(True, False), Present(False, True)], "messages", groups=INDEPENDENT)
+    e = Judge(note="messages").judge_present([Present(True, False), Present(False, True)], groups=INDEPENDENT)
     assert (e.measure, e.value, e.baselines[0].value) == ("image_present", 0.5, 0.5)

@@ -87,10 +87,10 @@ def test_rules_that_ask_for_more_show_less() -> None:
 def test_trials_of_few_clients_are_counted_as_the_independent_ones_that_they_are_worth() -> None:
     assert count_effective(0.1, clopper_pearson(20, 200, 0.05), 200, 0.05) == 200
     hits, clients = np.arange(200) % 40 < 4, np.arange(200) // 40
-    grouped = Judge().judge_hits("rank1", hits, {}, groups=clients, chance=0.02)
+    grouped = Judge().judge_hits("rank1", hits, groups=clients, chance=0.02)
     assert grouped.interval is not None
     assert count_effective(0.1, grouped.interval, 200, 0.05) == pytest.approx(200 / (2.776 / 1.96) ** 2, abs=1)
-    alone = Judge().judge_hits("rank1", hits, {}, groups=INDEPENDENT, chance=0.02)
+    alone = Judge().judge_hits("rank1", hits, groups=INDEPENDENT, chance=0.02)
     assert find_detectable([grouped], POLICY) > find_detectable([alone], POLICY)
 
 
@@ -99,7 +99,7 @@ Draw = Callable[[np.random.Generator, float], Evidence]
 
 def draw_beside_chance(rng: np.random.Generator, risk: float) -> Evidence:
     hits = rng.random(150) < 0.02 + 0.98 * risk
-    return Judge().judge_hits("rank1", hits, {}, groups=INDEPENDENT, chance=0.02)
+    return Judge().judge_hits("rank1", hits, groups=INDEPENDENT, chance=0.02)
 
 
 def draw_beside_adversary(rng: np.random.Generator, risk: float) -> Evidence:
