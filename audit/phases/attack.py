@@ -56,7 +56,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     with share_cores(workers.processes(config.workers, case.device)):
         bench = Bench(case, [*chosen.cards.values()], config.replay)
         plants = estimate_controls(
-            bench.seconds, case, case.training, case.make_net, config.replay, chosen.setup, corrected=False
+            bench.seconds,
+            case,
+            case.training,
+            case.make_net,
+            config.replay,
+            chosen.setup,
+            case.parameters,
+            corrected=False,
         )
         for name, estimate in plants.items():
             record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
