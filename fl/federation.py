@@ -6,6 +6,7 @@ equal federations meet the same clients with the same batches.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -47,6 +48,14 @@ class Holdings:
     streams: Streams
     spare: Index = field(default_factory=lambda: np.zeros(0, np.int64))  # the server's own examples
     time_model: TimeModel | None = None  # the simulated clock
+
+    def compare_size(self, client: int) -> float:
+        """A client's examples over the mean of all, for how long it simulates to work."""
+        return len(self.parts[client]) / max(1.0, self._mean_size)
+
+    @cached_property
+    def _mean_size(self) -> float:
+        return float(np.mean([len(part) for part in self.parts]))
 
 
 class PublicData(NamedTuple):
@@ -264,9 +273,8 @@ class Federation:
         return self._holdings.data.train
 
     def compare_size(self, client: int) -> float:
-        """A client's examples over the mean of all, for how long it simulates to work."""
-        sizes = [len(part) for part in self._holdings.parts]
-        return sizes[client] / max(1.0, float(np.mean(sizes)))
+        """As `Holdings` says."""
+        return self._holdings.compare_size(client)
 
     def end_round(
         self,

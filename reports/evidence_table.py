@@ -4,6 +4,7 @@ Where measures form a curve, the report prints the telling ones, each with its s
 baseline, one row an n; every measurement with every baseline stays in audit.json.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks import measure
@@ -120,9 +121,9 @@ def notes(evidence: Sequence[Evidence]) -> list[str]:
     Remarks on a single point of a curve stay in audit.json.
     """
     said: dict[str, list[str]] = {}
-    remarks = [e.note for e in telling(evidence)]
+    remarks = Counter(e.note for e in telling(evidence))
     for e in telling(evidence):
-        if e.note and ("n" not in e.condition or remarks.count(e.note) > 1):
+        if e.note and ("n" not in e.condition or remarks[e.note] > 1):
             name = find_measure(e.measure).words
             if name not in said.setdefault(e.note, []):
                 said[e.note].append(name)

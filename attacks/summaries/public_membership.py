@@ -1,9 +1,9 @@
 """Membership from public outputs: a malicious server asks clients about their own examples, as public ones.
 
 Shi et al., arXiv:2502.08001, with the score of LiRA (Carlini et al., arXiv:2112.03570, sec. V.C, offline): how
-much surer one client's model is of an image than the other clients' are, over their spread. The other clients
-are the shadow models, which cost nothing. Candidates have to stand among the public examples (`candidates` of
-FedMD); public data of an honest server hold nobody's examples, and there is nothing to find.
+much surer one client's model is of an image than the other clients' are, over their spread. The other clients, of
+very many `MOST`, are the shadow models, which cost nothing. Candidates have to stand among the public examples
+(`candidates` of FedMD); public data of an honest server hold nobody's examples, and there is nothing to find.
 
 Members are images that a client holds, non-members public images that it does not, **as many of each class**. A
 client is surer of the classes that it trained on, whoever's images they are: among non-members of any class
@@ -26,13 +26,14 @@ from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Kno
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._scores import lira_offline, scaled_logit
-from fedaudit.attacks.summaries._public import read_answers
+from fedaudit.attacks.summaries._public import ClientAnswers, read_answers
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Conduct, Position, ThreatModel
 
 PLANTED = 10.0  # on ln(p / (1 - p)) of a client's own images
 FEWEST = 3  # clients: one is asked about, and two make a mean and a spread
+MOST = 500  # other clients that one is compared with
 Values = NDArray[np.float64]
 
 
@@ -58,15 +59,18 @@ class PublicMembership(Attack):
         public, sent = knowledge.public, read_answers(view, knowledge)
         assert public is not None, "outputs are read with public images alone"
         clients = sorted({a.client for a in sent})
+        places, rounds = {k: i for i, k in enumerate(clients)}, dict[int, list[ClientAnswers]]()
+        for a in sent:
+            rounds.setdefault(a.round, []).append(a)
         total = np.zeros((len(clients), len(public)))
         asked = np.zeros_like(total)
         surer = np.zeros_like(total)  # as `total`, of models with the planted leak
-        for t in sorted({a.round for a in sent}):
+        for _, own in sorted(rounds.items()):
             phi = np.full(total.shape, np.nan)
-            for a in (a for a in sent if a.round == t):
-                phi[clients.index(a.client), a.places] = scaled_logit(a.logits, public.y[a.places])
+            for a in own:
+                phi[places[a.client], a.places] = scaled_logit(a.logits, public.y[a.places])
             for row in range(len(clients)):
-                rest = np.delete(phi, row, axis=0)
+                rest = phi[list_others(row, len(clients))]
                 known = np.isfinite(phi[row]) & (np.isfinite(rest).sum(axis=0) >= FEWEST - 1)
                 if known.any():
                     outs = rest[:, known]
@@ -116,6 +120,11 @@ class PublicMembership(Attack):
         if max(map(len, by_round.values()), default=0) < FEWEST:
             return "fewer than three clients send outputs on the same public examples"
         return ""
+
+
+def list_others(row: int, clients: int) -> NDArray[np.int64]:
+    """Rows of the other clients; MOST of them, the next ones, where there are more."""
+    return np.sort((row + 1 + np.arange(min(clients - 1, MOST))) % clients)
 
 
 def _name(image: NDArray[Any]) -> str:

@@ -83,7 +83,7 @@ class Child:
             self.pipe.send((function, args, kwargs))
             self._wait(seconds)
             good, answer = self.pipe.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError also where it ended in the middle of its answer
             raise Exceeded(f"it was killed, or needed more than {self.gigabytes:g} GB") from None
         if not good:
             raise Exceeded(answer)

@@ -10,8 +10,9 @@ drawn anew over many rounds, the run's own first, and the law is held against wh
 A sum S = sum_t x_t y_{t+lag} of centred draws grows by martingale differences under the law, whose moment
 generating function given the past is known, so that P[S >= s] <= exp(K(l) - l s) for every l chosen beforehand
 (Chernoff). A claim is contradicted where such a bound falls below ERROR over the number of all tests and all l:
-a true claim is called false in at most ERROR of runs, without any approximation. With more than PAIRED clients,
-pairs are tried at other lags than 0 among as many, which a stream of the run's draws.
+a true claim is called false in at most ERROR of runs, without any approximation. With more than MET clients,
+pairs are tried among as many, and with more than PAIRED at other lags than 0 among as many of these, which a
+stream of the run's draws: the work grows as the clients do.
 
 Draws that pass may still depend on each other, three clients at a time or in a later round: only no dependence of
 these sorts was seen. A law that is not of this project is therefore declared (audit/accounting/verify.py).
@@ -34,6 +35,7 @@ Array = NDArray[np.float64]
 DRAWS, ROUNDS, MOST = 10_000, 500, 20_000  # of clients; over at least, and at most, so many rounds
 BEYOND = 200  # periods after the run's own, so that a draw that comes back at its end is seen as often
 ERROR = 1e-6  # chance that a true claim is contradicted
+MET = 2_000  # clients that are compared two by two in the same draw
 PAIRED = 96  # clients that are compared two by two at every lag
 FEWEST = 20  # products of a sum; of fewer nothing follows
 EVIDENCE = 45.0  # about log(number of tests / ERROR), which sets the l that are tried
@@ -99,7 +101,7 @@ def _test(free: NDArray[np.bool_], rates: Array, sized: bool, longest: int, stre
         return
     if sized:
         yield _test_number(coins)
-        yield _test_pairs_of_a_number(coins)
+        yield _test_pairs_of_a_number(coins, streams)
     else:
         yield _test_all(coins)
         yield _test_own_lags(coins)
@@ -228,10 +230,16 @@ def _test_number(coins: Coins) -> Test:
     return _find_least("draws {lag} apart depend on each other", _minimise_bounds(sums, bounds), lags)
 
 
-def _test_pairs_of_a_number(coins: Coins) -> Test:
+def _choose_clients(coins: Coins, most: int, streams: Streams) -> NDArray[np.int64]:
+    """So many of the clients at most; fewer are some of more."""
+    return np.sort(streams.numpy("pairs of draws").permutation(coins.clients)[:most])
+
+
+def _test_pairs_of_a_number(coins: Coins, streams: Streams) -> Test:
     """Of a fixed number: how often every two clients come in the same draw."""
     k, drawn = coins.clients, coins.free.sum(1).mean()
-    both = (coins.free.T.astype(float) @ coins.free.astype(float))[np.triu_indices(k, 1)]
+    met = coins.free[:, _choose_clients(coins, MET, streams)].astype(float)
+    both = (met.T @ met)[np.triu_indices(met.shape[1], 1)]
     if not both.size:
         return Test("", 0.0, 0)
     rate = drawn * (drawn - 1) / (k * (k - 1))
@@ -241,20 +249,18 @@ def _test_pairs_of_a_number(coins: Coins) -> Test:
 
 def _test_pairs(coins: Coins, sized: bool, streams: Streams) -> Iterator[Test]:
     """Each client with itself and with every other one, at every lag; the most surprising of all."""
-    some = np.arange(coins.clients)
-    if coins.clients > PAIRED:
-        some = np.sort(streams.numpy("pairs of draws").permutation(coins.clients)[:PAIRED])
+    some, met = (_choose_clients(coins, most, streams) for most in (PAIRED, MET))
     hits, lags = _count_hits_before(coins), np.arange(len(coins.lags) + 1)
     worst, tests = Test("", 0.0, 0), 0
-    for i in range(coins.clients):
+    for place, i in enumerate(met.tolist()):
         if i in some:
             sums = _sum_lags(coins.values[:, [i]], coins.values[:, some], len(coins.lags))
             log_p = _bound_pairs(coins, i, some, hits[:, i], lags, sums)
             log_p[0, some <= i] = 0.0  # the client itself, and pairs that were met
             log_p[0] *= not sized  # dependent there, as they should be
-            rest = np.setdiff1d(np.arange(i + 1, coins.clients), some)
+            rest = np.setdiff1d(met[place + 1 :], some)
         else:
-            log_p, rest = np.zeros((0, 0)), np.arange(i + 1, coins.clients)
+            log_p, rest = np.zeros((0, 0)), met[place + 1 :]
         tests += log_p.size * len(STEEPNESS)
         if log_p.size and log_p.min() < worst.log_p:
             lag, j = divmod(int(log_p.argmin()), len(some))

@@ -32,7 +32,7 @@ from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EACH, EVERYONE, UNSENT, Release
 from fedaudit.fl.method import LocalConfig
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, read_message
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.training.private import PrivateTraining
@@ -141,9 +141,7 @@ def _check_coverage(
     hidden: bool,
     settled: frozenset[Kind],
 ) -> Iterator[Issue]:
-    found: dict[tuple[int, str], list[Release]] = defaultdict(list)
-    for r in releases:
-        found[r.round, r.kind].append(r)
+    found = _group_lines(releases)
     sent = {x.round for x in traffic}
     relayed = {(x.round, x.kind) for x in traffic if x.channel == Channel.RELAY}
     if settled & {x.kind for x in traffic} and not settled & {r.kind for r in releases}:
@@ -172,11 +170,12 @@ def _check_coverage(
                 )
                 yield Issue("observers", text)
     kinds = {(x.round, str(x.kind)) for x in traffic}
+    crossed = {kind for _, kind in kinds}
     for r in releases:
         base = r.kind.partition(".")[0]
         if base in settled:  # noised where it was made; what crosses may be made of it
             continue
-        known = (r.round, base) in kinds or base in EXPLAINED or base in {k for t, k in kinds}
+        known = (r.round, base) in kinds or base in EXPLAINED or base in crossed
         if not known or (r.round not in sent and base not in EXPLAINED):
             yield Issue("extra", f"nothing that crossed the wire explains {_describe_line(r)}")
 
@@ -224,15 +223,21 @@ def _check_schedule(
     history: Sequence[Mapping[str, Any]],
 ) -> Iterator[Issue]:
     """Rounds of the metrics, and answers in them, that the manifest shows otherwise."""
-    heard: Counter[int] = Counter()
-    for x in traffic:
-        heard[x.round] = max(heard[x.round], x.senders)
+    heard = _count_heard(traffic)
     told = {int(h["round"]): int(h.get("delivered", 0)) for h in history}
     for t in sorted(set(heard) - set(told)) if history else []:
         yield Issue("schedule", f"clients sent in round {t}, of which the metrics know nothing")
     wanted = training.rounds if simulated and training is not None and history else 0
     if len(told) < wanted:
         yield Issue("schedule", f"the metrics have {len(told):,} rounds, and the run has {wanted:,}")
+
+
+def _count_heard(traffic: Sequence[KindTraffic]) -> Counter[int]:
+    """Round -> clients that sent in it."""
+    heard: Counter[int] = Counter()
+    for x in traffic:
+        heard[x.round] = max(heard[x.round], x.senders)
+    return heard
 
 
 def _check_participation(
@@ -246,10 +251,10 @@ def _check_participation(
         return
     rate, rounds = min(r.sample_rate for r in amplified), {r.round for r in amplified}
     fixed = amplified[0].sampling == "fixed_without_replacement"
+    heard = _count_heard(traffic)
     draws: dict[str, list[int]] = defaultdict(list)  # rounds that share their draw count once
     for r in amplified:
-        senders = max((x.senders for x in traffic if x.round == r.round), default=0)
-        draws[r.coin or str(r.round)].append(senders)
+        draws[r.coin or str(r.round)].append(heard[r.round])
     most = [max(senders) for senders in draws.values()]
     if fixed and max(most) > rate * clients + ROUNDING:
         seen = f"{max(most):,} of {clients:,} clients were heard in one"
@@ -307,7 +312,7 @@ def _check_draws(
     except Exception as error:  # somebody's own code, of which this may be too much
         if is_shipped(availability) and not isinstance(error, UserError):
             raise
-        found = [f"it cannot be drawn ({type(error).__name__}: {error})"]
+        found = [f"it cannot be drawn ({type(error).__name__}: {read_message(error)})"]
     for what in found[:1]:
         stated = f"{availability.title} is not the draw that it states"
         yield Issue("draws", f"{_describe_line(amplified[0])} is credited with sampling, and {stated}: {what}")
@@ -339,11 +344,11 @@ def _check_recomputation(
     """Lines against those that the protections make; None where these cannot be made once more."""
     issues, sampling = list[Issue](), replay.federation.sampling
     rounds = {x.round for x in traffic} | (ran - {max(ran)} if central and len(ran) > 1 else set())
-    again: dict[object, list[Release]] = {}
-    tried = 0
-    own: dict[tuple[int, str], list[Release]] = defaultdict(list)
-    for r in releases:
-        own[r.round, r.kind].append(r)
+    again: dict[object, dict[tuple[int, str], list[Release]]] = {}
+    tried, own = 0, _group_lines(releases)
+    traffic_of: dict[int, list[KindTraffic]] = defaultdict(list)
+    for x in traffic:
+        traffic_of[x.round].append(x)
     for r in releases:
         index = r.sender.partition("/")[2]
         client = int(index) if index.isdecimal() else 0
@@ -352,13 +357,13 @@ def _check_recomputation(
             made = replay.list_lines(traffic, rounds, client)
             if made is None:
                 return None
-            again[law] = made
-        made_of_it = [x for x in again[law] if (x.round, x.kind) == (r.round, r.kind)]
+            again[law] = _group_lines(made)
+        made_of_it = again[law][r.round, r.kind]
         visit = own_line(replay.method, r)
         differ = list(_compare_lines(r, [visit] if visit else made_of_it))
         if differ and not visit and index.isdecimal() and tried < MOST_CLIENTS:
             tried += 1  # what is right for this very client?
-            of_it = replay.list_lines([x for x in traffic if x.round == r.round], {r.round}, client) or []
+            of_it = replay.list_lines(traffic_of[r.round], {r.round}, client) or []
             differ = list(_compare_lines(r, [x for x in of_it if x.kind == r.kind] or made_of_it))
         issues += differ
         if is_amplifiable(r) and r.unit == "client" and not same_law(r, law):
@@ -370,13 +375,23 @@ def _check_recomputation(
         if is_amplifiable(r) and r.unit == "client" and law.period > 1 and not r.coin:
             issues.append(Issue("draws", f"{_describe_line(r)} has a draw of its own; {_describe_law(law)}"))
     law = sampling(0)
-    made = again.get(law) or replay.list_lines(traffic, rounds, 0)
-    if made is None:
-        return None
-    for (t, kind), needed in Counter((x.round, x.kind) for x in made).items():
-        if len(own[t, kind]) < needed:
+    if law not in again:
+        made = replay.list_lines(traffic, rounds, 0)
+        if made is None:
+            return None
+        again[law] = _group_lines(made)
+    for (t, kind), needed in again[law].items():
+        if len(own[t, kind]) < len(needed):
             issues.append(Issue("missing", f"the ledger has no line of {kind} in round {t}"))
     return issues
+
+
+def _group_lines(lines: Iterable[Release]) -> dict[tuple[int, str], list[Release]]:
+    """Lines by round and kind; none where there is no such line."""
+    groups: dict[tuple[int, str], list[Release]] = defaultdict(list)
+    for r in lines:
+        groups[r.round, r.kind].append(r)
+    return groups
 
 
 def _compare_lines(r: Release, again: Sequence[Release]) -> Iterator[Issue]:

@@ -157,7 +157,7 @@ class SimulatedClients(SimulatedData):
             return state_of(initialise(self.make_net, self.streams))
         return {name: values.clone() for name, values in self._whole.items()}
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         return count(state_of(initialise(self.make_untrained, self.streams)))
 

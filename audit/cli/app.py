@@ -103,6 +103,9 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
                         refuse_special(path, below=False)  # of a folder its reader looks at all
             try:
                 function(*args, **kwargs)
+            except SystemExit as ended:  # of code that a config names: its number would be read as the verdict
+                error = RuntimeError(f"it ends the program with {ended.code}")
+                raise error.with_traceback(ended.__traceback__) from None
             finally:
                 sys.stdout.flush()  # what nobody could be told is an error, whatever the verdict is
         except typer.Exit:

@@ -25,7 +25,7 @@ def last_words(result: AuditResult, folder: Path, report: Path) -> Iterator[str]
         yield result.decision.line
         failing = set(result.decision.failing)
     bad = [f for f in result.findings if f.is_demonstrated and f.id in failing]
-    rest = [f for f in result.findings if f.is_demonstrated and f not in bad]
+    rest = [f for f in result.findings if f.is_demonstrated and f.id not in failing]
     for finding in bad:
         yield f"  {finding.severity:<9} {finding.id}: {finding.title}"
     if rest:

@@ -67,7 +67,7 @@ class Forecast:
         yield from _list_rows("attacks that will run", rows)
         controls = {choice.cards[label].control for label in seconds}
         plants = estimate_controls(
-            controls, case, case.training, case.make_untrained, config.replay, choice.setup
+            controls, case, case.training, case.make_untrained, config.replay, choice.setup, case.parameters
         )
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
         others = {n: traffic.missing(c, title) for n, c in choice.others.items()}
@@ -144,7 +144,8 @@ class Forecast:
 
     @cached_property
     def _training_seconds(self) -> float:
-        return training_seconds(self._case, self._case.training, self._case.make_untrained)
+        case = self._case
+        return training_seconds(case, case.training, case.make_untrained, case.parameters)
 
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""

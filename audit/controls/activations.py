@@ -12,6 +12,7 @@ import torch
 
 from fedaudit.attacks.batches._reading import find_layers
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.controls.effort import PlayedClients, count_reading
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact, Channel
@@ -20,9 +21,9 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
-    return {1: EACH * clients}
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps, and visits, of these clients, about."""
+    return count_reading(clients.origins * sum(min(EACH, n) for n in clients.sizes), 1)
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.controls.effort import PlayedClients, count_reading
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -22,9 +23,9 @@ from fedaudit.fl.wire.protection import Message
 WORK = {Kind.MASHED_BATCH: "mash", Kind.SEED_SAMPLES: "contribute"}  # the clients' function that makes them
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> visits of so many clients, about, each of which takes as long as a step."""
-    return {1: EACH * clients}
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps, and visits, of these clients, about."""
+    return count_reading(clients.origins * sum(min(EACH, n) for n in clients.sizes), 1)
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:  # noqa: ARG001

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.audit.controls.effort import PlayedClients, count_groups
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -38,7 +39,7 @@ _TWICE = 5  # steps as long as a gradient that is differentiated again: 4.5 to 6
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:
     """Batch size -> steps that take about as long as condensing, where so many clients are played.
 
     An iteration is a step on the real images, and `_TWICE` on each that is made: its gradient is differentiated.
@@ -46,9 +47,11 @@ def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[i
     iterations, made = (int(getattr(training, name, 1)) for name in ("iterations", "images_per_class"))
     steps = Counter[int]()
     for n in settings.sizes:
-        wanted = max(settings.groups, EACH * clients) if n == 1 else settings.groups
-        ways = 2 if n == min(settings.sizes) else 1
-        groups = ways * _count_groups(n, wanted)
+        held, wanted = clients.take(settings.clients), settings.groups
+        if n == 1:
+            held, wanted = clients.classes, max(settings.groups, EACH * len(clients))
+        ways = (2 if n == min(settings.sizes) else 1) + (n == 1 and clients.is_protected)
+        groups = ways * min(count_groups(held, n, wanted), _count_groups(n, wanted))
         steps += Counter({n: groups * iterations}) + Counter({1: groups * iterations * made * _TWICE})
     return steps
 

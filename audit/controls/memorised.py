@@ -18,6 +18,7 @@ its client had been handed.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.models._trials import taught
+from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import (
     EACH,
     Lab,
@@ -63,10 +65,20 @@ class MemorisedRows:
     curve: bool = False  # one n of a curve
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> steps of training that so many clients are played for, about."""
-    people = max(EACH, min(IMAGES, ALL // max(1, clients)))
-    return {TOGETHER: clients * -(-people // TOGETHER) * EPOCHS}
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:
+    """Batch size -> steps, and visits, that these clients are played for, about."""
+    sizes, people = clients.sizes, _count_people(len(clients))
+    pairs = sum(-(-min(people, n) // TOGETHER) for n in sizes)
+    steps = Counter({TOGETHER: clients.step * pairs * EPOCHS, VISITS: clients.visits * pairs})
+    lightly = sizes[: settings.clients]
+    trained = [max(1, sum(lightly) // len(lightly) // 2)] * len(lightly) if lightly else []
+    if not clients.has_truth:
+        trained += [n for own in sizes for n in settings.sizes if n <= own]
+    for n in trained:
+        steps[VISITS] += 1
+        batch = min(training.batch_size, n)
+        steps[batch] += clients.protected_step * training.local_epochs * -(-n // batch)
+    return steps
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -88,7 +100,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
         }
         every = sorted(k for k in newest if k is not None and k in lab.owned)
         some = {int(k) for k in rng.permutation(every)[: settings.clients]}  # that have plants of other kinds too
-        people = max(EACH, min(IMAGES, ALL // max(1, len(every))))
+        people = _count_people(len(every))
         for client in every:
             model, own = newest[client], lab.owned[client]
             plants = [
@@ -108,6 +120,11 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     for numbers, replays in zip(stacks, played, strict=True):
         made.update(zip(numbers, replays, strict=True))
     return Replays.join(made[i] for i in range(len(jobs)))
+
+
+def _count_people(clients: int) -> int:
+    """How many of each of so many clients learn wrong labels, as far as it has so many."""
+    return max(EACH, min(IMAGES, ALL // max(1, clients)))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ data. The auditor therefore replays the prototype of n of a client's own images,
 (audit/controls/prototypes.py): the planted leak, and the curve against n.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedaudit.attacks.evaluation.artifacts import index
+from fedaudit.audit.controls.effort import PlayedClients, count_groups, count_reading
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.controls.prototypes import cells, senders, sent_prototype
 from fedaudit.audit.settings.controls import Replay
@@ -16,9 +18,11 @@ from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.streams import Streams
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> visits of so many clients, about: to load the model and read it takes as long as a step."""
-    return dict.fromkeys(settings.sizes, 2 * settings.groups)
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps, and visits, of these clients, about."""
+    held, others = clients.take(settings.clients), clients.mean_classes - 1
+    able = [n for n in settings.sizes if count_groups(held, n + 1, 1)]
+    return sum((count_reading(2 * settings.groups, n + others) for n in able), Counter[int]())
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

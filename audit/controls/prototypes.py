@@ -20,6 +20,7 @@ import torch
 
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import REPLAYED
+from fedaudit.audit.controls.effort import PlayedClients, count_groups, count_reading
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -40,12 +41,18 @@ class ClassShare:
     others: Index  # one example of each other class of the client
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> steps that visits of so many clients take, about: two each.
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps, and visits, of these clients, about.
 
-    A visit loads the model and reads an example of each other class beside the group.
+    A visit reads an example of each other class beside the group; and a client sends of all that it owns.
     """
-    return {n: 2 * (max(settings.groups, EACH * clients) if n == 1 else settings.groups) for n in settings.sizes}
+    held, steps = clients.take(settings.clients), count_reading(len(clients), clients.mean_size)
+    for n in settings.sizes:
+        wanted = count_groups(held, n, settings.groups)
+        if n == 1:
+            wanted = max(wanted, EACH * len(clients))
+        steps += count_reading(wanted, n + clients.mean_classes - 1)
+    return steps
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:

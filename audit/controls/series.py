@@ -13,8 +13,9 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
+from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import Lab, Replays, find_received_message, has_received_model, name_replay
-from fedaudit.audit.controls.updates import MOST_BYTES
+from fedaudit.audit.controls.updates import fit_people
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.method import LocalConfig
@@ -25,10 +26,13 @@ EACH = 2  # people planted through each client's code
 MOST_ROUNDS = 20  # of each client, the last
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:
-    """Batch size -> steps of training that so many clients are played for, about."""
-    each = EACH * min(training.rounds, MOST_ROUNDS) * max(1, training.local_epochs)
-    return {1: clients * each if settings.update_groups else 0}
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:
+    """Batch size -> steps, and visits, that these clients are played for, about."""
+    rounds = min(training.rounds, MOST_ROUNDS)
+    each = fit_people(EACH, clients.upload_bytes * len(clients) * rounds * clients.origins)
+    people = sum(min(each, n) for n in clients.sizes) if settings.update_groups else 0
+    steps = clients.step * max(1, training.local_epochs)
+    return {1: people * rounds * steps, VISITS: people * rounds * clients.visits}
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -51,7 +55,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     epochs = max(1, int(getattr(lab.method.config, "local_epochs", 1)))
     size = sum(a.size_bytes for some in by_client.values() for a in some[-MOST_ROUNDS:])
     size *= 2 if lab.is_protected else 1
-    each = min(EACH, max(1, MOST_BYTES // max(1, size)))
+    each = fit_people(EACH, size)
     for client, some in sorted(by_client.items()):
         for i, row in enumerate(rng.permutation(lab.owned[client])[:each].tolist()):
             chosen = np.array([row])

@@ -15,6 +15,7 @@ import numpy as np
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.prototypes._weights import uploads as read
 from fedaudit.attacks.updates._gradients import KINDS
+from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.controls.lab import EACH, Lab, Replays, find_received_message, has_received_model, name_replay
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import Artifact
@@ -26,10 +27,17 @@ from fedaudit.fl.wire.protection import Message, published_noise
 MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are fewer groups
 
 
-def count_steps(clients: int, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
-    """Batch size -> steps of training that so many clients are played for, about."""
-    steps = Counter({batch: settings.update_groups * sum(settings.update_steps) for batch in settings.updates})
-    return steps + Counter({1: clients * EACH if settings.update_groups else 0})
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps, and visits, that these clients are played for, about."""
+    sizes, groups = clients.sizes, _count_groups(clients.upload_bytes, settings)
+    able = [n for n in settings.updates if n <= max(sizes, default=0)]
+    steps = Counter({n: clients.protected_step * groups * sum(settings.update_steps) for n in able})
+    steps[VISITS] = groups * len(able) * len(settings.update_steps)
+    each = (
+        fit_people(EACH, clients.upload_bytes * len(clients) * clients.origins) if settings.update_groups else 0
+    )
+    people = sum(min(each, n) for n in sizes)
+    return steps + Counter({1: clients.step * people, VISITS: clients.visits * people})
 
 
 def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
@@ -48,8 +56,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in lab.owned)).tolist())
     clients = every[: settings.clients]
-    each = max(a.size_bytes for a in uploads) * len(settings.updates) * len(settings.update_steps)
-    groups = min(settings.update_groups, max(1, MOST_BYTES // max(1, each)))
+    groups = _count_groups(max(a.size_bytes for a in uploads), settings)
     for batch in settings.updates:
         able = [k for k in clients if len(lab.owned[k]) >= batch]
         for i in range(groups if able else 0):
@@ -67,6 +74,17 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     return made
 
 
+def _count_groups(upload: int, settings: Replay) -> int:
+    """Updates of each size and number of steps, where an upload has so many bytes."""
+    whole = upload * len(settings.updates) * len(settings.update_steps)
+    return min(settings.update_groups, max(1, MOST_BYTES // max(1, whole)))
+
+
+def fit_people(each: int, size: int) -> int:
+    """People of each client, so many at most, where one of each takes so many bytes."""
+    return min(each, max(1, MOST_BYTES // max(1, size)))
+
+
 def _plant_people(lab: Lab, latest: Mapping[int, Artifact], recorded: Sequence[Artifact], made: Replays) -> None:
     """Single people through every client's code, one step on each: without the run's protections, and with them.
 
@@ -76,7 +94,7 @@ def _plant_people(lab: Lab, latest: Mapping[int, Artifact], recorded: Sequence[A
     seeds = lab.holdings.streams
     rng = seeds.numpy("replay_people")
     size = max(a.size_bytes for a in latest.values()) * len(latest) * (2 if lab.is_protected else 1)
-    each = min(EACH, max(1, MOST_BYTES // max(1, size)))
+    each = fit_people(EACH, size)
     people = {client: rng.permutation(lab.owned[client])[:each] for client in latest}
     for i in range(each):  # so that an attack which takes the first few has them of many clients
         for client, upload in latest.items():

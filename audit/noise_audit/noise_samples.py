@@ -405,11 +405,14 @@ def sample_means(recorded: Sequence[Artifact], releases: Sequence[Release]) -> l
     artifacts = index(recorded)
     models = {a.round: a.payload for a in artifacts.select(kind=Kind.GLOBAL_MODEL)}
     means = {r.round: r for r in releases if r.kind == Kind.GLOBAL_MODEL.value and r.noise_std and r.clip_norm}
+    lines = dict[int, list[Release]]()
+    for r in releases:
+        lines.setdefault(r.round, []).append(r)
     found: list[NoiseSample] = []
     for t, line in sorted(means.items()):
         if t not in models or t + 1 not in models:
             continue
-        listed = {r.sender: r for r in releases if r.round == t and r.source == line.source and r != line}
+        listed = {r.sender: r for r in lines[t] if r.source == line.source and r != line}
         sent = {str(a.sender): a.payload for a in artifacts.select(round=t) if a.kind in TRAINED}
         norms = {r.clip_norm for r in listed.values()}
         if sent.keys() != listed.keys() or len(norms) > 1:

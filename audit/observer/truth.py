@@ -1,12 +1,13 @@
 """What the auditor knows and no attack does: which images are behind which artifact."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedaudit.attacks.attack import OF_OTHERS, BatchTruth, Images, Unseen
 from fedaudit.attacks.evaluation.sums import find_client
@@ -17,6 +18,7 @@ from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.families.drawn_batches import iterate_batches
 from fedaudit.fl.families.splitting import BATCHES
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -109,22 +111,36 @@ class KnownTruth:
         if found.kind is Kind.FEATURES:
             is_whole = len(found.payload["features"]) == len(own)
             return BatchTruth(client=end.index, rows=own, images=images(self._data, own)) if is_whole else None
-        batches = self._batches.get((found.round, found.kind, found.channel, end), [])
-        epochs, size = self._case.training.local_epochs, self._case.training.batch_size
-        drawn = list(iterate_batches(self._case.streams, found.round, end.index, len(own), epochs, size))
+        batches, drawn = (
+            self._batches.get((found.round, found.kind, found.channel, end), {}),
+            self._draw_batches(found.round, end.index, self._case.training),
+        )
         if len(batches) != len(drawn):
             return None
-        rows = own[drawn[batches.index(artifact)].numpy()]
+        rows = own[drawn[batches[artifact]].numpy()]
         return BatchTruth(client=end.index, rows=rows, images=images(self._data, rows))
 
+    def _draw_batches(self, round: int, client: int, training: LocalConfig) -> Sequence[Tensor]:
+        """Places of the examples of each batch of a simulated client's visit."""
+        if (round, client) not in self._drawn:
+            number, streams = len(self._parts[client]), self._case.streams
+            batches = iterate_batches(streams, round, client, number, training.local_epochs, training.batch_size)
+            self._drawn[round, client] = list(batches)
+        return self._drawn[round, client]
+
     @cached_property
-    def _batches(self) -> Mapping[tuple[int, Kind, Channel, Party], list[str]]:
-        """Round, kind, channel and client -> the batches that crossed, in their order."""
-        found = defaultdict[tuple[int, Kind, Channel, Party], list[str]](list)
+    def _drawn(self) -> dict[tuple[int, int], Sequence[Tensor]]:
+        return {}
+
+    @cached_property
+    def _batches(self) -> Mapping[tuple[int, Kind, Channel, Party], Mapping[str, int]]:
+        """Round, kind, channel and client -> the batches that crossed, with their places in order."""
+        found = defaultdict[tuple[int, Kind, Channel, Party], dict[str, int]](dict)
         for a in self._artifacts.values():
             if a.kind in BATCHES and a.origin == "recorded":
                 end = a.sender if a.sender.role == Role.CLIENT else Party.parse(a.seen_by[0])
-                found[a.round, a.kind, a.channel, end].append(a.id)
+                own = found[a.round, a.kind, a.channel, end]
+                own[a.id] = len(own)
         return found
 
     def read_upload(self, artifact: str) -> Mapping[str, NDArray[Any]]:

@@ -30,7 +30,7 @@ from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import processor_seconds
-from fedaudit.fl.runtime.side_by_side import Death, Progress, can_copy, share_cores, side_by_side
+from fedaudit.fl.runtime.side_by_side import DeadPart, Death, Progress, can_copy, share_cores, side_by_side
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
@@ -56,7 +56,14 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     with share_cores(workers.processes(config.workers, case.device)):
         bench = Bench(case, [*chosen.cards.values()], config.replay)
         plants = estimate_controls(
-            bench.seconds, case, case.training, case.make_net, config.replay, chosen.setup, corrected=False
+            bench.seconds,
+            case,
+            case.training,
+            case.make_net,
+            config.replay,
+            chosen.setup,
+            case.parameters,
+            corrected=False,
         )
         for name, estimate in plants.items():
             record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
@@ -123,13 +130,16 @@ class _Runner:
         self._ended += 1
         self._progress("attack", self._ended, len(self.attacks))
 
-    def _carry_out(self, number: int, progress: Progress) -> dict[str, Any]:
+    def _carry_out(self, number: int, progress: Progress) -> dict[str, Any] | Death:
         attack, spec = self.attacks[number], self._specs[number]
         name = spec.label
         time = describe_duration(self._seconds[name])
         progress(f"attack ({name}, about {time})", self._ended, len(self.attacks))
         began = processor_seconds()
-        result = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, spec)}
+        try:
+            result = attack_once(attack, name, self._bench) | {"card": card_fields(attack.card, spec)}
+        except DeadPart as error:
+            return error.death
         if result["status"] == "ran":
             record_error(self._setup, name, self._estimates[name], processor_seconds() - began)
         return result

@@ -20,7 +20,7 @@ from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.shared_pipe import make_portable
-from fedaudit.fl.runtime.side_by_side import collect
+from fedaudit.fl.runtime.side_by_side import DeadPart, collect
 
 # controls that play every client's latest message, whatever else was read
 OF_LATEST = ("updates", "prototypes", "memorised", "condensed", "activations")
@@ -45,7 +45,9 @@ class Bench:
             (name, rounds), began = control, processor_seconds()
             try:
                 planted: Replays | BaseException = plant(name, self.lab, self._recorded[rounds], settings)
-            except Exception as error:  # its attacks fail, no other  # noqa: BLE001
+            except DeadPart:
+                raise
+            except (Exception, SystemExit) as error:  # its attacks fail, no other  # noqa: BLE001
                 planted = make_portable(error)
             return planted, processor_seconds() - began
 

@@ -23,7 +23,8 @@ from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.side_by_side import DeadPart
 
 UNMEASURED = "it ran, and this federation has nothing that its claims could be measured on"
 OF_UNKNOWN_CLIENTS = "what these clients hold is not known, so no claim about it can be checked"
@@ -32,7 +33,8 @@ OF_UNKNOWN_CLIENTS = "what these clients hold is not known, so no claim about it
 def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     """One attack's file: what it is, whose view it had, and what it came to.
 
-    Whatever an attack raises is its own failure, never the audit's end.
+    Whatever an attack raises is its own failure, never the audit's end. Raises DeadPart where a part of it dies,
+    which it may not do once more.
     """
     opened: Opened = {}
     started = time.perf_counter()
@@ -40,10 +42,12 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     result |= {"status": "ran", "reason": "", **NOTHING}
     try:
         result |= _run_and_measure(attack, name, bench, opened)
+    except DeadPart:
+        raise
     except UserError as error:
         result |= {"status": "not_applicable", "reason": str(error.args[0])}
-    except Exception as error:  # noqa: BLE001
-        result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        result |= {"status": "failed", "reason": f"{type(error).__name__}: {read_message(error)}"}
     read = [*(k for k in attack.card.reads if k in opened), *sorted(k for k in opened if k.open)]
     return result | {
         "read": read,
@@ -144,6 +148,8 @@ def _record_unverified(
     try:
         claim = attack.run(gradable, knowledge, case.streams.numpy("attack", name))
         result |= _measure(attack, claim, bench, bench.partial_truth, case.streams.numpy("measure", name))
+    except DeadPart:
+        raise
     except UserError:  # what is left cannot be measured
         return result
     if any(e["control"] == "none" and not is_replay(Evidence(**e)) for e in result["evidence"]):

@@ -1,7 +1,7 @@
 """About how long training takes here, for a run and for planted leaks: a batch is timed, the rest is multiplied.
 
 Counts the plain step of local training, in seconds of the processor, so that a busy machine states the same. A
-method that does more in a step (two networks, a frozen pass, DP-SGD) takes longer; a number of answering clients
+method that does more in a step (two networks, a frozen pass) takes longer; a number of answering clients
 below the average of the availability takes less. Once, 320 images of 32 x 32 x 3 with ResNet-18 were stated at 9
 seconds and took 13 with the tests of accuracy.
 """
@@ -16,7 +16,8 @@ import torch
 
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
-from fedaudit.audit.phases.efforts import CONTROL, recall_error
+from fedaudit.audit.controls.effort import VISITS, PlayedClients
+from fedaudit.audit.phases.efforts import CONTROL, measure_machine, recall_error
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.data.dataset import Data
@@ -27,17 +28,33 @@ from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.workers import one_thread
 
 STEPS = 2  # that are timed at least, after one that is not
+VISIT = 0.002  # seconds beside the training, on the machine of the cards; of an upload 4, of a prototype 1 to 2
+FEW, SLOW = 32, 0.1  # examples, and seconds of a step on them that is all arithmetic
+MOST = 500  # examples of a step that is timed, which must fit memory
+# Of DP-SGD: plain steps that the gradients of single examples take as long as, and seconds of a step beside them
+# and of the noise on a number, on the machine of the cards. Four networks took 0.6 to 2.1 times as long
+PRIVATE_GRADIENTS, PRIVATE_STEP, PRIVATE_NUMBER = 1.5, 0.005, 2e-8
 SECONDS = 0.02  # that are timed at least: the processor's clock may not see a step of a small network
 
 
-def training_seconds(federation: KnownFederation, settings: LocalConfig, make_net: "partial[Net]") -> float:
-    """Seconds of one core for all rounds, were everybody to answer in each; 0 for a method without rounds."""
-    if not settings.local_epochs or not settings.rounds:
+def training_seconds(
+    federation: KnownFederation, settings: LocalConfig, make_net: "partial[Net]", parameters: int
+) -> float:
+    """Seconds of one core for all rounds, were everybody to answer in each; 0 for a method without rounds.
+
+    A protection that acts in training says how long clients train, in the place of the method's epochs.
+    """
+    private, size = federation.private, settings.batch_size
+    epochs: float = settings.local_epochs if private is None else private.steps * private.sample_rate
+    if not epochs or not settings.rounds:
         return 0.0
-    parts, size = federation.examples.parts.values(), settings.batch_size
-    part = next(part for part in parts if len(part))[:size]
-    each = measure_step(federation, make_net, part, size) / size
-    return each * sum(map(len, parts)) * settings.local_epochs * settings.rounds
+    parts = [part for part in federation.examples.parts.values() if len(part)]
+    each = measure_step(federation, make_net, parts[0][:size], size) / size
+    seconds = each * sum(map(len, parts)) * epochs
+    if private is not None:
+        beside = len(parts) * private.steps * (PRIVATE_STEP + PRIVATE_NUMBER * parameters)
+        seconds = PRIVATE_GRADIENTS * seconds + beside * measure_machine()
+    return seconds * settings.rounds
 
 
 def estimate_controls(
@@ -47,6 +64,7 @@ def estimate_controls(
     make_net: Callable[[], Net] | None,
     settings: Replay,
     setup: str,
+    parameters: int,
     *,
     corrected: bool = True,
 ) -> dict[str, float]:
@@ -58,25 +76,33 @@ def estimate_controls(
     if training is None or not isinstance(make_net, partial):
         return {}
     rows = np.concatenate([examples.planted, *examples.parts.values()])
-    clients = sum(map(bool, map(len, examples.parts.values()))) or federation.clients
+    clients = PlayedClients.of(federation, parameters)
     found = {}
     for name in sorted(filter(None, names)):
         module = importlib.import_module(f"fedaudit.audit.controls.{name}")
         steps: dict[int, int] = module.count_steps(clients, settings, training)
-        seconds = sum(
-            number * measure_step(federation, make_net, rows[:size], size) for size, number in steps.items()
+        seconds = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
+            number * measure_step(federation, make_net, rows[:size], size)
+            for size, number in steps.items()
+            if number and size != VISITS
         )
         found[name] = seconds * ((recall_error(setup, CONTROL + name) or 1.0) if corrected else 1.0)
     return found
 
 
 def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: Index, size: int) -> float:
-    """Seconds of one step on a batch of so many examples, by one on these rows; kept for a model of ours."""
+    """Seconds of one step on a batch of so many examples, by one on these rows; kept for a model of ours.
+
+    Where a few examples take long already, more of them take as many times as long.
+    """
     key = name_model(make_net)
     each = index.recall("pace", f"{key} {size}") if key else None
     if not isinstance(each, float):
         with one_thread():  # a second one would wait, spinning, and count as well
-            each = _train_batch(initialise(make_net, federation.streams), federation.data, rows)
+            net, data = initialise(make_net, federation.streams), federation.data
+            each = _train_batch(net, data, rows[:FEW])
+            if len(rows) > FEW and each * FEW < SLOW:
+                each = _train_batch(net, data, rows[:MOST])
         if key:
             index.keep("pace", f"{key} {size}", each)
     return each * size

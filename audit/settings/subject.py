@@ -4,6 +4,7 @@ Everything here is a statement of the federation's operator. What the recorded m
 when they are imported (audit/importing/); the rest is said to be stated.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
@@ -143,7 +144,6 @@ class RecordedSubject(Group):
     @field_validator("identities")
     @classmethod
     def _one_node_each(cls, value: dict[str, str]) -> dict[str, str]:
-        names = list(value.values())
-        if twice := [n for n in names if names.count(n) > 1][:1]:
+        if twice := [name for name, nodes in Counter(value.values()).items() if nodes > 1]:
             raise ValueError(f"must give every node a truth of its own, and two have {twice[0]!r}")
         return value

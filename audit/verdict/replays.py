@@ -9,7 +9,7 @@ what clients really sent there, at the same n and by the same measures:
 * everywhere else they are controls: a leak that nobody sent has no severity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from fedaudit.attacks import stats
@@ -19,7 +19,8 @@ from fedaudit.audit.verdict.statistics import clear
 
 def settle_controls(found: Sequence[Evidence]) -> list[Evidence]:
     """The same evidence with every replay marked as graded ("none") or as a control ("positive")."""
-    return [_mark(e, found) for e in found]
+    places = _group_places(found)
+    return [_mark(e, places[_find_place(e)]) for e in found]
 
 
 def is_replay(e: Evidence) -> bool:
@@ -50,14 +51,27 @@ def describe_misses(planted: Sequence[Evidence]) -> str:
 
 def describe_disagreement(found: Sequence[Evidence]) -> str:
     """Where recorded and replayed messages of the same n disagree, as part of a sentence; empty where nowhere."""
+    places = _group_places(found)
     for e in found:
-        for own in _select_recorded(e, found):
+        for own in _select_recorded(e, places[_find_place(e)]):
             if e.measure == own.measure and _are_disjoint(e, own):
                 return (
                     f"{e.measure} is {own.value:.3g} for what clients sent and {e.value:.3g} for what their own "
                     f"code sends when it is run again, at {own.place}"
                 )
     return ""
+
+
+def _group_places(found: Sequence[Evidence]) -> Mapping[Hashable, Sequence[Evidence]]:
+    """What was measured at the same n and the same in all else, whoever sent it."""
+    places: dict[Hashable, list[Evidence]] = {}
+    for e in found:
+        places.setdefault(_find_place(e), []).append(e)
+    return places
+
+
+def _find_place(e: Evidence) -> Hashable:
+    return frozenset(_elsewhere(e).items())
 
 
 def _mark(e: Evidence, found: Sequence[Evidence]) -> Evidence:

@@ -50,7 +50,8 @@ class Attendance:
             # mean that nobody ever will (p = 0, or no client has data).
             if answering or self._empty_round == "skip" or self.redraws >= 1000:
                 answering = tap.current().draw(round, answering)  # whom an auditor adds is sent what others are
-                added = [k for k in answering if k not in participation.selected]
+                selected = {*participation.selected}
+                added = [k for k in answering if k not in selected]
                 return Participants((*participation.selected, *added), answering)
             self.redraws += 1
 

@@ -16,8 +16,10 @@ in a round goes to the workers together.
 The simulated clock of an asynchronous round: who is in flight, who answers next, who starts then.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Literal
 
@@ -67,16 +69,19 @@ class Clock:
         loses: Callable[[int, int], bool],
     ) -> None:
         self.now, self.flight = now, dict(flight)
-        self._version, self._places, self._waiting = version, places, list(waiting)
+        self._version, self._places, self._waiting = version, places, deque(waiting)
+        self._due = [(task["due"], int(k)) for k, task in self.flight.items()]  # a heap
+        heapify(self._due)
         self._duration, self._loses = duration, loses
         self._started: list[int] = []
         self._fill()
 
     def _fill(self) -> None:
         while self._waiting and len(self.flight) < self._places:
-            k = self._waiting.pop(0)
+            k = self._waiting.popleft()
             due = self.now + self._duration(k)
             self.flight[str(k)] = {"version": self._version, "due": due}
+            heappush(self._due, (due, k))
             self._started.append(k)
 
     def take_starts(self) -> list[int]:
@@ -93,8 +98,8 @@ class Clock:
         """The next arrivals, until `count` of them are heard or nobody is left in flight."""
         arrivals: list[Arrival] = []
         while count > 0 and self.flight:
-            k, version = self.soonest()[0]
-            self.now = self.flight.pop(str(k))["due"]
+            self.now, k = heappop(self._due)
+            version = self.flight.pop(str(k))["version"]
             arrivals.append(Arrival(k, version, self.now, self._loses(k, version)))
             count -= not arrivals[-1].lost
             self._fill()

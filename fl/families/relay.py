@@ -19,6 +19,7 @@ Delays do not depend on training, so a round is planned before anything is train
 federation's (fl/clients/failures.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -68,6 +69,7 @@ class Relay:
 
     tasks: list[Task] = field(default_factory=list)
     chain: list[int] = field(default_factory=list)  # numbers of the tasks behind the result
+    _behind: Counter[int] = field(default_factory=Counter)  # client -> its tasks in the chain
     events: list[dict[str, Any]] = field(default_factory=list)
     time: float = 0.0
 
@@ -76,9 +78,18 @@ class Relay:
         """Clients whose work is in the result, each once, ascending."""
         return sorted({self.tasks[i].client for i in self.chain})
 
+    def extend(self, number: int) -> None:
+        """Put the newest result behind that of the round."""
+        self.chain.append(number)
+        self._behind[self.tasks[number].client] += 1
+
+    def shorten(self) -> None:
+        """Lose the result of the last task of the chain."""
+        self._behind[self.tasks[self.chain.pop()].client] -= 1
+
     def tasks_of(self, client: int) -> int:
         """How often a client's work is in the result."""
-        return sum(self.tasks[i].client == client for i in self.chain)
+        return self._behind[client]
 
 
 def plan(
@@ -94,6 +105,7 @@ def plan(
     `completed` counts tasks of earlier rounds.
     """
     relay, selected, last = Relay(), dict.fromkeys(members, 0), dict[int, int]()
+    place = {k: i for i, k in enumerate(members)}
     gone: set[int] = set()  # who is down,
     down: set[int] = set()  # and of whom that is known
     tries = config.requests + 1 if config.tolerance else 1
@@ -122,7 +134,7 @@ def plan(
                     note("holder_down", own)
                     down.add(own)
                     gone.add(own)
-            relay.chain.pop()
+            relay.shorten()
         if not relay.chain and not handed_on and by is not None:
             note("restart", by)
         return relay.chain[-1] if relay.chain else START
@@ -135,7 +147,7 @@ def plan(
             rested = [k for k in hasty if k not in last or step - last[k] > config.gap]
             able = sorted(rested or hasty or able, key=lambda k: (completed.get(k, 0) + relay.tasks_of(k), k))
         else:
-            able = sorted(able, key=lambda k: (selected[k], members.index(k)))
+            able = sorted(able, key=lambda k: (selected[k], place[k]))
         if not able:
             break
         k = able[0]
@@ -153,7 +165,7 @@ def plan(
         relay.tasks.append(Task(k, source, heard, attempt))
         if heard:
             relay.time += took
-            relay.chain.append(step)
+            relay.extend(step)
             continue
         stopped = float("inf")
         if config.tolerance and failures.heartbeats and (failed or crash is not None or k in gone):

@@ -86,12 +86,12 @@ class Relaying(RoundMethod):
         """This round's relays, what the metrics say of them, and the new clock and task counts."""
         members = [k for group in groups for k in group]
         selected, answering = federation.participate(t, sorted(members))
-        lost = [k for k in answering if federation.attendance.is_reply_lost(t, k)]
+        there, lost = set(answering), [k for k in answering if federation.attendance.is_reply_lost(t, k)]
         completed = {int(k): n for k, n in state["completed"].items()}
         faults = self.faults(t, lost, federation)
         relays = [
             plan(
-                [k for k in group if k in answering],
+                [k for k in group if k in there],
                 completed,
                 self.config.faults,
                 federation.attendance.failures,

@@ -42,15 +42,30 @@ def _name_family(kind: Kind) -> str:
     return _ABOUT if kind.about or kind.control_plane else _OTHERS.get(kind, _MODELS)
 
 
+class _Crowd:
+    """Clients that only become more: each is added once, and who they are is one object until there are more."""
+
+    def __init__(self, clients: Iterable[int] = ()) -> None:
+        self._clients, self._listed = set(clients), _NOBODY
+
+    def add(self, clients: Iterable[int]) -> None:
+        self._clients.update(clients)
+
+    def list(self) -> Clients:
+        if len(self._listed) < len(self._clients):
+            self._listed = frozenset(self._clients)
+        return self._listed
+
+
 class Provenance:
     """Told of every message in the order they cross, it says which clients are behind it."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, Clients] = defaultdict(frozenset)
+        self._heard: dict[str, _Crowd] = defaultdict(_Crowd)
         # behind what a client was given
         self._handed: dict[tuple[int | None, str], Clients] = defaultdict(frozenset)
         # a round, and who is behind its uploads that are only summed
-        self._summed: tuple[int, Clients] = (-1, _NOBODY)
+        self._summed = -1, _Crowd()
 
     def behind(self, route: Route, kinds: Iterable[Kind]) -> dict[Kind, Clients]:
         """The clients behind each kind of content of one message."""
@@ -58,9 +73,9 @@ class Provenance:
         found = {kind: self._trace_senders(round, sender, _name_family(kind)) for kind in kinds}
         if sender.role != Role.CLIENT:
             own = [p.index for p in map(Party.parse, receivers) if p.index is not None]
-            found |= {
-                kind: self._heard[_MODELS] | frozenset(own) for kind in found if _name_family(kind) == _BATCHES
-            }
+            heard = self._heard[_MODELS].list()
+            of_batch = heard if heard.issuperset(own) else heard.union(own)
+            found |= {kind: of_batch for kind in found if _name_family(kind) == _BATCHES}
         relayed = channel == Channel.RELAY
         for kind, clients in found.items():
             family = _name_family(kind)
@@ -69,40 +84,43 @@ class Provenance:
                     self._handed[party.index, family] = clients if relayed else _NOBODY
             if sender.role == Role.CLIENT and sender.index is not None:
                 if channel == Channel.UPLINK or any(s.startswith(Role.MEDIATOR) for s in seen_by):
-                    self._heard[family] |= clients
+                    self._heard[family].add(clients)
                 if channel == Channel.UPLINK and not seen_by:
-                    self._summed = round, clients | (self._summed[1] if self._summed[0] == round else _NOBODY)
+                    if self._summed[0] != round:
+                        self._summed = round, _Crowd()
+                    self._summed[1].add(clients)
         return found
 
     def _trace_senders(self, round: int, sender: Party, family: str) -> Clients:
         if sender.role != Role.CLIENT:
-            return self._heard[family] | (self._heard[_SAMPLES] if family == _GENERATORS else _NOBODY)
+            heard = self._heard[family].list()
+            return heard | self._heard[_SAMPLES].list() if family == _GENERATORS else heard
         if sender.index is None:  # a sum
-            return self._summed[1] if self._summed[0] == round else _NOBODY
+            return self._summed[1].list() if self._summed[0] == round else _NOBODY
         return self._handed[sender.index, family] | {sender.index}
 
     def note_pooling(self, clients: Iterable[int]) -> None:
         """The server trained a model on these clients' examples itself, with nothing sent."""
-        self._heard[_MODELS] |= frozenset(clients)
+        self._heard[_MODELS].add(clients)
 
     def note_restart(self) -> None:
         """The model begins again from its first weights: nothing that was heard is in it."""
-        self._heard[_MODELS] = _NOBODY
+        self._heard[_MODELS] = _Crowd()
 
     def state(self) -> Tree:
         """All that is known so far, for a checkpoint."""
         round, summed = self._summed
         return {
-            "heard": {family: sorted(clients) for family, clients in self._heard.items()},
+            "heard": {family: sorted(crowd.list()) for family, crowd in self._heard.items()},
             "handed": [[k, family, sorted(clients)] for (k, family), clients in self._handed.items()],
-            "summed": [round, sorted(summed)],
+            "summed": [round, sorted(summed.list())],
         }
 
     def load(self, state: Tree) -> None:
         """Go on from what state() gave."""
         self._heard.clear()
-        self._heard |= {family: frozenset(clients) for family, clients in state["heard"].items()}
+        self._heard |= {family: _Crowd(clients) for family, clients in state["heard"].items()}
         self._handed.clear()
         self._handed |= {(k, family): frozenset(clients) for k, family, clients in state["handed"]}
         round, summed = state["summed"]
-        self._summed = int(round), frozenset(summed)
+        self._summed = int(round), _Crowd(summed)

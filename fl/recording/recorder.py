@@ -72,6 +72,7 @@ class Recorder:
         self._traffic: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
         self._senders: dict[tuple[str, ...], set[str]] = defaultdict(set)
         self._behind: dict[tuple[str, ...], set[int]] = defaultdict(set)
+        self._merged: dict[tuple[str, ...], frozenset[int]] = {}  # the last that was added to `_behind`
         self._names: Counter[str] = Counter()
         self.provenance = Provenance()  # who was heard so far
         self.milestones: set[int] = set()  # rounds that end a phase, or come before the first
@@ -89,7 +90,11 @@ class Recorder:
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies
             self._senders[group].add(str(sender))
-            self._behind[group] |= behind[kind]
+            if (
+                self._merged.get(group) is not behind[kind]
+            ):  # who was heard is the same for each client it goes to
+                self._merged[group] = behind[kind]
+                self._behind[group] |= behind[kind]
             if keep and kind in kinds:
                 for name, tensor in payload.items():
                     arrays[f"{kind}/{name}"] = tensor.detach().cpu().contiguous().numpy()
@@ -140,6 +145,7 @@ class Recorder:
         self._traffic.clear()
         self._senders.clear()
         self._behind.clear()
+        self._merged.clear()
         self._names.clear()
         return totals
 

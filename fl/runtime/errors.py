@@ -28,9 +28,17 @@ class UserError(Exception):
         return _restore_error, (type(self), self.args[0], self.hint, self.key)
 
 
+def read_message(error: BaseException) -> str:
+    """What an error says; one of somebody's own may fail in saying it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "it does not say what is wrong"
+
+
 def describe_unexpected(error: BaseException) -> tuple[str, str]:
     """An error that nobody foresaw, as a sentence and a hint; of a plugin of somebody's own, with its line."""
-    text = " ".join(str(error).split())[:300]
+    text = " ".join(read_message(error).split())[:300]
     places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
     own = [f"{path.name}, line {line}" for path, line in places if _is_own(path)]
     hint = "that code is no part of fedaudit" if own else "please report it"

@@ -5,6 +5,7 @@ process that shares none, goes through the pipe. Each side waits for the other's
 one piece of memory serves both directions.
 """
 
+import os
 import pickle
 import struct
 from io import BytesIO
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from fedaudit.fl.runtime.errors import read_message
 
 SIZE = 64 << 20  # bytes of shared memory, of which the system provides those that were written
 _LENGTH = struct.Struct("<q")
@@ -77,12 +80,23 @@ def serialize(value: Any) -> memoryview:
 
 
 def make_portable(error: BaseException) -> BaseException:
-    """An error that another process can read: some can be written and not read back."""
+    """An error that another process can read: some can be written and not read back.
+
+    One that would end the process that it is raised in, as `sys.exit()` does, ends no other.
+    """
     try:
         pickle.loads(pickle.dumps(error))  # our own process wrote this
+        if isinstance(error, Exception):
+            return error
     except Exception:  # noqa: BLE001
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        pass
+    return RuntimeError(f"{type(error).__name__}: {read_message(error)}")
+
+
+def keep_from_copies(end: Connection | SharedPipe) -> None:
+    """Close this process's end of a line in what it forks, so that whoever waits for it hears when it ends."""
+    if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
+        os.register_at_fork(after_in_child=end.close)
 
 
 class _Pickler(pickle.Pickler):

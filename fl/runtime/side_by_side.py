@@ -21,7 +21,7 @@ import torch
 
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.shared_pipe import make_portable
+from fedaudit.fl.runtime.shared_pipe import keep_from_copies, make_portable
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
 
@@ -42,6 +42,17 @@ class Death:
         if self.code < 0:
             return f"its process was ended by {signal.Signals(-self.code).name}, probably for lack of memory"
         return f"its process ended with code {self.code}"
+
+
+class DeadPart(UserError):
+    """The process of a part of some work ended, so that there is no result of the whole."""
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(f"a part of the work: {death}", hint="use fewer workers, or none (workers: 0)")
+        self.death = death
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DeadPart, (self.death,)
 
 
 class SpareCores:
@@ -164,7 +175,7 @@ def side_by_side(
                 item, process = working[pipe]
                 try:
                     kind, *said = pipe.recv()
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):  # OSError where it ended in the middle of its answer
                     del working[pipe]
                     code = process.await_end()
                     if left:
@@ -192,7 +203,7 @@ def collect(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
     Where the work is done changes no number, so `work` draws from streams of its item's own and leaves nothing
     behind but its result, which must be picklable.
 
-    Raises what the first of them raises, and UserError where a process dies.
+    Raises what the first of them raises, and DeadPart where a process dies.
     """
     waiting = list(items)
     if len(waiting) < 2 or not can_copy():
@@ -202,12 +213,12 @@ def collect(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
     def attempt(number: int, _: Progress) -> tuple[bool, Any]:
         try:
             return True, work(waiting[number])
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             return False, make_portable(error)
 
     def end(number: int, result: tuple[bool, Any] | Death) -> None:
         if isinstance(result, Death):
-            raise UserError(f"a part of the work: {result}", hint="use fewer workers, or none (workers: 0)")
+            raise DeadPart(result)
         results[number] = result
 
     side_by_side(range(len(waiting)), attempt, _silent, end)
@@ -258,6 +269,7 @@ def _start_clean(preload: tuple[str, ...]) -> Any:
 def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores) -> None:
     global _spare
     _spare = spare
+    keep_from_copies(pipe)
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and stops us
     torch.set_num_threads(1)

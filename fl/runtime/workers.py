@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, cores_of_rank
-from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, make_portable, serialize
+from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, keep_from_copies, make_portable, serialize
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _receive_answer(end: SharedPipe) -> tuple[bool, Any]:
     """(True, result), or (False, what the work or the process died of)."""
     try:
         answer: tuple[bool, Any] = end.receive()
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):  # OSError where it ended in the middle of its answer
         return False, _describe_end()
     return answer
 
@@ -228,16 +228,23 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
     """Answers calls of a site's methods until the other end is closed; computes on one thread."""
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
+    keep_from_copies(end)
     die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
-    site = make_site.value()
+    site, unmade = None, None
+    try:
+        site = make_site.value()
+    except Exception as error:  # it answers whatever is asked of the site  # noqa: BLE001
+        unmade = error
     while True:
         try:
             name, args = end.receive()
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
+            if unmade is not None:
+                raise unmade
             end.send((True, getattr(site, name)(*args)))
         except (KeyboardInterrupt, BrokenPipeError):
             return

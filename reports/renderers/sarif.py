@@ -34,7 +34,7 @@ class Sarif(Renderer):
     def render(self, document: Document) -> bytes:
         result = document.result
         findings = [f for f in result.findings if not f.part_of]  # one leak is one result
-        names = list(dict.fromkeys(f.id for f in findings))
+        names = {name: i for i, name in enumerate(dict.fromkeys(f.id for f in findings))}
         by_id = {f.id: f for f in reversed(findings)}
         driver = {
             "name": "fedaudit",
@@ -43,7 +43,7 @@ class Sarif(Renderer):
         }
         run: dict[str, Any] = {
             "tool": {"driver": driver},
-            "results": [_result(f, result, names.index(f.id)) for f in findings],
+            "results": [_result(f, result, names[f.id]) for f in findings],
             "properties": {"policy": result.policy.name, "policySha256": result.policy.sha256},
         }
         if result.decision:

@@ -60,6 +60,18 @@ def test_counts_losses_generators_and_samples_are_in_no_model() -> None:
     assert f.server(Kind.ALLOCATION) == {0, 1}
 
 
+def test_who_was_heard_is_not_listed_anew_for_each_message() -> None:
+    f, total = Followed(), Route(0, Channel.UPLINK, Party.parse("client"), ("server",), ("server",))
+    for client in range(5):
+        f.uplink(client)
+        f.uplink(client, seen="")
+    routes = [Route(0, Channel.DOWNLINK, SERVER, (f"client/{k}",), (f"client/{k}",)) for k in range(3)]
+    asked = [(route, kind) for kind in (Kind.GLOBAL_MODEL, Kind.SMASHED_GRADIENT) for route in routes]
+    for some in (asked, [(total, Kind.AGGREGATE)] * 3):
+        found = [f.provenance.behind(route, [kind])[kind] for route, kind in some]
+        assert found[0] == {0, 1, 2, 3, 4} and all(clients is found[0] for clients in found)
+
+
 def test_a_sum_is_made_of_the_uploads_of_its_round_that_only_it_shows() -> None:
     f, total = Followed(), Party.parse("client")
     f.uplink(1, seen="")

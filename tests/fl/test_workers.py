@@ -24,7 +24,7 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
 from fedaudit.fl.runtime import workers
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.shared_pipe import SharedPipe
+from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe
 from fedaudit.fl.runtime.torchrun import _accept_process
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Pool, Workers
@@ -72,6 +72,17 @@ class Site:
             os.kill(os.getpid(), signal.SIGKILL)
         return item
 
+    def die_while_sending(self, item: int) -> bytes:
+        if item == 1:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return bytes(SIZE + 1)
+
+    def leave_a_copy(self, ended: str) -> None:
+        leave_a_copy(ended)
+
+    def leave(self, code: int) -> None:
+        sys.exit(code)
+
     def echo(self, item: object) -> object:
         return item
 
@@ -84,6 +95,26 @@ class Site:
     def noise(self, item: int) -> torch.Tensor:
         x = torch.randn(40, 40, generator=torch.Generator().manual_seed(item))
         return (x @ x.T).softmax(0)
+
+
+def leave_a_copy(place: str) -> None:
+    """Fork as a library may, and end while the copy works on; `place` gets its number."""
+    if copy := os.fork():
+        Path(place).write_text(str(copy))
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(20)
+    Path(f"{place}.over").touch()
+    os._exit(0)
+
+
+def end_copy(place: str) -> None:
+    """End the copy, which must be there still."""
+    assert not Path(f"{place}.over").exists()
+    os.kill(int(Path(place).read_text()), signal.SIGKILL)
+
+
+def make_no_site() -> Site:
+    raise OwnError("no network of that size", hint="take another")
 
 
 @pytest.fixture(params=[0, 2])
@@ -306,6 +337,36 @@ def test_a_dead_worker_is_a_user_error(two: Workers) -> None:
         list(two.map("add", range(20)))
     with pytest.raises(UserError, match="ended unexpectedly"):
         two.everywhere("tell", 1)
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_one_that_died(two: Workers) -> None:
+    results = two.map("die_while_sending", range(2))
+    assert len(next(results)) == SIZE + 1
+    time.sleep(0.5)  # nobody reads what the other one sends
+    with pytest.raises(UserError, match="ended unexpectedly"):
+        next(results)
+
+
+def test_a_copy_that_a_worker_leaves_behind_hides_no_death(tmp_path: Path) -> None:
+    with workers.start(1, Site) as one, pytest.raises(UserError, match="ended unexpectedly"):
+        list(one.map("leave_a_copy", [str(tmp_path / "copy")]))
+    end_copy(str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_work_that_leaves_its_program_ends_no_other(two: Workers, code: int) -> None:
+    with pytest.raises(RuntimeError, match=f"SystemExit: {code}"):
+        list(two.map("leave", [code]))
+    assert usable(two)
+
+
+def test_why_no_site_can_be_made_is_said() -> None:
+    for count in (0, 2):
+        with (
+            pytest.raises(OwnError, match="no network of that size"),
+            workers.start(count, make_no_site) as broken,
+        ):
+            broken.everywhere("tell", 1)
 
 
 def test_a_worker_that_died_while_idle_is_a_user_error() -> None:

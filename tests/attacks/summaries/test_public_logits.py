@@ -10,7 +10,7 @@ from fedaudit.attacks.attack import Attack, PublicImages
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.summaries._public import ClientAnswers
 from fedaudit.attacks.summaries.output_shares import OutputShares, mean_output
-from fedaudit.attacks.summaries.public_membership import PublicMembership
+from fedaudit.attacks.summaries.public_membership import MOST, PublicMembership, list_others
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
 from tests.attacks.summaries.worlds import CANDIDATES, answers, asked, leaning, public, world
@@ -62,6 +62,13 @@ def test_outputs_that_are_surer_of_a_clients_own_images_name_them() -> None:
     assert real(measured(PublicMembership(), memorised(answers())), "auc").value > 0.95
     untrained = real(measured(PublicMembership(), answers()), "auc")
     assert untrained.interval is not None and untrained.interval[0] <= 0.5 <= untrained.interval[1]
+
+
+def test_a_client_is_compared_with_some_of_very_many_others_and_with_all_of_few() -> None:
+    assert list_others(2, 5).tolist() == [0, 1, 3, 4]
+    for row in (0, 700, 1999):
+        others = list_others(row, 2000)
+        assert len(set(others.tolist()) - {row}) == MOST and 0 <= min(others) <= max(others) < 2000
 
 
 def test_knowing_a_clients_classes_is_no_membership() -> None:

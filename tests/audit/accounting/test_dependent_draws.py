@@ -119,6 +119,20 @@ def test_a_pair_among_many_clients_is_found_in_the_same_draw() -> None:
     assert any("client 7" in text for text in contradictions(Wrong(follows(0)), 300, Streams(5), ROUNDS))
 
 
+@pytest.mark.parametrize("sized", [False, True])
+def test_pairs_that_are_tried_are_no_more_for_each_client_where_there_are_many(
+    sized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draws, "PAIRED", 5)
+    monkeypatch.setattr(draws, "MET", 20)
+    tried = []
+    for clients in (50, 400):
+        free = Streams(1).numpy("free").random((40, clients)).argsort(1) < clients // 5
+        made = [*draws._test(free, np.full(clients, 0.2), sized, 4, Streams(2))]
+        tried.append(sum(t.tests for t in made) / clients)
+    assert tried[1] <= 1.1 * tried[0]
+
+
 @pytest.mark.parametrize("kept", [2, 5])
 def test_of_a_fixed_number_some_stay_for_the_next_round(kept: int) -> None:
     class Staying(Uniform):

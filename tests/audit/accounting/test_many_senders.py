@@ -1,15 +1,18 @@
 """Many senders that came in rounds of their own: linear work, few compositions, and still the worst of them."""
 
 import cProfile
+import dataclasses
 import os
 import pstats
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 
-from fedaudit.audit.accounting import child
+from fedaudit.audit.accounting import child, verify
 from fedaudit.audit.accounting.accountant import Bound
 from fedaudit.audit.accounting.accountants import pld
 from fedaudit.audit.accounting.accountants.auto import Auto
@@ -19,6 +22,7 @@ from fedaudit.audit.accounting.child import Exceeded, call, keep
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.accounting.units import count_draws, covers
 from fedaudit.audit.settings.spec import PluginSpec
+from fedaudit.fl.data.participation import UNKNOWN
 from fedaudit.fl.ledger import Release
 from tests.audit.accounting.test_exact import release
 
@@ -91,6 +95,44 @@ def test_a_draw_covers_another_only_where_as_much_was_released_in_it() -> None:
     assert not covers(drawn((1, 2)), drawn((1,), (2,)))  # two draws are not one
     assert not covers(drawn((1,), (1,)), drawn((1, 1)))  # nor one two
     assert not covers(drawn((1,)), drawn((2,)))
+
+
+class Watched(Release):
+    """A line that counts how often anybody asks for its round."""
+
+    asked: ClassVar[int] = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.asked += name == "round"
+        return super().__getattribute__(name)
+
+
+@dataclasses.dataclass
+class Made:
+    """What the wire makes once more of a ledger: the same."""
+
+    lines: list[Release]
+    method: None = None
+    federation: ClassVar[Any] = SimpleNamespace(sampling=lambda client: UNKNOWN)
+
+    def list_lines(self, traffic: object, rounds: object, client: int) -> list[Release]:
+        return self.lines
+
+
+def count_asked(rounds: int) -> int:
+    own = {"sampling": "poisson", "sample_rate": 0.5, "sender": "client/*", "observers": ALL}
+    lines = [Watched(**vars(release(1.0, round=t, **own))) for t in range(rounds)]
+    traffic: Any = [Watched(**vars(release(1.0, round=t, **own))) for t in range(rounds)]
+    for x in traffic:
+        object.__setattr__(x, "senders", 1)
+    Watched.asked = 0
+    verify._check_recomputation(cast(Any, Made(lines)), lines, traffic, set(range(rounds)), False)
+    verify._check_participation(4, lines, traffic)
+    return Watched.asked
+
+
+def test_a_ledger_is_verified_in_work_that_grows_as_its_rounds_do() -> None:
+    assert 0 < count_asked(80) <= 2.1 * count_asked(40)
 
 
 # The child ----------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """A case may be recorded: phases give the same for the same knowledge, and say what is missing for less."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,8 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime.sharing import sharing
+from fedaudit.fl.runtime.side_by_side import DeadPart, collect, share_cores
+from fedaudit.fl.runtime.workers import one_thread
 from fedaudit.fl.training.private import PrivateTraining
 from tests.audit.case.recorded import Recorded
 from tests.audit.simulated import simulated
@@ -161,14 +165,40 @@ def test_the_lab_opens_only_with_code_network_and_weights(missing: str) -> None:
 
 
 class Broken(CountRecovery):
+    error: BaseException
+
     def not_applicable(self, view: object, knowledge: object) -> str:
-        raise IndexError("tokens of another table")
+        raise self.error
 
 
-def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_itself() -> None:
-    bench = Bench(whole(), [Broken.card], ran()[1].replay)
-    found = attack_once(Broken(), "broken", bench)
-    assert found["status"] == "failed" and "another table" in found["reason"]
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise TypeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(IndexError("another table"), "another table"), (SystemExit(0), "SystemExit"), (Silent(), "Silent")],
+)
+def test_an_attack_that_breaks_while_it_decides_whether_it_applies_ends_only_itself(
+    error: BaseException, reason: str
+) -> None:
+    bench, attack = Bench(whole(), [Broken.card], ran()[1].replay), Broken()
+    attack.error = error
+    found = attack_once(attack, "broken", bench)
+    assert found["status"] == "failed" and reason in found["reason"]
+
+
+class Killed(CountRecovery):
+    def not_applicable(self, view: object, knowledge: object) -> str:
+        collect([1, 2], lambda part: os.kill(os.getpid(), signal.SIGKILL))
+        return ""
+
+
+def test_an_attack_that_a_part_of_it_died_of_is_not_one_that_does_not_apply() -> None:
+    bench = Bench(whole(), [Killed.card], ran()[1].replay)
+    with one_thread(), share_cores(2), pytest.raises(DeadPart, match="ended by SIGKILL"):
+        attack_once(Killed(), "killed", bench)
 
 
 @pytest.mark.parametrize("limits", [{}, {"train_limit": 300, "test_limit": 100}])

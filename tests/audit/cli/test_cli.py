@@ -125,6 +125,21 @@ def test_a_users_own_plugin_beside_the_config_is_found(tmp_path: Path) -> None:
     assert "name: beside_the_config:Mine" in done.stdout
 
 
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_code_of_a_users_own_does_not_choose_the_exit_code_which_says_the_verdict(
+    tmp_path: Path, code: int
+) -> None:
+    (tmp_path / "leaving.py").write_text(
+        "import sys\nfrom fedaudit.fl.protections.secure_aggregation import SecureAggregation\n"
+        "class Leaving(SecureAggregation):\n"
+        f"    def withholds(self):\n        sys.exit({code})\n"
+    )
+    config = tmp_path / "c.yaml"
+    config.write_text(TEXT + "protections: ['leaving:Leaving']\n")
+    done = RUNNER.invoke(app, ["plan", str(config)])
+    assert done.exit_code == 2 and f"leaving.py, line 5: it ends the program with {code}" in done.stderr
+
+
 def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -> None:
     (tmp_path / "falls_over.py").write_text(
         "from fedaudit.fl.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    class Config(FedAvg.Config):\n"

@@ -1,5 +1,6 @@
 """A run that would never end is not started unasked; one that was begun goes on."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def test_a_training_of_weeks_is_not_started_unasked(command: str, tmp_path: Path
     done = RUNNER.invoke(app, [*command.split(), str(write(tmp_path, 900_000)), "--out", str(out)])
     assert done.exit_code == 2 and "at most 24 h are allowed" in done.stderr, done.output
     assert "--hours " in done.stderr and not out.exists()
+
+
+def test_steps_of_a_protection_count_in_the_place_of_epochs(tmp_path: Path) -> None:
+    protections = "protections: [{{name: dp_sgd, steps: {}, sample_rate: 1}}]\n"
+    path = write(tmp_path, 1)
+    text = path.read_text()
+    for steps, is_refused in ((1_000_000_000, True), (10, False)):
+        path.write_text(text + protections.format(steps))
+        with pytest.raises(UserError, match="at most 24 h") if is_refused else nullcontext():
+            Forecast(load(path).require_simulated()).refuse_endless(24)
 
 
 def test_more_hours_allow_it_and_a_short_run_is_not_asked_about(tmp_path: Path) -> None:

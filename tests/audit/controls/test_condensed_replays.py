@@ -13,6 +13,7 @@ from fedaudit.attacks.condensed._images import REAL_START
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.condensed import _TWICE, count_steps
+from fedaudit.audit.controls.effort import PlayedClients
 from fedaudit.audit.controls.lab import Lab, Replays
 from fedaudit.audit.phases import attack
 from fedaudit.audit.phases.attack_bench import plant
@@ -84,7 +85,7 @@ def test_replays_are_made_of_as_many_images_of_the_client_and_class_as_they_say(
 def test_iterations_are_stated_for_as_many_groups_as_are_made() -> None:
     case = SimulatedCase(ran()[1])
     made = Counter(a.note["n"] for a in replays().artifacts if a.kind is Kind.CONDENSED_IMAGES)
-    stated = count_steps(case.clients, case.config.replay, case.training)
+    stated = count_steps(PlayedClients.of(case, 0), case.config.replay, case.training)
     assert made.total() >= 40
     iterations = SETTINGS["method"]["iterations"]
     assert stated[5] == iterations * made[5]

@@ -13,12 +13,16 @@ import pytest
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.messages import behind
 from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.observer import truth as truth_module
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.fl.families.drawn_batches import iterate_batches
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.simulated import simulated
+from tests.contracts.growth import sent
 
 
 @cache
@@ -112,3 +116,21 @@ def test_where_nobody_knows_who_was_heard_there_is_no_truth(tmp_path: Path) -> N
     own = next(id for id in behind(tmp_path) if "client-" in id)
     client = int(own.partition("client-")[2].partition(".")[0])
     assert np.isclose(members(unsaid, own), len(case.examples.parts[client]))
+
+
+def test_the_batches_of_a_visit_are_drawn_once_however_many_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = ran()
+    own = case.examples.parts[0]
+    drawn = list(
+        iterate_batches(case.streams, 0, 0, len(own), case.training.local_epochs, case.training.batch_size)
+    )
+    batches = {f"b{i}": replace(sent(Kind.SMASHED, 0), id=f"b{i}") for i in range(len(drawn))}
+    times = list[int]()
+    monkeypatch.setattr(truth_module, "iterate_batches", lambda *of: times.append(1) or iterate_batches(*of))
+    truth = KnownTruth(case, batches, {})
+    for i, places in enumerate(drawn):
+        found = truth.find_batch(f"b{i}")
+        assert found is not None and np.array_equal(found.rows, own[places.numpy()])
+    assert len(drawn) > 1 and len(times) == 1

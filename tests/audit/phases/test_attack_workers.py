@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from fedaudit.audit.phases import attack, one_attack, simulate
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.side_by_side import collect
 from tests.audit.phases.test_cells import BASE
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
@@ -67,15 +69,20 @@ def test_evidence_is_the_same_on_any_number_of_processes(
     assert [at for _, at, _ in said] == sorted(at for _, at, _ in said)
 
 
+def die(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.mark.nightly
+@pytest.mark.parametrize("end", [die, lambda _: collect([1, 2], die)], ids=["whole", "a part"])
 def test_an_attack_that_takes_its_process_with_it_ends_the_phase_in_a_sentence(
-    run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    run: RunDir, alone: dict[str, Any], monkeypatch: pytest.MonkeyPatch, end: Callable[[object], object]
 ) -> None:
     here, whole = os.getpid(), one_attack.attack_once
 
     def one(*of: Any) -> Any:
         if of[1] == "class_list" and os.getpid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end(None)
         return whole(*of)
 
     monkeypatch.setattr(attack, "attack_once", one)

@@ -2,15 +2,18 @@
 
 import time
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
+from torch import Tensor
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import attack, efforts, simulate
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, measure_machine, record_error
-from fedaudit.audit.phases.pace import estimate_controls
+from fedaudit.audit.phases.pace import estimate_controls, measure_step
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -18,6 +21,7 @@ from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.side_by_side import collect, share_cores
 from fedaudit.fl.runtime.workers import one_thread
 from tests.audit.phases.test_cells import BASE
+from tests.audit.tiny import Linear
 
 SETUP, NOISED = "fedavg", "fedavg dp_gaussian"
 CARDS = {"lookup": 3.0, "ridge": 2.0, "count_recovery": 0.02}
@@ -79,15 +83,19 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
     folder, controls = RunDir.create(tmp_path / "run"), {"memorised", "prototypes", ""}
     simulate.run(folder, config, lambda *_: None)
     case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
-    before = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup)
+    before = estimate_controls(
+        controls, case, case.training, case.make_net, config.replay, setup, case.parameters
+    )
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
     attack.run(folder, config, lambda *_: None)
     error = index.recall(efforts.ERRORS, f"{CONTROL}memorised {setup}")
     assert isinstance(error, float)
-    after = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup)
+    after = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup, case.parameters)
     assert after["memorised"] == pytest.approx(before["memorised"] * error)
     assert (
-        estimate_controls(controls, case, case.training, case.make_net, config.replay, setup, corrected=False)
+        estimate_controls(
+            controls, case, case.training, case.make_net, config.replay, setup, case.parameters, corrected=False
+        )
         == before
     )
 
@@ -102,3 +110,24 @@ def test_what_copies_of_an_attack_take_is_part_of_what_it_takes() -> None:
     with one_thread(), share_cores(2):
         collect(range(4), work)
     assert processor_seconds() - began > 2 * alone
+
+
+class Slow(Linear):
+    """Takes its time for each example, and counts them."""
+
+    seen: ClassVar[int] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Slow.seen += len(x)
+        until = time.process_time() + 0.005 * len(x)
+        while time.process_time() < until:
+            pass
+        return super().forward(x)
+
+
+def test_of_a_slow_network_few_examples_are_timed_however_large_the_step() -> None:
+    federation = BASE["federation"] | {"model": {"name": f"{__name__}:Slow", "width": 5}}
+    case = SimulatedCase(validate(Config, BASE | {"federation": federation}, "test").require_simulated())
+    Slow.seen, rows = 0, np.arange(300) % len(case.data.train)
+    seconds = measure_step(case, case.make_net, rows, 300)
+    assert 1.5 <= seconds < 3 and Slow.seen <= 100

@@ -1,6 +1,7 @@
 """Replays show what an attack can do; they set a severity only where clients sent the same and it leaks too."""
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -9,7 +10,7 @@ from fedaudit.attacks.measure import MEASURES
 from fedaudit.audit.verdict.findings import _summarise
 from fedaudit.audit.verdict.judge import judge
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.replays import settle_controls
+from fedaudit.audit.verdict.replays import describe_disagreement, settle_controls
 from fedaudit.reports.result import Outcome, Severity
 
 POLICY = load_policy("default")
@@ -33,6 +34,27 @@ def sent(value: float, near: float, n: float = 1) -> Evidence:
 
 
 SURE = shown("named", 0.95, 0.02, 500)
+
+
+class Condition(dict[str, float | str]):
+    """Counts how often anybody reads it."""
+
+    read: ClassVar[int] = 0
+
+    def items(self) -> Any:
+        Condition.read += 1
+        return super().items()
+
+
+def test_replays_of_many_sizes_are_settled_in_work_that_grows_as_they_do() -> None:
+    def count(sizes: int) -> int:
+        rows = [shown("named", 0.9, 0.02, 500, n, o) for n in range(sizes) for o in (REPLAYED, "recorded")]
+        rows = [replace(e, condition=Condition(e.condition)) for e in rows]
+        Condition.read = 0
+        assert {e.control for e in settle_controls(rows)} == {"none"} and not describe_disagreement(rows)
+        return Condition.read
+
+    assert 0 < count(80) <= 2.1 * count(40)
 
 
 @pytest.mark.parametrize("measure", GRADED)

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.fl.data.participation import Availability
+from fedaudit.fl.availability.full import Full
+from fedaudit.fl.clients.attendance import Attendance
+from fedaudit.fl.clients.failures import FailureConfig
+from fedaudit.fl.data.participation import Availability, Participation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure, load, names
 from fedaudit.fl.runtime.streams import Streams
@@ -154,3 +157,24 @@ def test_markov_changes_state_at_the_declared_rates_from_the_stationary_start() 
 def test_markov_that_forgets_is_bernoulli() -> None:
     forgetful = answers(model("markov", join=0.25, leave=0.75), 20, 60)
     assert (forgetful == answers(model("bernoulli", p=0.25), 20, 60)).all()
+
+
+class Searched(tuple[int, ...]):
+    """Counts how often somebody is looked for among them."""
+
+    times = 0
+
+    def __contains__(self, client: object) -> bool:
+        Searched.times += 1
+        return super().__contains__(client)
+
+
+def test_nobody_is_looked_for_among_all_who_were_selected() -> None:
+    class Everybody(Full):
+        def draw(self, *_: Any) -> Participation:
+            return Participation(Searched(range(50)), tuple(range(50)))
+
+    of_all = Attendance(
+        Everybody(), STREAMS, 50, range(50), empty_round="skip", reply_loss=0, failures=FailureConfig()
+    )
+    assert of_all.draw(0, range(50)).answering == tuple(range(50)) and Searched.times == 0

@@ -1,8 +1,13 @@
 """The clock answers in order of time, fills freed places, and goes on where it was left."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar, cast
+
+import numpy as np
 
 from fedaudit.fl.families.asynchronous import Arrival, Clock
+from fedaudit.fl.federation import Holdings
+from fedaudit.fl.runtime.streams import Streams
 
 PACE = {0: 1.0, 1: 3.5, 2: 1.0, 3: 0.25}
 
@@ -45,3 +50,37 @@ def test_tasks_of_earlier_rounds_keep_their_version_and_ties_go_to_the_lower_num
     assert c.soonest() == [(3, 7), (4, 3), (5, 2)]
     assert [a.version for a in c.next(3)] == [7, 3, 2]
     assert len(flight) == 2  # the state it was made from stays as it is
+
+
+class Due(float):
+    """A time that counts how often it is compared."""
+
+    compared: ClassVar[int] = 0
+
+    def __lt__(self, other: float) -> bool:
+        Due.compared += 1
+        return float(self) < float(other)
+
+
+def test_many_in_flight_are_not_put_in_order_again_for_each_arrival() -> None:
+    def count(clients: int) -> int:
+        flight = {str(k): {"version": 0, "due": Due(k * 7919 % clients)} for k in range(clients)}
+        c, Due.compared = clock(flight=flight, places=clients, waiting=[]), 0
+        assert [a.time for a in c.next(clients)] == list(range(clients))
+        return Due.compared
+
+    assert 0 < count(400) <= 3 * count(200)
+
+
+def test_the_mean_of_all_clients_is_not_taken_anew_for_each() -> None:
+    class Parts(list[Any]):
+        read = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.read += 1
+            return super().__iter__()
+
+    parts = Parts(np.arange(n) for n in (1, 2, 6))
+    holdings = Holdings(cast(Any, None), parts, Streams(0))
+    assert [holdings.compare_size(k) for k in (0, 1, 2)] == [1 / 3, 2 / 3, 2.0]
+    assert parts.read == 1

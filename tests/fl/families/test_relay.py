@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -45,6 +45,27 @@ def settings(**given: Any) -> tuple[ToleranceConfig, FailureConfig]:
     own = {f.name for f in fields(ToleranceConfig)}
     rule = {k: v for k, v in given.items() if k in own}
     return ToleranceConfig(**rule), FailureConfig(**{k: v for k, v in given.items() if k not in own})
+
+
+class Member(int):
+    """A client that counts how often it is held against others."""
+
+    held: ClassVar[int] = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Member.held += 1
+        return int(self) == other
+
+
+@pytest.mark.parametrize(("tolerance", "most"), [(False, 2.2), (True, 4.4)])  # who is next is the least of all
+def test_a_relay_holds_no_client_against_all_tasks_for_each_task(tolerance: bool, most: float) -> None:
+    def count(clients: int) -> int:
+        members, Member.held = tuple(map(Member, range(clients))), 0
+        assert len(run(Script(), members=members, tolerance=tolerance).chain) == clients
+        return Member.held
+
+    assert count(40) <= most * count(20)
 
 
 def run(

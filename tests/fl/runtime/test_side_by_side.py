@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from fedaudit.fl.runtime import side_by_side as side_by_side_module
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import Death, SpareCores, collect, share_cores, side_by_side
 from fedaudit.fl.runtime.workers import one_thread
+from tests.fl.test_workers import end_copy, leave_a_copy
 
 
 def silent(phase: str, at: int, total: int) -> None:
@@ -65,6 +69,56 @@ def test_results_come_in_the_order_of_the_pieces_and_the_first_error_is_raised()
             collect([1, 0, 2], invert)
         with pytest.raises(UserError, match="SIGKILL"):
             collect([1, 2], lambda item: os.kill(os.getpid(), signal.SIGKILL))
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise TypeError("no words")
+
+
+def leave(item: int) -> None:
+    sys.exit(0)
+
+
+def fail_in_silence(item: int) -> None:
+    raise Silent
+
+
+@pytest.mark.parametrize("piece", [leave, fail_in_silence])
+def test_whatever_a_part_raises_is_raised_here_and_no_process_dies_of_it(piece: Callable[[int], None]) -> None:
+    with one_thread(), share_cores(2), pytest.raises((RuntimeError, Silent)):
+        collect([1, 2], piece)
+
+
+def test_a_process_that_dies_in_the_middle_of_its_answer_is_one_that_died() -> None:
+    found: dict[int, bytes | Death] = {}
+
+    def answer(item: int, _: object) -> bytes:
+        if item:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return bytes(item << 26)
+
+    def end(item: int, result: bytes | Death) -> None:
+        found[item] = result
+        time.sleep(0 if item else 0.5)  # nobody reads what the other one sends
+
+    with one_thread(), share_cores(2):
+        side_by_side([0, 1], answer, silent, end)
+    assert found == {0: b"", 1: Death(-signal.SIGKILL)}
+
+
+def test_a_copy_that_a_process_leaves_behind_hides_no_death(tmp_path: Path) -> None:
+    found: dict[str, Death | None] = {}
+    with one_thread(), share_cores(2):
+        side_by_side(
+            [str(tmp_path / "1"), str(tmp_path / "2")],
+            lambda place, _: leave_a_copy(place),
+            silent,
+            found.__setitem__,
+        )
+    assert [*found.values()] == [Death(-signal.SIGKILL)] * 2
+    for place in found:
+        end_copy(place)
 
 
 def test_a_spare_core_is_taken_once() -> None:
