@@ -110,7 +110,7 @@ def test_replays_are_the_same_when_made_again() -> None:
 
 @pytest.mark.nightly
 def test_a_run_separates_noise_from_real_starts_and_finds_the_single_images() -> None:
-    run, config = ran()
+    run, config = simulated(SETTINGS | {"method": SETTINGS["method"] | {"iterations": 80}})
     attack.run(run, config, lambda *_: None)
     files = [json.loads(p.read_text()) for p in sorted(run.evidence.glob("[0-9]*.json"))]
     assert [f["status"] for f in files] == ["ran", "ran"]
