@@ -17,19 +17,9 @@ from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.adversary import Adversary, Colluded, Meeting, Message, Payload
+from fedaudit.fl.threats.forging import BASES, find_base, forge_message
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
-# what carries an update -> what it is a change from; None: it is a change itself
-BASES: dict[Kind, Kind | None] = {
-    Kind.LOCAL_MODEL: Kind.GLOBAL_MODEL,
-    Kind.ADAPTER: Kind.GLOBAL_MODEL,
-    Kind.RELAY_MODEL: Kind.RELAY_MODEL,
-    Kind.MODEL_DELTA: None,
-    Kind.ADAPTER_DELTA: None,
-    Kind.NORMALIZED_DELTA: None,
-    Kind.GRADIENT: None,
-    Kind.GAN_G: Kind.GAN_G,
-}
 KINDS = tuple(BASES)
 
 OMNISCIENT = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS, knows=frozenset({"honest_updates"}))
@@ -39,7 +29,7 @@ def changes(message: Message, received: Message, parameters: Collection[str]) ->
     """The kinds of a message that carry an update, each with its change in double precision."""
     for kind in KINDS:
         if kind in message:
-            base = _base(kind, received)
+            base = find_base(kind, received)
             floats = {k: v for k, v in message[kind].items() if v.is_floating_point()}
             own = {k: v for k, v in floats.items() if k in parameters} or floats
             yield kind, {k: v.double() - base[k].double() if k in base else v.double() for k, v in own.items()}
@@ -48,16 +38,6 @@ def changes(message: Message, received: Message, parameters: Collection[str]) ->
 def find_change(message: Message, received: Message, parameters: Collection[str]) -> Payload:
     """The change of the first of them; nothing where a message carries none."""
     return next((change for _, change in changes(message, received, parameters)), {})
-
-
-def forge_message(message: Message, received: Message, change: Mapping[str, Tensor], kind: Kind) -> Message:
-    """The message with another change."""
-    base, payload = _base(kind, received), message[kind]
-    new = {
-        k: (base[k].double() + v if k in base else v).to(payload[k].dtype).reshape(payload[k].shape)
-        for k, v in change.items()
-    }
-    return message | {kind: payload | new}
 
 
 def vector(change: Mapping[str, Tensor]) -> Tensor:
@@ -74,11 +54,6 @@ def shape_vector(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
 def measure(rows: Tensor) -> Tensor:
     """[n, P] -> [n, n] squared distances, not by inner products: equal rows are at 0."""
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-
-
-def _base(kind: Kind, received: Message) -> Payload:
-    base = BASES[kind]
-    return received.get(base, {}) if base is not None else {}
 
 
 Forge = Callable[[int], Tensor]  # client -> [P]: what it sends as its change

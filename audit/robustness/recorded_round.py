@@ -24,6 +24,7 @@ from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.adversary import Adversary, JudgedModel
 from fedaudit.fl.threats.compromise import Compromise, Tampering
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
@@ -82,7 +83,11 @@ class RecordedRound:
 
         Raises UserError where the rule cannot work on them.
         """
-        made = self.begin(rule).begin()
+        return self.average(self.begin(rule), messages)
+
+    def average(self, averages: Averages, messages: Mapping[int, Message]) -> Payload:
+        """The same by an aggregation of the round that has begun nothing."""
+        made = averages.begin()
         start = self.start if self.kind is Kind.LOCAL_MODEL else {}
         for k in sorted(messages):
             upload = messages[k][self.kind]
@@ -139,9 +144,7 @@ class RecordedRound:
 
     def _rehearse(self, rule: Aggregator) -> "_RoundRehearsal":
         judge = self.test.judge if self.test.examples is not None else None
-        return _RoundRehearsal(
-            averages=self.begin(rule), model=self.start if judge else {}, weight=self.weigh, measure=judge
-        )
+        return _RoundRehearsal(averages=self.begin(rule), round=self, measure=judge)
 
     @cached_property
     def spread(self) -> float:
@@ -185,7 +188,18 @@ class _Names(Net):
 class _RoundRehearsal(RuleRehearsal):
     """What attackers try on a recorded round; the auditor's auxiliary examples stand for theirs."""
 
+    round: RecordedRound
     measure: Callable[[Sequence[Payload]], list[JudgedModel]] | None
+
+    @property
+    def model(self) -> Payload:
+        return self.round.start if self.measure is not None else {}
+
+    def serve(self, averages: Averages, state: Tree, sent: Mapping[int, Reply]) -> tuple[Payload, Tree]:
+        here, messages = self.round, {k: r.message for k, r in sent.items()}
+        made = here.average(averages, messages)
+        start = here.start if here.kind is Kind.LOCAL_MODEL else {}
+        return {n: v.double() - start[n].double() if n in start else v for n, v in made.items()}, {}
 
     def judge(self, changes: Sequence[Payload]) -> list[JudgedModel]:
         assert self.measure is not None

@@ -210,20 +210,22 @@ class Tampering:
         if own:
             knows, rehearsal = adversary.card.threat.knows, self.rehearsal
             tries = adversary.judges
-            shared = bool(self.averages.parameters) and set(self.averages.parameters) <= rehearsal.model.keys()
+            shared = tries and bool(wanted := {*self.averages.parameters}) and wanted <= rehearsal.model.keys()
+            received = {k: base(k, r.message) for k, r in heard.items()}
             honest = {k: r.message for k, r in heard.items() if k not in own}
             colluded = adversary.collude(
                 Meeting(
                     round=self.averages.round,
                     own=own,
                     honest=honest if "honest_updates" in knows else None,
-                    received={k: base(k, r.message) for k, r in heard.items()},
+                    received=received,
                     before=self._state,
                     rng=self.averages.streams.torch("adversary", self.averages.round),
                     parameters=tuple(self.averages.parameters),
-                    aggregate=partial(rehearsal.aggregate, heard) if tries else None,
-                    judge=rehearsal.judge if tries and shared else None,
-                    train=partial(rehearsal.train, list(own)) if tries and shared else None,
+                    aggregate=partial(rehearsal.aggregate, heard, received) if tries else None,
+                    expect=partial(rehearsal.expect, heard, received),
+                    judge=rehearsal.judge if shared else None,
+                    train=partial(rehearsal.train, list(own)) if shared and rehearsal.trains else None,
                 )
             )
             sent, self._state = colluded.messages, colluded.state
@@ -241,5 +243,5 @@ class Tampering:
             return {}
         kept: Tree = {"state": self._state} if self._state else {}
         if adversary.remembers:
-            kept["model"] = self.rehearsal.model
+            kept["model"] = self.rehearsal.begun
         return {"adversary": kept} if kept else {}

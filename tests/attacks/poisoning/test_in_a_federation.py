@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedaudit.attacks.poisoning._updates import KINDS, Colluding, Crowd, Forge, gather_updates
+from fedaudit.attacks.poisoning.adaptive import aggregate
 from fedaudit.attacks.poisoning.backdoors import stamp_images
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -19,6 +21,7 @@ from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Colluded, Meeting
 from fedaudit.fl.threats.compromise import Compromise
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.test_all_methods import method
@@ -97,11 +100,58 @@ def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
     assert not same(found, small("fedavg", None, Krum(Krum.Config(f=1))))
 
 
+class Foreseeing(Colluding):
+    """Sends minus twice the honest mean, and notes what it expects the shared model to move by."""
+
+    card = catalog.load("adversaries", "adaptive").card
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.expected = list[dict[str, torch.Tensor]]()
+
+    def forge(self, crowd: Crowd) -> Forge:
+        return lambda _: -2 * crowd.mean
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gather_updates(meeting)
+        assert crowd is not None
+        self.expected.append(aggregate(crowd, {k: self.forge(crowd)(k) for k in meeting.own}, 0))
+        return super().collude(meeting)
+
+
+SERVED = [
+    m
+    for m in catalog.names("methods")
+    if (found := catalog.load("methods", m)).collects
+    and set(KINDS) & set(found.card.uplink)
+    and m not in ("fedavg_ft", "feddc_condense")  # whose servers train on, on examples of their own
+]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("of", SERVED)
+def test_what_an_attacker_expects_of_a_round_is_what_the_methods_server_makes_of_it(of: str) -> None:
+    attacker = Foreseeing(Foreseeing.Config(clients=(1, 2)))
+    found = run(
+        method(of, rounds=1),  # type: ignore[arg-type]
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=EVERYONE,
+        adversary=attacker,
+    )
+    (expected,) = attacker.expected
+    assert expected.keys() <= found.model.keys()
+    for k, moved in expected.items():
+        assert torch.equal(moved, found[k].double() - found.initial[k].double())
+
+
 SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam"])
+@pytest.mark.parametrize(
+    "of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam", "fednova", "stc", "hetlora", "feddyn"]
+)
 def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
     found = small(of, "adaptive", family=SHORT)
     assert {r["sent"]["name"] for r in found.history} <= {"ipm", "alie"}

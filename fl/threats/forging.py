@@ -1,0 +1,36 @@
+"""Forging: which kinds carry an update, what each is a change from, and a message with another change."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.wire.protection import Message, Payload
+
+# what carries an update -> what it is a change from; None: it is a change itself
+BASES: dict[Kind, Kind | None] = {
+    Kind.LOCAL_MODEL: Kind.GLOBAL_MODEL,
+    Kind.ADAPTER: Kind.GLOBAL_MODEL,
+    Kind.RELAY_MODEL: Kind.RELAY_MODEL,
+    Kind.MODEL_DELTA: None,
+    Kind.ADAPTER_DELTA: None,
+    Kind.NORMALIZED_DELTA: None,
+    Kind.GRADIENT: None,
+    Kind.GAN_G: Kind.GAN_G,
+}
+
+
+def find_base(kind: Kind, received: Message) -> Payload:
+    """What an update of this kind is a change from; empty where it is a change itself."""
+    base = BASES[kind]
+    return received.get(base, {}) if base is not None else {}
+
+
+def forge_message(message: Message, received: Message, change: Mapping[str, Tensor], kind: Kind) -> Message:
+    """The message with another change."""
+    base, payload = find_base(kind, received), message[kind]
+    new = {
+        k: (base[k].double() + v if k in base else v).to(payload[k].dtype).reshape(payload[k].shape)
+        for k, v in change.items()
+    }
+    return message | {kind: payload | new}
