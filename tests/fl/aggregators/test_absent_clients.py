@@ -14,7 +14,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from tests.fl.aggregators.test_rules import RULES, rule
 from tests.fl.test_all_methods import method
-from tests.fl.worlds import EVERYONE, World, close, run, same
+from tests.fl.worlds import EVERYONE, NormalisedNet, World, close, run, same
 
 ASSUMING = [n for n in RULES if "f" in catalog.load("aggregators", n).Config.__dataclass_fields__]
 ALL, ENOUGH, FEW = [0, 1, 2, 3, 4], [0, 1, 2, 4], [0, 4]  # client 3 holds nothing
@@ -41,6 +41,17 @@ def test_a_rule_around_a_rule_needs_what_that_one_needs(outer: str) -> None:
     assert made.needs(6) > 6
     with pytest.raises(UserError, match="the rule around it says what happens"):
         rule(outer, rule={"name": "krum", "too_few": "stop"})
+
+
+@pytest.mark.parametrize("of", ["fedavg", "fedadam", "fednova", "scaffold", "feddyn", "stc", "rebafl"])
+def test_a_round_that_is_skipped_leaves_running_statistics_as_they_were(of: str) -> None:
+    world = run(
+        method(of, rounds=1),  # type: ignore[arg-type]
+        aggregator=rule("krum", f=1),
+        script=[(ALL, FEW)],
+        make=NormalisedNet,
+    )
+    assert world.history[0]["too_few"] == ["model"] and same(world.model, world.initial)
 
 
 @pytest.mark.parametrize("name", ["krum", "trimmed_mean", "multi_krum", "nnm"])
