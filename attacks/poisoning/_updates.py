@@ -21,6 +21,7 @@ from fedaudit.fl.threats.forging import BASES, find_base, forge_message
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
 KINDS = tuple(BASES)
+EXACT = 1 << 53  # the largest number up to which every one has a double
 
 OMNISCIENT = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS, knows=frozenset({"honest_updates"}))
 
@@ -49,6 +50,13 @@ def shape_vector(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
     """A vector [P] as arrays of these names and shapes."""
     pieces = torch.split(vector, [v.numel() for v in like.values()])
     return {k: p.reshape(v.shape) for (k, v), p in zip(like.items(), pieces, strict=True)}
+
+
+def state_number(claimed: Tensor, true: Tensor) -> Tensor:
+    """A false number in the precision of the true one, and no larger than that holds."""
+    if true.is_floating_point():
+        return claimed.clamp(max=torch.finfo(true.dtype).max).to(true.dtype)
+    return claimed.round().clamp(max=min(EXACT, torch.iinfo(true.dtype).max)).to(true.dtype)
 
 
 def measure(rows: Tensor) -> Tensor:

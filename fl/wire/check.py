@@ -38,7 +38,7 @@ def check_protections(card: Declared, protections: Sequence[Protection]) -> None
 
 
 def is_finite(message: Message) -> bool:
-    """Whether every number is finite, and no count below 0."""
+    """Whether every number is finite, no count below 0, and none of nothing at all."""
     return all(finite(payload, kind.counted) for kind, payload in message.items())
 
 

@@ -65,8 +65,9 @@ class Wire:
     def uplink(
         self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
     ) -> Message | None:
-        """Client to server. None where a number is not finite, or a count below 0: the server rejects all of it.
+        """Client to server. None where the server rejects all of it.
 
+        It does where a number is not finite, a count is below 0, or counts are of nothing at all.
         Not so in kinds that get noise, where such a number counts as no change.
         `settled` are kinds that the method protects itself, whose releases it enters itself.
         """
