@@ -80,7 +80,7 @@ def to_numpy(payload: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def finite(payload: Mapping[str, Tensor], counted: str = "") -> bool:
-    """True where no array holds an infinity or NaN, and that named `counted` counts something, nothing below 0."""
+    """True where no array holds an infinity or NaN, and that named `counted` counts something, none below 0."""
     counts = payload.get(counted)
     if counts is not None and counts.numel() and (bool((counts < 0).any()) or not bool(counts.any())):
         return False
