@@ -69,7 +69,7 @@ Forge = Callable[[int], Tensor]  # client -> [P]: what it sends as its change
 
 @dataclass(frozen=True)
 class Crowd:
-    """The updates of one round; honest [h, P] float64, h may be 0."""
+    """The updates of one round; honest [h, P] float64."""
 
     meeting: Meeting
     kind: Kind
@@ -119,15 +119,12 @@ class Crowd:
         return vector(found)
 
 
-def gather_updates(meeting: Meeting) -> Crowd | None:
-    """The round's updates; None where nobody honest is heard: there is then nothing to hide behind."""
-    honest: Mapping[int, Message] = meeting.honest or {}
-    if not honest:
-        return None
-    k = next(iter(meeting.own))
+def gather_updates(meeting: Meeting) -> Crowd:
+    """The round's updates; where nobody honest is heard, those of the compromised clients stand for theirs."""
+    honest, k = meeting.honest or meeting.own, next(iter(meeting.own))
     kind, like = next(changes(meeting.own[k], meeting.received[k], meeting.parameters))
     rows = [vector(find_change(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
-    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(rows) + len(meeting.own))
+    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(honest.keys() | meeting.own.keys()))
 
 
 def partial(crowd: Crowd) -> Crowd:
@@ -166,7 +163,7 @@ class Colluding(Adversary):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        return Colluded(messages={}) if crowd is None else crowd.send(self.forge_seeing(crowd))
+        return crowd.send(self.forge_seeing(crowd))
 
     def forge_seeing(self, crowd: Crowd) -> Forge:
         """forge() of what it knows of the round."""

@@ -96,7 +96,7 @@ class Adaptive(Adversary):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        if crowd is None or meeting.aggregate is None:
+        if meeting.aggregate is None:
             return Colluded(messages={})
         draws, kept = range(self.config.draws if is_random(crowd) else 1), meeting.before.get("member")
         tried = [try_member(crowd, m, make_member(m), draws) for m in map(write_whole, self.config.family)]
@@ -177,7 +177,7 @@ class AdaptiveBackdoor(Backdoors):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        if crowd is None or meeting.aggregate is None or meeting.judge is None:
+        if meeting.aggregate is None or meeting.judge is None:
             return Colluded(messages={})
         draws = range(3 if is_random(crowd) else 1)
         tried = [dict.fromkeys(meeting.own, crowd.mean), *self._forge_all(crowd)]

@@ -114,7 +114,6 @@ class Foreseeing(Colluding):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        assert crowd is not None
         self.expected.append(aggregate(crowd, {k: self.forge(crowd)(k) for k in meeting.own}, 0))
         return super().collude(meeting)
 
