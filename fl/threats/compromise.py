@@ -7,6 +7,7 @@ nobody compromised neither does anything.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.training.local import TrainingHooks
 from fedaudit.fl.wire.protection import Message
+
+ROUNDING = 1e-9  # .1 * 30 is a little more than 3
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def choose_compromised_clients(adversary: Adversary, clients: int, streams: Stre
             )
         return frozenset()
     listed = wanted if isinstance(wanted, tuple) else ()
-    count = round(share * clients) if share is not None else 1 if wanted is None else wanted
+    count = ceil(share * clients - ROUNDING) if share is not None else 1 if wanted is None else wanted
     if any(k >= clients for k in listed) or (not listed and count != () and count > clients):
         raise UserError(
             f"adversary.clients must be among the {clients} clients, got {wanted}",
