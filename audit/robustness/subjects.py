@@ -94,7 +94,7 @@ class Defended(Subject):
 
     @cached_property
     def _further(self) -> MatrixCell | None:
-        """What took most of the rule with other numbers of malicious clients, if that is more than any of `cells`.
+        """What took most of the rule with other numbers of malicious clients, if more than any of `cells` did.
 
         Such runs look for the fewest that break it, and are not graded.
         """
@@ -120,7 +120,8 @@ class Defended(Subject):
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
             f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "
-            f"{strongest.malicious} malicious.{further}{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
+            f"{strongest.malicious} malicious."
+            f"{further}{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
         ).strip()
 
 
