@@ -136,8 +136,7 @@ class Adversary(Plugin):
             description="how many clients are compromised, or which; null is one, unless `share` says more",
         )
         share: Share | None = Field(
-            default=None,
-            description="share of the clients that are compromised, rounded up; or say `clients`",
+            default=None, description="share of the clients that are compromised, rounded up; or say `clients`"
         )
         leaves: AtLeastOne | None = Field(
             default=None, description="round from which compromised clients follow the protocol again; null: none"

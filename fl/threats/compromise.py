@@ -22,6 +22,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
+from fedaudit.fl.threats.forging import check_layout
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
 from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
@@ -125,7 +126,9 @@ class Compromise:
         if self.adversary is None or client.index not in self.acting(client.round):
             return reply
         here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
-        return self.adversary.craft(client, reply, here)
+        crafted = self.adversary.craft(client, reply, here)
+        check_layout(self.adversary.card.title, reply.message, crafted.message)
+        return crafted
 
 
 def choose_compromised_clients(adversary: Adversary, clients: int, streams: Streams) -> frozenset[int]:
@@ -236,6 +239,8 @@ class Tampering:
                 self._chosen = [("sent", dict(colluded.member)), ("near", [dict(m) for m in colluded.near])]
             if colluded.claims:
                 self._chosen.append(("claims", dict(colluded.claims)))
+        for k, message in sent.items():
+            check_layout(adversary.card.title, heard[k].message, message)
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
 

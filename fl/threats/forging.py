@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Message, Payload
 
 # what carries an update -> what it is a change from; None: it is a change itself
@@ -18,6 +19,20 @@ BASES: dict[Kind, Kind | None] = {
     Kind.GRADIENT: None,
     Kind.GAN_G: Kind.GAN_G,
 }
+
+
+def check_layout(title: str, honest: Message, forged: Message) -> None:
+    """Raise UserError where updates are forged with other arrays than a server expects, which rejects them."""
+    for kind in (k for k in BASES if k in honest and k in forged):
+        known, sent = ({n: (v.shape, v.dtype) for n, v in m[kind].items()} for m in (honest, forged))
+        if odd := next((n for n in {**known, **sent} if known.get(n) != sent.get(n)), None):
+            say = {n: f"{str(dtype).removeprefix('torch.')} {list(shape)}" for n, (shape, dtype) in sent.items()}
+            shape, dtype = known.get(odd, (None, None))
+            expected = "no such array" if shape is None else f"{str(dtype).removeprefix('torch.')} {list(shape)}"
+            raise UserError(
+                f"{title} sends {say.get(odd, 'nothing')} as {odd} of {kind}; the server expects {expected}",
+                hint="forge the numbers of an update, and keep its names, shapes and precision",
+            )
 
 
 def find_base(kind: Kind, received: Message) -> Payload:
