@@ -162,6 +162,7 @@ class Federation:
         self.clock = TaskClock(holdings.time_model, self.attendance, self.compromise.late)
         self._evaluator = Evaluator(self.workers, data, holdings.parts)
         self.wire.chain.compromised = self.compromise.acting
+        self.wire.classes = 0 if data.predicts == "lm" else len(data.classes)
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:

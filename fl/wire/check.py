@@ -42,6 +42,13 @@ def is_finite(message: Message) -> bool:
     return all(finite(payload, kind.counted) for kind, payload in message.items())
 
 
+def names_no_other(message: Message, classes: int) -> bool:
+    """Whether all classes that it names are among so many; 0: how many there are is not known."""
+    named = (v for payload in message.values() for k, v in payload.items() if k in ("classes", "labels"))
+    whole = [v for v in named if v.numel() and not v.is_floating_point()]
+    return not classes or all(int(v.min()) >= 0 and int(v.max()) < classes for v in whole)
+
+
 class Checks:
     """Refuses messages of one run, whose `central` protection acts on the mean of a round's uploads."""
 

@@ -1,5 +1,8 @@
 """False claims move every server that chooses or weighs by them, and no other."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
 
@@ -8,10 +11,11 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.adversary import Adversary, Client, Message
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.attacks.poisoning.test_in_a_federation import clean, small
 from tests.fl.test_all_methods import method
-from tests.fl.worlds import data, parts, run, same
+from tests.fl.worlds import EVERYONE, data, parts, run, same
 
 STATING = [  # losses of generators decide at most when training ends
     m
@@ -69,6 +73,52 @@ def test_a_count_of_nothing_is_rejected_and_ends_no_run_even_where_nobody_else_i
         assert "rejected what all clients say" in str(error)
     else:
         assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
+
+
+class Impossible(Adversary):
+    """Names a class, cluster or version that there is not."""
+
+    card = dataclasses.replace(catalog.load("adversaries", "sign_flip").card, kinds=())
+
+    def __init__(self, config: Any, named: int) -> None:
+        super().__init__(config)
+        self.named = named
+
+    def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
+        message = {
+            kind: {
+                k: torch.full_like(v, self.named) if k in ("classes", "labels", "cluster", "version") else v
+                for k, v in payload.items()
+            }
+            for kind, payload in reply.message.items()
+        }
+        return dataclasses.replace(reply, message=message)
+
+
+@pytest.mark.parametrize("named", [-1, 10**6])
+@pytest.mark.parametrize(
+    "of",
+    [
+        "fedasync",
+        "fedbuff",
+        "fedgkt",
+        "fedproto",
+        "rebafl",
+        "ifca",
+        "split_learning",
+        "splitfed_v1",
+        "splitfed_v2",
+    ],
+)
+def test_naming_what_there_is_not_ends_no_run(of: str, named: int) -> None:
+    found = run(
+        method(of),  # type: ignore[arg-type]
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=EVERYONE,
+        adversary=Impossible(Impossible.Config(clients=(1, 2)), named),
+    )
+    assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32])
