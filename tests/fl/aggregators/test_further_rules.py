@@ -43,6 +43,12 @@ def test_the_closest_subset_is_that_of_trying_all() -> None:
         combine("mda", np.eye(31), f=13)
 
 
+def test_a_share_of_many_clients_is_refused_before_any_of_them_is_heard() -> None:
+    rule("mda", f=0.25).check_clients(48)
+    with pytest.raises(UserError, match="with f = 13 tries too many subsets of 49 uploads"):
+        rule("mda", f=0.25).check_clients(49)
+
+
 def test_monna_trusts_one_client_and_in_its_absence_the_one_among_the_others() -> None:
     rows = [(0.0,), (1.0,), (1.1,), (9.0,), (9.1,), (9.2,)]
     assert combined(rule("monna", f=2, trusted=3), rows).kept.keys() == {2, 3, 4, 5}
