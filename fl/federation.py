@@ -16,7 +16,6 @@ from torch import Tensor
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, RowRule, mean
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.clients.attendance import Attendance, Participants
-from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.clients.task_clock import TaskClock
 from fedaudit.fl.clients.time_model import TimeModel
@@ -32,7 +31,7 @@ from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.compromise import Compromise, Tampering
-from fedaudit.fl.threats.rehearsal import Job, Rehearsal
+from fedaudit.fl.threats.rehearsal import Job, Rehearsal, Server
 from fedaudit.fl.training.evaluation import Evaluator
 from fedaudit.fl.wire.protection import Message, Payload
 from fedaudit.fl.wire.watched import MeasuredValues, Rows
@@ -172,6 +171,7 @@ class Federation:
         self.clock = TaskClock(holdings.time_model, self.attendance, self.compromise.late)
         self._evaluator = Evaluator(self.workers, data, holdings.parts)
         self.wire.chain.compromised = self.compromise.acting
+        self.wire.classes = 0 if data.predicts == "lm" else len(data.classes)
         if self.compromise.server is not None:
             self.wire.tamper = self.compromise.server.tamper
         if not self.prototype_aggregator.by_class:
@@ -227,12 +227,7 @@ class Federation:
         )
 
     def tampering(
-        self,
-        averages: Averages,
-        state: Tree,
-        message: Message,
-        weight: Callable[[Reply], float],
-        job: Callable[[int], Job],
+        self, averages: Averages, state: Tree, message: Message, server: Server, job: Callable[[int], Job]
     ) -> Tampering:
         """What the adversary will do to a round's replies; the workers hear what it remembers."""
         before, adversary = state.get("adversary", {}), self.compromise.adversary
@@ -241,11 +236,7 @@ class Federation:
         return Tampering(
             self.compromise,
             Rehearsal(
-                workers=self.workers,
-                averages=averages,
-                model=message.get(Kind.GLOBAL_MODEL, {}),
-                job=job,
-                weight=weight,
+                workers=self.workers, averages=averages, state=state, job=job, server=server, broadcast=message
             ),
             before,
             lambda k: not self.attendance.is_heard(averages.round, k),

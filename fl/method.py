@@ -43,7 +43,8 @@ _RENAMED = {  # hooks, from their old names to those they have
     "personal": "send_to",
     "server": "combine",
     "averaged": "average_models",
-    "weight": "weigh",
+    "weight": "average_models",
+    "weigh": "average_models",
     "served": "get_model",
     "own_models": "get_client_models",
     "evaluated": "prepare_evaluation",
@@ -164,12 +165,6 @@ class ServerSide(Plugin):
         for d in deliveries:
             mean.add(d.client, read_model(d.message), d.weight(self.config.weighting), start)
         return mean.value()
-
-    def weigh(self, reply: Reply) -> float:
-        """Return the server's weight of a reply as it left the client."""
-        return (
-            float(read_sample_count(reply.message, reply.examples)) if self.config.weighting == "samples" else 1.0
-        )
 
     def get_model(self, state: Tree) -> State:
         """Return the model that is evaluated and released; empty where a method has no global model."""
@@ -360,7 +355,7 @@ class RoundMethod(ServerSide, ClientSide, Method):
             t, state, self.parameters, self.head, _train_root(self, message, federation)
         )
         reader = choose_reader(self, federation.wire)
-        tampering = federation.tampering(averages, state, message, reader.weigh, job)
+        tampering = federation.tampering(averages, during, message, reader, job)
 
         def base(k: int, sent: Message) -> Message:
             return reader.get_reference(message | personal.get(k, {}), sent)

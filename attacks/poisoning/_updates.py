@@ -17,20 +17,11 @@ from torch import Tensor
 
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.adversary import Adversary, Colluded, Meeting, Message, Payload
+from fedaudit.fl.threats.forging import BASES, find_base, forge_message
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 
-# what carries an update -> what it is a change from; None: it is a change itself
-BASES: dict[Kind, Kind | None] = {
-    Kind.LOCAL_MODEL: Kind.GLOBAL_MODEL,
-    Kind.ADAPTER: Kind.GLOBAL_MODEL,
-    Kind.RELAY_MODEL: Kind.RELAY_MODEL,
-    Kind.MODEL_DELTA: None,
-    Kind.ADAPTER_DELTA: None,
-    Kind.NORMALIZED_DELTA: None,
-    Kind.GRADIENT: None,
-    Kind.GAN_G: Kind.GAN_G,
-}
 KINDS = tuple(BASES)
+EXACT = 1 << 53  # the largest number up to which every one has a double
 
 OMNISCIENT = ThreatModel(position=Position.CLIENT, conduct=Conduct.MALICIOUS, knows=frozenset({"honest_updates"}))
 
@@ -39,7 +30,7 @@ def changes(message: Message, received: Message, parameters: Collection[str]) ->
     """The kinds of a message that carry an update, each with its change in double precision."""
     for kind in KINDS:
         if kind in message:
-            base = _base(kind, received)
+            base = find_base(kind, received)
             floats = {k: v for k, v in message[kind].items() if v.is_floating_point()}
             own = {k: v for k, v in floats.items() if k in parameters} or floats
             yield kind, {k: v.double() - base[k].double() if k in base else v.double() for k, v in own.items()}
@@ -48,16 +39,6 @@ def changes(message: Message, received: Message, parameters: Collection[str]) ->
 def find_change(message: Message, received: Message, parameters: Collection[str]) -> Payload:
     """The change of the first of them; nothing where a message carries none."""
     return next((change for _, change in changes(message, received, parameters)), {})
-
-
-def forge_message(message: Message, received: Message, change: Mapping[str, Tensor], kind: Kind) -> Message:
-    """The message with another change."""
-    base, payload = _base(kind, received), message[kind]
-    new = {
-        k: (base[k].double() + v if k in base else v).to(payload[k].dtype).reshape(payload[k].shape)
-        for k, v in change.items()
-    }
-    return message | {kind: payload | new}
 
 
 def vector(change: Mapping[str, Tensor]) -> Tensor:
@@ -71,14 +52,16 @@ def shape_vector(vector: Tensor, like: Mapping[str, Tensor]) -> Payload:
     return {k: p.reshape(v.shape) for (k, v), p in zip(like.items(), pieces, strict=True)}
 
 
+def state_number(claimed: Tensor, true: Tensor) -> Tensor:
+    """A false number in the precision of the true one, and no larger than that holds."""
+    if true.is_floating_point():
+        return claimed.clamp(max=torch.finfo(true.dtype).max).to(true.dtype)
+    return claimed.round().clamp(max=min(EXACT, torch.iinfo(true.dtype).max)).to(true.dtype)
+
+
 def measure(rows: Tensor) -> Tensor:
     """[n, P] -> [n, n] squared distances, not by inner products: equal rows are at 0."""
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-
-
-def _base(kind: Kind, received: Message) -> Payload:
-    base = BASES[kind]
-    return received.get(base, {}) if base is not None else {}
 
 
 Forge = Callable[[int], Tensor]  # client -> [P]: what it sends as its change
@@ -86,7 +69,7 @@ Forge = Callable[[int], Tensor]  # client -> [P]: what it sends as its change
 
 @dataclass(frozen=True)
 class Crowd:
-    """The updates of one round; honest [h, P] float64, h may be 0."""
+    """The updates of one round; honest [h, P] float64."""
 
     meeting: Meeting
     kind: Kind
@@ -136,15 +119,12 @@ class Crowd:
         return vector(found)
 
 
-def gather_updates(meeting: Meeting) -> Crowd | None:
-    """The round's updates; None where nobody honest is heard: there is then nothing to hide behind."""
-    honest: Mapping[int, Message] = meeting.honest or {}
-    if not honest:
-        return None
-    k = next(iter(meeting.own))
+def gather_updates(meeting: Meeting) -> Crowd:
+    """The round's updates; where nobody honest is heard, those of the compromised clients stand for theirs."""
+    honest, k = meeting.honest or meeting.own, next(iter(meeting.own))
     kind, like = next(changes(meeting.own[k], meeting.received[k], meeting.parameters))
     rows = [vector(find_change(m, meeting.received[j], meeting.parameters)) for j, m in honest.items()]
-    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(rows) + len(meeting.own))
+    return Crowd(meeting, kind, like, torch.stack(rows), tuple(honest), len(honest.keys() | meeting.own.keys()))
 
 
 def partial(crowd: Crowd) -> Crowd:
@@ -183,7 +163,7 @@ class Colluding(Adversary):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        return Colluded(messages={}) if crowd is None else crowd.send(self.forge_seeing(crowd))
+        return crowd.send(self.forge_seeing(crowd))
 
     def forge_seeing(self, crowd: Crowd) -> Forge:
         """forge() of what it knows of the round."""

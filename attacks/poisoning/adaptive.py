@@ -96,7 +96,7 @@ class Adaptive(Adversary):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        if crowd is None or meeting.aggregate is None:
+        if meeting.aggregate is None:
             return Colluded(messages={})
         draws, kept = range(self.config.draws if is_random(crowd) else 1), meeting.before.get("member")
         tried = [try_member(crowd, m, make_member(m), draws) for m in map(write_whole, self.config.family)]
@@ -130,13 +130,13 @@ class Adaptive(Adversary):
 
     def _rank(self, crowd: Crowd, tried: list[TriedMember]) -> list[TriedMember]:
         """The most harmful first: by what is left on own examples, or where nothing tells by the way it moved."""
-        changes = [c for t in tried for c in t.changes]
+        changes, way = [c for t in tried for c in t.changes], find_honest_way(crowd)
         if crowd.meeting.judge is None:
-            each = [-float((vector(c) - crowd.mean).norm()) for c in changes]
+            each = [-float((vector(c) - way).norm()) for c in changes]
         else:
             rounds = [t.rounds for t in tried for _ in t.changes]
             judged = zip(crowd.meeting.judge(changes), changes, rounds, strict=True)
-            each = [self._measure(estimate_recalls(j, measure_progress(crowd, c, n))) for j, c, n in judged]
+            each = [self._measure(estimate_recalls(j, measure_progress(way, c, n))) for j, c, n in judged]
         left = torch.tensor(each, dtype=torch.float64).reshape(len(tried), -1).mean(1).tolist()
         return sorted((replace(t, left=x) for t, x in zip(tried, left, strict=True)), key=lambda t: t.left)
 
@@ -177,7 +177,7 @@ class AdaptiveBackdoor(Backdoors):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        if crowd is None or meeting.aggregate is None or meeting.judge is None:
+        if meeting.aggregate is None or meeting.judge is None:
             return Colluded(messages={})
         draws = range(3 if is_random(crowd) else 1)
         tried = [dict.fromkeys(meeting.own, crowd.mean), *self._forge_all(crowd)]
@@ -276,10 +276,16 @@ def estimate_loss(before: Sequence[JudgedModel], after: Sequence[JudgedModel], a
     return paired_difference(both, lost, won, neither, alpha)
 
 
-def measure_progress(crowd: Crowd, change: Payload, rounds: int) -> float:
-    """How far a model went the way of the honest mean, over how far that goes itself; from -1 to 1."""
-    far = float(crowd.mean.square().sum()) * rounds
-    return max(-1.0, min(1.0, float(vector(change) @ crowd.mean) / far)) if far else 0.0
+def find_honest_way(crowd: Crowd) -> Tensor:
+    """[P]: how the shared model would move, were everybody's change the honest mean."""
+    made = crowd.meeting.expect(shape_vector(crowd.mean, crowd.like))
+    return vector({k: made[k] for k in crowd.like})
+
+
+def measure_progress(way: Tensor, change: Payload, rounds: int) -> float:
+    """How far a model went the honest way [P], over how far that goes itself in these rounds; from -1 to 1."""
+    far = float(way.square().sum()) * rounds
+    return max(-1.0, min(1.0, float(vector(change) @ way) / far)) if far else 0.0
 
 
 def write_whole(member: Member) -> dict[str, Any]:

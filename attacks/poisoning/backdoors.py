@@ -20,10 +20,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forge_message
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastZero, Share
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Constants, Loss, Message, Params, Reply
+from fedaudit.fl.threats.forging import forge_message
 from fedaudit.fl.threats.threat import Aim
 
 PLUGINS = ("backdoor", "model_replacement", "neurotoxin")

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
+from fedaudit.attacks.poisoning._updates import state_number
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
@@ -51,5 +52,4 @@ class CountInflation(Adversary):
         counts = true.double()
         if self.config.balanced and kind in (Kind.CLASS_VOLUME, Kind.LABEL_COUNTS):
             counts = counts.mean().expand(counts.shape)
-        claimed: Tensor = counts * self.config.factor
-        return (claimed if true.is_floating_point() else claimed.round()).to(true.dtype)
+        return state_number(counts * self.config.factor, true)

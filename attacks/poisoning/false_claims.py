@@ -12,6 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fedaudit.attacks.poisoning._updates import state_number
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
@@ -44,7 +45,6 @@ class FalseClaims(Adversary):
             if kind in message:
                 stated = {}
                 for k, v in message[kind].items():
-                    told = v.double() * self.config.factor
-                    stated[k] = (told if v.is_floating_point() else told.round()).to(v.dtype) if k in names else v
+                    stated[k] = state_number(v.double() * self.config.factor, v) if k in names else v
                 message[kind] = stated
         return replace(reply, message=message)

@@ -12,9 +12,10 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, changes, forge_message, shape_vector, vector
+from fedaudit.attacks.poisoning._updates import KINDS, changes, shape_vector, vector
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Payload, Reply
+from fedaudit.fl.threats.forging import forge_message
 from fedaudit.fl.threats.threat import Aim
 
 

@@ -35,8 +35,6 @@ class Mimic(Adversary):
 
     def collude(self, meeting: Meeting) -> Colluded:
         crowd = gather_updates(meeting)
-        if crowd is None:
-            return Colluded(messages={}, state=meeting.before)
         z, rounds = meeting.before.get("z"), meeting.before.get("rounds", 0)
         if z is None:
             z = torch.randn(crowd.honest.shape[1], generator=meeting.rng, dtype=torch.float64)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes, forge_message
+from fedaudit.attacks.poisoning._updates import KINDS, OMNISCIENT, Colluding, Crowd, Forge, changes
 from fedaudit.fl.runtime.ranges import Amount
 from fedaudit.fl.threats.adversary import Adversary, Card, Client, Message, Reply
+from fedaudit.fl.threats.forging import forge_message
 
 PLUGINS = ("ipm", "sign_flip")
 

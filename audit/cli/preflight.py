@@ -53,7 +53,13 @@ class Forecast:
             who = fmt.plural(empty, "client holds", "clients hold")
             yield f"{who} no example: take fewer, or another partition"
         with locate_errors(config.file):
-            shortage = Shortage(config.federation, case.examples, case.streams)
+            shortage = Shortage(
+                config.federation,
+                case.examples,
+                case.streams,
+                rounds=case.training.rounds,
+                is_choosing=case.method.is_choosing("choose_candidates", "select"),
+            )
             yield from (
                 shortage.warn_of_rule(config.aggregator.name, case.aggregator, case.availability)
                 if config.matrix is None

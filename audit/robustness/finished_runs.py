@@ -20,11 +20,13 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.audit.robustness.certificate import explain_missing
+from fedaudit.audit.robustness.model_test import NO_ANSWER, choose_classes
 from fedaudit.audit.robustness.plan import CONTROLS, MatrixPlace, describe
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.recording.recorder import NotFiniteError
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import MovedPrototypes, Triggered
 
@@ -154,7 +156,10 @@ class FinishedRun:
     @cached_property
     def prototypes(self) -> dict[int, NDArray[np.float64]]:
         """Class -> the shared prototype of the last round that was recorded; none where none is."""
-        kept = messages(self.folder / "artifacts", [Kind.GLOBAL_PROTOTYPES], "all")
+        try:
+            kept = messages(self.folder / "artifacts", [Kind.GLOBAL_PROTOTYPES], "all")
+        except NotFiniteError:
+            return {}
         if not kept:
             return {}
         last = max(kept, key=lambda a: a.round).payload
@@ -179,8 +184,19 @@ class FinishedRun:
         weights: Any = max(kept, key=lambda a: a.round).payload
         return KnownArchitecture(self.case.make_net, self.case.data, self.case.device)(weights)
 
+    @cached_property
+    def is_diverged(self) -> bool:
+        """Whether the released model holds NaN or infinity: it answers nothing then."""
+        try:
+            self.model  # noqa: B018
+        except NotFiniteError:
+            return True
+        return False
+
     def _predict_labels(self, images: NDArray[Any]) -> Labels:
-        return np.asarray(self.model.logits(images).argmax(1), dtype=np.int64)
+        if self.is_diverged:
+            return np.full(len(images), NO_ANSWER, dtype=np.int64)
+        return choose_classes(self.model.logits(images))
 
 
 def stamp_test_images(
@@ -216,13 +232,13 @@ def _show(place: MatrixPlace, run: FinishedRun) -> Triggered:
     picked = np.flatnonzero(run.labels != target)[:IMAGES]
     stamped = stamp_test_images(data.test.x[picked], adversary.config.trigger)
     plain, taken = run.answers[picked], run.classify_triggered(adversary)[picked]
-    hits = int((taken == target).sum())
+    hits, pairs = int((taken == target).sum()), zip(plain, taken, strict=True)
     return Triggered(
         title=f"{place.setting}, rule mean: {describe(place.changes['adversary'])}, {place.malicious} malicious",
         caption=f"The first {len(picked)} test images of other classes; above each what the model answers to it "
         "and, after the arrow, to the same image with the trigger. "
         f"{hits} of them become {data.classes[target]}.",
-        columns=[f"{data.classes[a]} \u2192 {data.classes[b]}" for a, b in zip(plain, taken, strict=True)],
+        columns=[" \u2192 ".join(data.classes[c] if c >= 0 else "none" for c in pair) for pair in pairs],
         rows={"test image": [png(x) for x in data.test.x[picked]], "with the trigger": [png(x) for x in stamped]},
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,14 @@ from fedaudit.fl.wire.protection import Payload
 
 MOST_EXAMPLES = 2_000  # of the auditor's that a model is measured on, and that an attacker judges by
 
+NO_ANSWER = -1  # no class
+
 Labels = NDArray[np.int64]
+
+
+def choose_classes(logits: NDArray[Any]) -> Labels:
+    """[N, C] -> [N] the likeliest class; NO_ANSWER, which is neither right nor as wanted, where one is NaN."""
+    return np.where(np.isnan(logits).any(1), NO_ANSWER, logits.argmax(1)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,9 @@ class ModelTest:
     def answer(self, model: Payload) -> Labels:
         """[N] the class that a model gives to each example of `examples`."""
         assert self.examples is not None
-        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
-        return np.asarray(logits.argmax(1), np.int64)
+        return choose_classes(
+            self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
+        )
 
     def judge(self, models: Sequence[Payload]) -> list[JudgedModel]:
         """Each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""

@@ -24,9 +24,11 @@ from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.adversary import Adversary, JudgedModel
 from fedaudit.fl.threats.compromise import Compromise, Tampering
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
+from fedaudit.fl.wire.check import is_finite
 from fedaudit.fl.wire.protection import Message, Payload
 
 REPLAYABLE = (Kind.LOCAL_MODEL, Kind.MODEL_DELTA)  # what becomes a model without a step of the server's own
@@ -53,24 +55,26 @@ class RecordedRound:
         net, sent = self.test.net, self.test.sent
         return () if net is None else tuple(k for k, _ in net.named_parameters() if k in sent)
 
-    def weigh(self, reply: Reply) -> float:
-        """As the operator states; plain where that is unknown or no number was sent."""
+    @cached_property
+    def _claimed(self) -> tuple[Kind, str] | None:
+        """What clients are weighed by, and its array; None: alike."""
         if self.aggregation == "uniform":
+            return None
+        claims = ((Kind.NUM_EXAMPLES, "count"), (Kind.NUM_STEPS, "steps"))
+        return next((c for c in claims if all(c[0] in m for m in self.messages.values())), None)
+
+    def weigh(self, reply: Reply) -> float:
+        if self._claimed is None:
             return 1.0
-        for kind, name in ((Kind.NUM_EXAMPLES, "count"), (Kind.NUM_STEPS, "steps")):
-            if kind in reply.message:
-                return float(reply.message[kind][name])
-        return 1.0
+        kind, name = self._claimed
+        return float(reply.message[kind][name])
 
     @property
     def weights_in_words(self) -> str:
-        if self.aggregation != "uniform":
-            sent = next(iter(self.messages.values()))
-            if Kind.NUM_EXAMPLES in sent:
-                return "by the numbers of examples that they claim"
-            if Kind.NUM_STEPS in sent:
-                return "by the numbers of steps that they claim"
-        return "each alike"
+        if self._claimed is None:
+            return "each alike"
+        what = "examples" if self._claimed[0] is Kind.NUM_EXAMPLES else "steps"
+        return f"by the numbers of {what} that they claim"
 
     def begin(self, rule: Aggregator) -> Averages:
         """An aggregation of this round; a rule that remembers remembers nothing."""
@@ -82,12 +86,18 @@ class RecordedRound:
 
         Raises UserError where the rule cannot work on them.
         """
-        made = self.begin(rule).begin()
+        return self.average(self.begin(rule), messages)
+
+    def average(self, averages: Averages, messages: Mapping[int, Message]) -> Payload:
+        """The same by an aggregation of the round that has begun nothing."""
+        made = averages.begin()
         start = self.start if self.kind is Kind.LOCAL_MODEL else {}
         for k in sorted(messages):
             upload = messages[k][self.kind]
             known = {n: start[n] for n in upload} if start else {}
             made.add(k, upload, self.weigh(Reply(message=messages[k], examples=0)), known)
+        if not made.total > 0:
+            raise UserError(f"The weights that clients claim in round {self.number} add up to nothing.")
         return made.value()
 
     def model(self, made: Payload) -> Payload:
@@ -102,6 +112,8 @@ class RecordedRound:
         self, adversary: Adversary, malicious: int, rule: Aggregator
     ) -> tuple[dict[int, Message], dict[str, Any]]:
         """All messages, those of so many clients forged, and what is noted of it (`sent`, `near`, ranks).
+
+        A forged one that a server would reject is missing.
 
         The clients are the first of one permutation: more of them contain fewer. With none, every message is the
         recorded one. Raises UserError for an adversary that acts where clients train, or forges something else.
@@ -119,7 +131,7 @@ class RecordedRound:
         ]
         tampering = Tampering(compromise, self._rehearse(rule), {}, lambda _: False)
         forged = {k: reply.message for k, reply in tampering.replies(crafted, lambda *_: received)}
-        return forged, dict(tampering.notes())
+        return {k: m for k, m in forged.items() if is_finite(m)}, dict(tampering.notes())
 
     def _make_client(self, index: int) -> Client:
         net = self.test.net if self.test.net is not None else _Names(self.messages[index][self.kind])
@@ -139,9 +151,7 @@ class RecordedRound:
 
     def _rehearse(self, rule: Aggregator) -> "_RoundRehearsal":
         judge = self.test.judge if self.test.examples is not None else None
-        return _RoundRehearsal(
-            averages=self.begin(rule), model=self.start if judge else {}, weight=self.weigh, measure=judge
-        )
+        return _RoundRehearsal(averages=self.begin(rule), round=self, measure=judge)
 
     @cached_property
     def spread(self) -> float:
@@ -185,7 +195,18 @@ class _Names(Net):
 class _RoundRehearsal(RuleRehearsal):
     """What attackers try on a recorded round; the auditor's auxiliary examples stand for theirs."""
 
+    round: RecordedRound
     measure: Callable[[Sequence[Payload]], list[JudgedModel]] | None
+
+    @property
+    def model(self) -> Payload:
+        return self.round.start if self.measure is not None else {}
+
+    def serve(self, averages: Averages, state: Tree, sent: Mapping[int, Reply]) -> tuple[Payload, Tree]:
+        here, messages = self.round, {k: r.message for k, r in sent.items()}
+        made = here.average(averages, messages)
+        start = here.start if here.kind is Kind.LOCAL_MODEL else {}
+        return {n: v.double() - start[n].double() if n in start else v for n, v in made.items()}, {}
 
     def judge(self, changes: Sequence[Payload]) -> list[JudgedModel]:
         assert self.measure is not None
@@ -211,6 +232,7 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
     """The wanted round, or the last of those in which most clients were heard.
 
     Raises UserError where no round can be replayed: clients sent no models, sums hide them, or too few came.
+    What a server would have rejected, such as a count below 0, is left out.
     """
     number, lines = _choose_round(case.artifacts, wanted)
     messages = _read_uploads(case.artifacts, number, {x["message"] for x in lines})
@@ -218,10 +240,15 @@ def find_round(case: RecordedCase, wanted: int | None) -> RecordedRound:
     start, first = models.get(number, {}), next(iter(messages.values()))
     kind = next(k for k in REPLAYABLE if k in first)
     arrays = first[kind].keys()
-    if kind is Kind.LOCAL_MODEL and not arrays <= start.keys():
+    fitting = all(k in start and start[k].shape == v.shape for k, v in first[kind].items())
+    if kind is Kind.LOCAL_MODEL and not fitting:
         raise UserError(
-            f"The model that round {number} began with was not recorded with all arrays of the uploads, and "
-            "rules compare what clients changed."
+            f"The model that round {number} began with was not recorded with all arrays of the uploads, in their "
+            "shapes, and rules compare what clients changed."
+        )
+    if not any(v.is_floating_point() and v.numel() for v in first[kind].values()):
+        raise UserError(
+            f"Uploads of round {number} hold no numbers with a fraction, and rules work on no codes of them."
         )
     return RecordedRound(
         number,
@@ -272,6 +299,12 @@ def _read_uploads(artifacts: Path, number: int, messages: set[str]) -> dict[int,
     if size > MOST_BYTES:
         raise UserError(
             f"The uploads of round {number} are more than {MOST_BYTES >> 30} GiB, and all are needed."
+        )
+    found = {k: m for k, m in found.items() if is_finite(m)}
+    if len(found) < 2:
+        raise UserError(
+            f"Of the uploads of round {number} a server accepts {len(found) or 'none'}: the others have a number "
+            "that is not finite, or a count below 0 or of nothing."
         )
     sent = [(k, m[k]) for m in found.values() for k in REPLAYABLE if k in m]
     shapes = {(kind, *((n, v.shape) for n, v in sorted(arrays.items()))) for kind, arrays in sent}

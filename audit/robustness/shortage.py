@@ -1,7 +1,8 @@
 """Shortage: how often too few clients will be heard for the server's rule, before anything trains.
 
-Availability, lost replies and failures are drawn as a run draws them, over many rounds of streams of their own.
-A method that chooses among those who answer, or that makes several models, gives a rule fewer uploads than this.
+Availability, lost replies and failures are drawn as a run draws them, over its rounds, many times over with
+streams of their own: who answers may depend on the round. A method that chooses among those who answer, or that
+makes several models, gives a rule fewer uploads than this.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from fedaudit.fl.data.participation import Availability
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.fl.runtime.streams import Streams
 
-ROUNDS = 4000  # a probability of 1/2 is met to 2.4 points in 99.8 % of the cases
+ROUNDS = 4000  # of all runs together; a probability of 1/2 is met to 2.4 points in 99.8 % of the cases
 LEAST = 0.001  # rarer than once in a thousand rounds goes unsaid
 
 WORDS = {"skip": "are skipped", "median": "take the median", "stop": "end the run"}
@@ -41,6 +42,8 @@ class Shortage:
     federation: FederationSettings
     examples: Examples
     streams: Streams
+    rounds: int  # of a run
+    is_choosing: bool = False  # the method chooses among those who answer
 
     @cached_property
     def members(self) -> frozenset[int]:
@@ -49,9 +52,10 @@ class Shortage:
 
     def draw_heard(self, availability: Availability) -> Sequence[int]:
         """How many clients are heard in each of many rounds."""
-        federation, streams = self.federation, Streams(self.streams.key("shortage"))
-        heard = []
-        for t in range(ROUNDS):
+        federation, heard = self.federation, []
+        for number in range(ROUNDS):
+            run, t = divmod(number, self.rounds)
+            streams = Streams(self.streams.key("shortage", run))
             answering: list[int] = []
             for attempt in range(1 if federation.empty_round == "skip" else 1000):
                 drawn = availability.draw(t, range(federation.clients), streams, attempt)
@@ -81,12 +85,13 @@ class Shortage:
             yield from self._warn(rules, self.draw_heard(answers), label)
 
     def _warn(self, rules: Mapping[str, RowRule], heard: Sequence[int], label: str = "") -> Iterator[str]:
+        least = "at least " if self.is_choosing else ""
         for name, rule in rules.items():
             if (share := estimate_shortage(rule, heard)) < LEAST:
                 continue
             too_few = getattr(rule.config, "too_few", "skip")
             yield (
-                f"{name} has too few clients with a probability of {100 * share:.1f} % in each round{label} "
+                f"{name} has too few clients with a probability of {least}{100 * share:.1f} % in a round{label} "
                 f"({_count(rule)} are needed, {np.mean(heard):.1f} of {len(self.members)} are heard on average); "
                 f"such rounds {WORDS[too_few]} (too_few: {too_few})"
             )

@@ -70,7 +70,8 @@ class Defended(Subject):
         cell = next((c for c in self.cells if place_evidence(c)[0].place == verdict.where), strongest)
         who, rule = self.matrix.adversaries[cell.adversary], f"{cell.setting}, rule {cell.rule}"
         by = f"{cell.malicious} of {self.matrix.clients} clients"
-        title = f"{rule}: no attack tried here was seen to change the model"
+        by_whom = f" by up to {max(c.malicious for c in self.cells)} clients" if self._further is not None else ""
+        title = f"{rule}: no attack tried here{by_whom} was seen to change the model"
         if verdict.outcome is Outcome.DEMONSTRATED:
             does = "makes that round's model wrong" if self.matrix.replayed else who.does
             title = f"{rule}: {who.title} by {by} {does}"
@@ -91,6 +92,17 @@ class Defended(Subject):
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
 
+    @cached_property
+    def _further(self) -> MatrixCell | None:
+        """What took most of the rule with other numbers of malicious clients, if more than any of `cells` did.
+
+        Such runs look for the fewest that break it, and are not graded.
+        """
+        own = {(c.setting, c.family) for c in self.cells}
+        sought = [c for c in self.matrix.cells if c.bisected and (c.setting, c.family) in own]
+        most = max(sought, key=_drop, default=None)
+        return most if most is not None and _drop(most) > max(map(_drop, self.cells)) else None
+
     def _summarise(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
@@ -99,10 +111,17 @@ class Defended(Subject):
             least = f"; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
             moved = f"lowered accuracy{least if round(drop.value, 3) else ''}"
         quoted = " ".join(f"{describe_evidence(e)}." for e in verdict.by if e.measure not in SILENT)
+        further = ""
+        if (more := self._further) is not None:
+            further = (
+                f" In the search for the fewest that break it {more.malicious} malicious clients took "
+                f"{100 * _drop(more):.1f} points ({more.title}), which is not graded."
+            )
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
             f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "
-            f"{strongest.malicious} malicious.{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
+            f"{strongest.malicious} malicious."
+            f"{further}{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
         ).strip()
 
 

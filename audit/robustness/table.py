@@ -196,7 +196,8 @@ def _add_data_certificates(
     if not poisonings:
         return
     setting, rule = places[0].setting, places[0].rule.name
-    if why := next(filter(None, map(poisoned_data.explain_missing, honest)), ""):
+    why = next(filter(None, map(poisoned_data.explain_missing, honest)), "")
+    if why := why or "the model holds NaN or infinity" * any(run.is_diverged for run in honest):
         matrix.data_uncertified.setdefault(why, []).append(f"{setting}, {rule}")
         return
     words = {"setting": setting, "rule": rule}

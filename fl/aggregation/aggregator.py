@@ -135,6 +135,7 @@ class _Rows(Aggregation):
         self._rule = rule
         self._rows = torch.empty(0, 0)  # with room for more than have come, which takes no memory yet
         self._rest: list[Mapping[str, Tensor]] = []  # the uploads' buffers
+        self._rest_before: list[Mapping[str, Tensor]] = []  # what these were, or no change
         self._clients: list[int] = []
         self._weights: list[float] = []
         self._starts = WeightedMean()
@@ -163,7 +164,9 @@ class _Rows(Aggregation):
             row[at : at + v.numel()] = change.flatten()
             at += v.numel()
         self._note_start({k: start[k] for k in own} if start else {}, weight)
-        self._rest.append({k: v for k, v in upload.items() if k not in own})
+        rest = {k: v for k, v in upload.items() if k not in own}
+        self._rest.append(rest)
+        self._rest_before.append({k: start[k] if k in start else torch.zeros_like(v) for k, v in rest.items()})
         self._clients.append(client)
         self._weights.append(weight)
         self._like = own
@@ -219,10 +222,13 @@ class _Rows(Aggregation):
         for name, like in self._like.items():
             change = made[columns[name]].reshape(like.shape).double()
             model[name] = (before[name].double() + change if name in before else change).to(like.dtype)
-        for client, rest, weight in zip(self._clients, self._rest, self._weights, strict=True):
-            if rest and self.kept.get(client):
+        for client, rest in zip(self._clients, self._rest, strict=True):
+            if weight := self.kept.get(client):
                 buffers.add(rest, weight)
-        return model | (buffers.value() if buffers.total else {})
+        if not buffers.total:  # nobody is kept: they stay as they were
+            for rest, weight in zip(self._rest_before, self._weights, strict=True):
+                buffers.add(rest, weight)
+        return model | buffers.value()
 
     def _choose_rule(self) -> RowRule | None:
         """The rule for as many uploads as came; None: the round is skipped. Raises UserError where it stops."""

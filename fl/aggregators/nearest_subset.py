@@ -31,14 +31,23 @@ class MDA(AssumingRule):
     title = "Minimum diameter averaging"
     source = "arXiv:1905.03853, sec. 3.2"
 
-    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
-        f = count_attackers(self.config.f, len(rows))
+    def check_clients(self, clients: int) -> None:
+        super().check_clients(clients)
+        self._count_left_out(clients)
+
+    def _count_left_out(self, heard: int) -> int:
+        """f; raises UserError where that many uploads have too many subsets."""
+        f = count_attackers(self.config.f, heard)
         if f > MOST_ASSUMED:
             raise UserError(
-                f"{self.title} with f = {f} tries too many subsets of {len(rows)} uploads",
+                f"{self.title} with f = {f} tries too many subsets of {heard} uploads",
                 hint=f"assume at most {MOST_ASSUMED} malicious clients, or use aggregator: caf",
                 key="aggregator.f",
             )
+        return f
+
+    def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
+        f = self._count_left_out(len(rows))
         chosen = find_closest(square_distances(rows).numpy(), f)
         return Combined(change=mean_of(rows, chosen), kept={clients[i]: 1.0 for i in chosen})
 

@@ -20,6 +20,8 @@ from fedaudit.fl.aggregators._rows import lengths, sum_weighted_rows
 from fedaudit.fl.runtime.ranges import Amount, Positive, PositiveShare
 from fedaudit.fl.runtime.settings import settings
 
+SAME = 1e-7  # of distances that come from inner products, in which equal shares are up to 2e-8 apart
+
 
 class SignGuard(RowRule):
     title = "SignGuard"
@@ -53,7 +55,7 @@ def find_largest_cluster(rows: Tensor) -> Tensor:
     signs = rows.sign()
     shares = torch.stack([(signs == s).double().mean(1) for s in (1, 0, -1)], 1).numpy()
     bandwidth = estimate_bandwidth(shares, quantile=0.5)
-    if not bandwidth > 0:  # half of the distances are nothing: equal shares are one cluster
+    if bandwidth <= SAME:  # half of the distances are nothing: equal shares are one cluster
         _, labels = np.unique(shares.round(12), axis=0, return_inverse=True)
     else:
         # shares are multiples of 1 / columns, and many are just as far away as the bandwidth: those are inside

@@ -186,7 +186,8 @@ class Asynchronous(RoundMethod):
                     reply = federation.ahead.pop((a.client, a.version))
                     reference = {Kind.GLOBAL_MODEL: versions[str(a.version)]}
                     received = federation.wire.uplink(t, reply.message, a.client, reference)
-                    if received is None:
+                    claimed = (received or {}).get(Kind.STALENESS, {"version": a.version})
+                    if received is None or str(int(claimed["version"])) not in versions:
                         tally.rejected += 1
                         continue
                     stats = {"staleness": float(t - a.version), "clock": a.time}

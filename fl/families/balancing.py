@@ -27,6 +27,7 @@ from fedaudit.fl.federation import Federation, Tally
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import EVERYONE
 from fedaudit.fl.model import State
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import AtLeastOne, AtLeastZero, PositiveShare
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
@@ -116,11 +117,13 @@ class Balancing(Relaying):
     ) -> Tree:
         """What the members say of their data now, and the groups for training that follow from it."""
         jobs = [(work, (k, memory.get(k, {}), personal.get(k, {}))) for k in members]
-        rows, sizes = [], {}
+        joined, rows, sizes = list[int](), [], {}
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             kinds = [Kind.NOISED_LABEL_DIST]
             heard = federation.wire.uplink(t, reply.message, k, {}, settled=self.list_protected_kinds(kinds))
-            assert heard is not None, "counts are finite"
+            if heard is None:
+                continue  # rejected: it takes no part
+            joined.append(k)
             line = line_of(
                 kinds[0],
                 t,
@@ -136,13 +139,18 @@ class Balancing(Relaying):
             rows.append(heard[kinds[0]]["counts"])
             size = heard.get(Kind.NUM_EXAMPLES)
             sizes[str(k)] = 1.0 if size is None else float(size["count"])
+        if members and not joined:
+            raise UserError(
+                "the server rejected what all clients say that they hold, and none is left to train",
+                hint="have fewer malicious clients",
+            )
         mixes = torch.stack(rows) if rows else torch.zeros(0, self.classes)
         groups = complementary(mixes.numpy(), tuple(sizes.values()), self.config.mediators)
         return {
-            "members": members,
+            "members": joined,
             "mixes": mixes,
             "sizes": sizes,
-            "groups": [[members[i] for i in g] for g in groups],
+            "groups": [[joined[i] for i in g] for g in groups],
         }
 
     def run_augment(self, t: int, state: Tree, memory: dict[int, Tree], federation: Federation) -> Tree:

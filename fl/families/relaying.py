@@ -224,7 +224,7 @@ class Relaying(RoundMethod):
             if received is None:
                 tally.rejected += 1
                 continue
-            each = {r: sizes[r] for r in outcome.contributors}
+            each = {r: sizes.get(r, 0.0) for r in outcome.contributors}  # a rejected claim weighs nothing
             tally.heard |= set(outcome.contributors)
             tally.add(received, int(sum(each.values())), outcome.mean_stats())
             uniform = self.config.weighting == "uniform"

@@ -76,8 +76,12 @@ class Astraea(Balancing):
         counts = []
         for k, reply in zip(members, federation.workers.map("work", jobs), strict=True):
             heard = federation.wire.uplink(0, reply.message, k, {})
-            assert heard is not None, "counts are finite"
-            counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
+            known = (
+                torch.zeros(self.classes, dtype=torch.long)
+                if heard is None
+                else heard[Kind.LABEL_COUNTS]["counts"]
+            )
+            counts.append(known.numpy())  # of who was rejected the server counts nothing
         factors = ratios(np.sum(counts, 0), self.config.theta_add, self.config.theta_drop)
         after = np.stack([resize_counts(row, factors) for row in counts])
         sizes = {str(k): float(n) for k, n in zip(members, after.sum(1), strict=True)}

@@ -76,8 +76,12 @@ class DataSharing(Balancing):
         counts = []
         for k, reply in self._request("count", {k: {} for k in members}, federation):
             heard = wire.uplink(t, reply.message, k, {})
-            assert heard is not None, "counts are finite"
-            counts.append(heard[Kind.LABEL_COUNTS]["counts"].numpy())
+            known = (
+                torch.zeros(self.classes, dtype=torch.long)
+                if heard is None
+                else heard[Kind.LABEL_COUNTS]["counts"]
+            )
+            counts.append(known.numpy())  # of who was rejected the server counts nothing
         orders: dict[int, Message] = {}
         for k, row in zip(members, quotas(np.stack(counts), self.config.volume), strict=True):
             orders[k] = {Kind.ALLOCATION: {"counts": torch.from_numpy(row)}}

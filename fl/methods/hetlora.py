@@ -96,9 +96,6 @@ class HetLoRA(FedLoRA):
             sent = cut(sent, count_rank(start) - int(tail.sum()))
         return replace(super().finish(client, trained), message={self.upload: sent})
 
-    def weigh(self, reply: Reply) -> float:
-        return measure_product(read_model(reply.message))
-
     def combine(self, state: Tree, deliveries: Deliveries, round: int) -> Tree:
         before: State = state["model"]
         ranks, heard = state["ranks"].clone(), list(deliveries)

@@ -80,6 +80,8 @@ class IFCA(FedAvg):
         everybody = deliveries.average("extractor")
         for delivery in deliveries:
             chosen = int(delivery.message[Kind.CLUSTER_ID]["cluster"])
+            if str(chosen) not in state["models"]:
+                continue  # it claims a cluster that there is not
             model, weight = (delivery.message[Kind.LOCAL_MODEL], delivery.weight(self.config.weighting))
             start, body = state["models"][str(chosen)], {k: v for k, v in model.items() if k not in self.head}
             means[chosen].add(delivery.client, model, weight, start)

@@ -249,6 +249,10 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
+class NotFiniteError(UserError):
+    """A recorded array holds NaN or infinity."""
+
+
 def read(
     folder: Path, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, kinds: Collection[Kind] | None = None
 ) -> list[Artifact]:
@@ -315,7 +319,7 @@ def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
                 hint="arrays are named kind/name, with kind in the line's kinds",
             )
         if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
-            raise UserError(
+            raise NotFiniteError(
                 f"artifact {path}: {key!r} holds NaN or infinity",
                 hint="a message that is not finite is rejected, as the server would",
             )

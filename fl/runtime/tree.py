@@ -80,8 +80,9 @@ def to_numpy(payload: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def finite(payload: Mapping[str, Tensor], counted: str = "") -> bool:
-    """True where no array holds an infinity or NaN, and the one named `counted` nothing below 0."""
-    if counted in payload and bool((payload[counted] < 0).any()):
+    """True where no array holds an infinity or NaN, and that named `counted` counts something, none below 0."""
+    counts = payload.get(counted)
+    if counts is not None and counts.numel() and (bool((counts < 0).any()) or not bool(counts.any())):
         return False
     return all(_is_finite(v) for v in payload.values() if v.is_floating_point() and v.numel())
 

@@ -66,7 +66,7 @@ class Card:
 
 @dataclass
 class Trail:
-    """Rounds that attackers play ahead: how far the model went in them, and what the rule remembers of them."""
+    """Rounds that attackers play ahead: how far the model went in them, and the state of the server then."""
 
     rounds: int = 0
     change: Payload = field(default_factory=dict)
@@ -96,9 +96,11 @@ class Meeting:
     before: Tree  # what collude() gave as its state the last time
     rng: torch.Generator
     parameters: tuple[str, ...]  # of the model; other arrays are buffers, which nobody forges
-    # Of a card that knows "aggregator", else None. What the server's rule would make of the clients' changes, and
-    # the number for which its random draws are made anew, after the rounds of a trail, which it goes on by one;
+    # Of a card that knows "aggregator", else None. How the server would move the shared model by the clients'
+    # changes; a number for which its rule's random draws are made anew; the rounds before, which go on by one;
     aggregate: Callable[[Mapping[int, Payload], int, Trail | None], Payload] | None
+    # how it would move where this were everybody's change and the rule the plain mean;
+    expect: Callable[[Payload], Payload] = dict
     # what shared models so changed answer to examples of the compromised clients that these do not train on; None
     # without such a model;
     judge: Callable[[Sequence[Payload]], list[JudgedModel]] | None = None
@@ -134,7 +136,7 @@ class Adversary(Plugin):
             description="how many clients are compromised, or which; null is one, unless `share` says more",
         )
         share: Share | None = Field(
-            default=None, description="share of the clients that are compromised, in place of `clients`"
+            default=None, description="share of the clients that are compromised, rounded up; or say `clients`"
         )
         leaves: AtLeastOne | None = Field(
             default=None, description="round from which compromised clients follow the protocol again; null: none"

@@ -7,6 +7,7 @@ nobody compromised neither does anything.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,14 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree, size_bytes
 from fedaudit.fl.threats.adversary import Adversary, Meeting, Twisted
+from fedaudit.fl.threats.forging import check_layout
 from fedaudit.fl.threats.rehearsal import RuleRehearsal
 from fedaudit.fl.threats.stealth import Stealth
 from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.training.local import TrainingHooks
 from fedaudit.fl.wire.protection import Message
+
+ROUNDING = 1e-9  # .1 * 30 is a little more than 3
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,9 @@ class Compromise:
         if self.adversary is None or client.index not in self.acting(client.round):
             return reply
         here = {k: {n: v.cpu() for n, v in p.items()} for k, p in received.items()}
-        return self.adversary.craft(client, reply, here)
+        crafted = self.adversary.craft(client, reply, here)
+        check_layout(self.adversary.card.title, reply.message, crafted.message)
+        return crafted
 
 
 def choose_compromised_clients(adversary: Adversary, clients: int, streams: Streams) -> frozenset[int]:
@@ -141,7 +147,7 @@ def choose_compromised_clients(adversary: Adversary, clients: int, streams: Stre
             )
         return frozenset()
     listed = wanted if isinstance(wanted, tuple) else ()
-    count = round(share * clients) if share is not None else 1 if wanted is None else wanted
+    count = ceil(share * clients - ROUNDING) if share is not None else 1 if wanted is None else wanted
     if any(k >= clients for k in listed) or (not listed and count != () and count > clients):
         raise UserError(
             f"adversary.clients must be among the {clients} clients, got {wanted}",
@@ -210,20 +216,22 @@ class Tampering:
         if own:
             knows, rehearsal = adversary.card.threat.knows, self.rehearsal
             tries = adversary.judges
-            shared = bool(self.averages.parameters) and set(self.averages.parameters) <= rehearsal.model.keys()
+            shared = tries and bool(wanted := {*self.averages.parameters}) and wanted <= rehearsal.model.keys()
+            received = {k: base(k, r.message) for k, r in heard.items()}
             honest = {k: r.message for k, r in heard.items() if k not in own}
             colluded = adversary.collude(
                 Meeting(
                     round=self.averages.round,
                     own=own,
                     honest=honest if "honest_updates" in knows else None,
-                    received={k: base(k, r.message) for k, r in heard.items()},
+                    received=received,
                     before=self._state,
                     rng=self.averages.streams.torch("adversary", self.averages.round),
                     parameters=tuple(self.averages.parameters),
-                    aggregate=partial(rehearsal.aggregate, heard) if tries else None,
-                    judge=rehearsal.judge if tries and shared else None,
-                    train=partial(rehearsal.train, list(own)) if tries and shared else None,
+                    aggregate=partial(rehearsal.aggregate, heard, received) if tries else None,
+                    expect=partial(rehearsal.expect, heard, received),
+                    judge=rehearsal.judge if shared else None,
+                    train=partial(rehearsal.train, list(own)) if shared and rehearsal.trains else None,
                 )
             )
             sent, self._state = colluded.messages, colluded.state
@@ -231,6 +239,8 @@ class Tampering:
                 self._chosen = [("sent", dict(colluded.member)), ("near", [dict(m) for m in colluded.near])]
             if colluded.claims:
                 self._chosen.append(("claims", dict(colluded.claims)))
+        for k, message in sent.items():
+            check_layout(adversary.card.title, heard[k].message, message)
         for k, reply in held:
             yield k, replace(reply, message=sent[k]) if k in sent else reply
 
@@ -241,5 +251,5 @@ class Tampering:
             return {}
         kept: Tree = {"state": self._state} if self._state else {}
         if adversary.remembers:
-            kept["model"] = self.rehearsal.model
+            kept["model"] = self.rehearsal.begun
         return {"adversary": kept} if kept else {}

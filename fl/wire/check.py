@@ -38,8 +38,15 @@ def check_protections(card: Declared, protections: Sequence[Protection]) -> None
 
 
 def is_finite(message: Message) -> bool:
-    """Whether every number is finite, and no count below 0."""
+    """Whether every number is finite, no count below 0, and none of nothing at all."""
     return all(finite(payload, kind.counted) for kind, payload in message.items())
+
+
+def names_no_other(message: Message, classes: int) -> bool:
+    """Whether all classes that it names are among so many; 0: how many there are is not known."""
+    named = (v for payload in message.values() for k, v in payload.items() if k in ("classes", "labels"))
+    whole = [v for v in named if v.numel() and not v.is_floating_point()]
+    return not classes or all(int(v.min()) >= 0 and int(v.max()) < classes for v in whole)
 
 
 class Checks:

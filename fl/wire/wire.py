@@ -16,7 +16,7 @@ from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.account import Accounts
-from fedaudit.fl.wire.check import Checks, Declared, check_protections, is_finite
+from fedaudit.fl.wire.check import Checks, Declared, check_protections, is_finite, names_no_other
 from fedaudit.fl.wire.protect import ProtectionChain
 from fedaudit.fl.wire.protection import Message, Payload, Protection
 from fedaudit.fl.wire.record import Records
@@ -45,6 +45,7 @@ class Wire:
         # what a malicious server broadcasts instead (fl/threats/adversary.py)
         self.tamper: Callable[[int, Message, Sequence[int]], Message] = lambda _, message, __: message
         self._checks = Checks(card, self.chain.central)
+        self.classes = 0  # that a message may name; 0: any
         self._dealt = 0  # uploads of this round of which the server has had the sums
 
     def broadcast(self, round: int, message: Message, receivers: Sequence[int]) -> Message:
@@ -65,15 +66,16 @@ class Wire:
     def uplink(
         self, round: int, message: Message, sender: int, reference: Message, settled: Collection[Kind] = ()
     ) -> Message | None:
-        """Client to server. None where a number is not finite, or a count below 0: the server rejects all of it.
+        """Client to server. None where the server rejects all of it.
 
-        Not so in kinds that get noise, where such a number counts as no change.
+        It does where a number is not finite, a count is below 0, counts are of nothing, or a class is named
+        that there is not. Not so in kinds that get noise, where such a number counts as no change.
         `settled` are kinds that the method protects itself, whose releases it enters itself.
         """
         party, server = Party.client(sender), (SERVER.role.value,)
         self._checks.check(message, Channel.UPLINK, party)
         message = self.chain.make_finite(round, party, message, reference)
-        if not is_finite(message):
+        if not (is_finite(message) and names_no_other(message, self.classes)):
             return None
         hidden = self.chain.hides_single_uploads
         seen_by = () if hidden else server

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from math import inf
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.reports import format as fmt
@@ -254,11 +255,9 @@ def _points(e: Evidence) -> str:
 def _breakdown(matrix: Robustness) -> Block:
     rows = []
     for b in matrix.breakdown:
-        least = sorted({-1 if x is None else x for x in b.least})
-        words = " to ".join(
-            "none of these" if x < 0 else str(x) for x in (least if len(least) < 3 else least[::2])
-        )
-        rows.append([b.setting, b.family, ", ".join(map(str, b.tried)), words])
+        least = sorted({inf if x is None else x for x in b.least})  # of the seeds; none is more than any
+        ends = ["none of these" if x == inf else str(x) for x in dict.fromkeys((least[0], least[-1]))]
+        rows.append([b.setting, b.family, ", ".join(map(str, b.tried)), " to ".join(ends)])
     return Table(
         header=["Setting", "Rule", "Malicious clients tried", "Fewest that break it"],
         rows=rows,

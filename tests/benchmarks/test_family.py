@@ -84,7 +84,7 @@ class Watching:
         def collude(attacker: AdaptiveBackdoor, meeting: Meeting) -> Colluded:
             found, crowd = send(attacker, meeting), gather_updates(meeting)
             rehearsal = getattr(meeting.judge, "__self__")  # noqa: B009  (of a callable, which has none to mypy)
-            assert isinstance(rehearsal, Rehearsal) and crowd is not None
+            assert isinstance(rehearsal, Rehearsal)
             forged = {
                 k: find_change(m, meeting.received[k], meeting.parameters) for k, m in found.messages.items()
             }

@@ -69,6 +69,8 @@ def test_more_compromised_clients_contain_fewer_and_a_list_is_taken_as_it_is() -
 
     assert chosen(clients=0) < chosen() < chosen(clients=4) == chosen(share=0.2) < chosen(share=1.0)
     assert [len(chosen(clients=m)) for m in (0, 1, 4, 20)] == [0, 1, 4, 20]
+    shares = {0.0: 0, 0.001: 1, 0.04: 1, 0.1: 2, 0.15: 3, 0.22: 5, 1.0: 20}  # none is forgotten
+    assert {share: len(chosen(share=share)) for share in shares} == shares
     assert chosen(clients=(16, 17)) == {16, 17} and chosen(clients=()) == set()
     for wrong in ({"clients": 21}, {"clients": (3, 20)}):
         with pytest.raises(UserError, match="among the 20 clients"):

@@ -1,9 +1,9 @@
 """Cells of the matrix: colour, frame and words say the same, and every cell's folder is named."""
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.reports.robustness import MatrixCell, Robustness
+from fedaudit.reports.robustness import Breakdown, MatrixCell, Robustness
 from fedaudit.reports.section import Cell, Table
-from fedaudit.reports.sections.robustness import _attacks, _rest
+from fedaudit.reports.sections.robustness import _attacks, _breakdown, _rest
 
 
 def cell(rule: str, title: str, drop: float, **more: object) -> MatrixCell:
@@ -45,6 +45,20 @@ def test_darker_cells_lost_more_and_the_worst_of_a_rule_is_framed_and_marked() -
         Cell(text="\u25b6 66.0 (65.0 to 67.0) critical", tint=5, ring=True),
         Cell(text="-1.0 (-2.0 to 0.0)"),
     ]
+
+
+def test_the_fewest_that_break_a_rule_are_a_range_over_seeds_from_the_fewest_of_all() -> None:
+    ranges: dict[str, list[int | None]] = {
+        "2": [2, 2],
+        "1 to 3": [3, 1, 2],
+        "none of these": [None],
+        "2 to none of these": [None, 2],
+        "1 to none of these": [3, None, 1],
+    }
+    for words, least in ranges.items():
+        found = Breakdown(setting="fedavg-iid", family="median", tried=[1, 2, 3], least=least)
+        table = _breakdown(Robustness(clients=9, chance=0.1, seeds=[7], breakdown=[found]))
+        assert isinstance(table, Table) and table.rows[0][-1] == words
 
 
 def test_success_of_a_backdoor_is_shaded_by_what_is_beyond_its_control() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,9 +15,10 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
-from fedaudit.fl.threats.rehearsal import RuleRehearsal
+from fedaudit.fl.threats.rehearsal import Rehearsal
 from fedaudit.fl.wire.protection import Message
 from tests.attacks.poisoning.test_adversaries import HONEST, START, adversary, changes, meeting, sent
+from tests.fl.test_all_methods import method
 
 
 def aggregate_by(made: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
@@ -140,22 +141,25 @@ def test_a_rule_begins_rounds_ahead_with_what_it_remembers_of_those_before() -> 
             state = {"n": context.state.get("n", 0) + 1}
             return Combined(change=rows.double().mean(0), kept=dict.fromkeys(clients, 1.0), state=state)
 
-    class Tried(RuleRehearsal):
-        def judge(self, changes: Any) -> Any:
-            raise NotImplementedError
-
-        def train(self, clients: Any, change: Any) -> Any:
-            raise NotImplementedError
-
-    averages = Averages(Remembering(), 3, Streams(1), state={"model": {"n": 5}}, parameters=("w",))
-    tried = Tried(averages=averages, model={"w": START}, weight=lambda reply: 1.0)
+    known = {"model": {"n": 5}}
+    averages = Averages(Remembering(), 3, Streams(1), state=known, parameters=("w",))
+    tried = Rehearsal(
+        averages=averages,
+        state={"model": {"w": START, "seen": torch.tensor(1)}, "aggregator": known},
+        workers=cast(Any, None),
+        job=cast(Any, None),
+        server=cast(Any, method("fedavg")),
+        broadcast={},
+    )
     heard = {k: Reply(message=sent((0, 0, 0)), examples=1) for k in (0, 1)}
-    moved, trail = {k: {"w": torch.tensor([1.0, 0, 0]).double()} for k in (0, 1)}, Trail()
+    received: dict[int, Message] = {k: {Kind.GLOBAL_MODEL: {"w": START}} for k in heard}
+    moved, trail = {k: {"w": torch.tensor([1.0, 0, 0]).double()} for k in heard}, Trail()
     for _ in range(2):
-        tried.aggregate(heard, moved, 0, trail)
-    tried.aggregate(heard, moved)
+        tried.aggregate(heard, received, moved, 0, trail)
+    tried.aggregate(heard, received, moved)
     at = float(START[0])
     assert seen == [(5, at), (6, at + 1), (5, at)] and trail.rounds == 2 and float(trail.change["w"][0]) == 2
+    assert int(tried.model["seen"]) == 1  # what is tried leaves the server as it is
 
 
 def test_the_adaptive_backdoor_takes_the_most_success_at_a_bounded_loss() -> None:

@@ -126,11 +126,16 @@ def test_mimic_copies_one_honest_client_and_its_direction_is_fixed_after_the_war
     assert abs(changes(longer)[0][1]) == 90
 
 
-def test_nobody_honest_is_nothing_to_hide_behind() -> None:
-    for name in ("ipm", "alie", "min_max", "min_sum", "gaussian", "mimic", "adaptive", "model_replacement"):
-        assert not adversary(name).collude(meeting({0: (1, 1, 1)}, ())).messages
-        one = adversary(name).collude(meeting({0: (1, 1, 1)}, HONEST[:1])).messages
-        assert all(torch.isfinite(m[Kind.LOCAL_MODEL]["w"]).all() for m in one.values())
+def test_where_nobody_honest_is_heard_attackers_go_by_what_they_learnt() -> None:
+    colluding = [n for n in catalog.names("adversaries") if adversary(n).colludes and not adversary(n).judges]
+    for name in colluding:
+        for honest in ((), HONEST[:1]):
+            found = adversary(name).collude(meeting({0: (1, 1, 1)}, honest)).messages
+            assert found and all(torch.isfinite(m[Kind.LOCAL_MODEL]["w"]).all() for m in found.values())
+    alone = meeting({0: (1, 2, 3), 1: (3, 2, 1)}, (), aggregate=lambda given, draw=0, trail=None: given[0])
+    assert changes(adversary("ipm", tau=1.0).collude(alone)) == {0: [-2, -2, -2], 1: [-2, -2, -2]}
+    family = ({"name": "ipm", "tau": 1.0}, {"name": "ipm", "tau": 16.0})
+    assert changes(adversary("adaptive", family=family).collude(alone))[0] == [-32, -32, -32]
 
 
 def test_buffers_are_never_forged() -> None:

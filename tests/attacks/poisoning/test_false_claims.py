@@ -1,5 +1,8 @@
 """False claims move every server that chooses or weighs by them, and no other."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
 
@@ -8,9 +11,11 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.threats.adversary import Adversary, Client, Message
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.attacks.poisoning.test_in_a_federation import clean, small
-from tests.fl.worlds import same
+from tests.fl.test_all_methods import method
+from tests.fl.worlds import EVERYONE, data, parts, run, same
 
 STATING = [  # losses of generators decide at most when training ends
     m
@@ -49,6 +54,79 @@ def test_a_false_claim_moves_every_method_that_goes_by_it_and_a_true_one_none(of
 @pytest.mark.parametrize("of", COUNTING)
 def test_a_false_count_moves_every_method_but_those_that_weigh_clients_alike(of: str) -> None:
     assert same(small(of, "count_inflation", factor=1000.0), clean(of)) == (of in UNHEARD)
+
+
+@pytest.mark.sample(6)
+@pytest.mark.dear("private_fl_gan", "sda_fl", "astraea", "faug")
+@pytest.mark.parametrize("of", COUNTING)
+def test_a_count_of_nothing_is_rejected_and_ends_no_run_even_where_nobody_else_is_heard(of: str) -> None:
+    alone = method(of)
+    try:
+        found = run(
+            alone,  # type: ignore[arg-type]
+            d=data(n=100),
+            index=parts(data(n=80)),
+            script=[([0, 1, 2, 3, 4], [1]), ([0, 1, 2, 3, 4], [0, 1, 2, 4])],
+            adversary=adversary("count_inflation", clients=(1, 2), factor=1e-9),
+        )
+    except UserError as error:
+        assert "rejected what all clients say" in str(error)
+    else:
+        assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
+
+
+class Impossible(Adversary):
+    """Names a class, cluster or version that there is not."""
+
+    card = dataclasses.replace(catalog.load("adversaries", "sign_flip").card, kinds=())
+
+    def __init__(self, config: Any, named: int) -> None:
+        super().__init__(config)
+        self.named = named
+
+    def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
+        message = {
+            kind: {
+                k: torch.full_like(v, self.named) if k in ("classes", "labels", "cluster", "version") else v
+                for k, v in payload.items()
+            }
+            for kind, payload in reply.message.items()
+        }
+        return dataclasses.replace(reply, message=message)
+
+
+@pytest.mark.parametrize("named", [-1, 10**6])
+@pytest.mark.parametrize(
+    "of",
+    [
+        "fedasync",
+        "fedbuff",
+        "fedgkt",
+        "fedproto",
+        "rebafl",
+        "ifca",
+        "split_learning",
+        "splitfed_v1",
+        "splitfed_v2",
+    ],
+)
+def test_naming_what_there_is_not_ends_no_run(of: str, named: int) -> None:
+    found = run(
+        method(of),  # type: ignore[arg-type]
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=EVERYONE,
+        adversary=Impossible(Impossible.Config(clients=(1, 2)), named),
+    )
+    assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32])
+def test_a_claim_is_as_large_as_its_precision_holds_and_never_below_nothing(dtype: torch.dtype) -> None:
+    message = {Kind.NUM_EXAMPLES: {"count": torch.tensor(7, dtype=dtype)}}
+    made = adversary("count_inflation", factor=1e300).craft(None, Reply(message=message, examples=7), {})  # type: ignore[arg-type]
+    claimed = made.message[Kind.NUM_EXAMPLES]["count"]
+    assert claimed.dtype == dtype and float(claimed) > 1e9 and bool(torch.isfinite(claimed.double()))
 
 
 def test_it_is_refused_where_nobody_states_anything() -> None:

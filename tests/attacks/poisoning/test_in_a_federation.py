@@ -1,11 +1,15 @@
 """What adversaries do to a federation: the model that they move, the streams they draw from, what rounds say."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
+from fedaudit.attacks.poisoning._updates import KINDS, Colluding, Crowd, Forge, gather_updates
+from fedaudit.attacks.poisoning.adaptive import aggregate
 from fedaudit.attacks.poisoning.backdoors import stamp_images
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator
@@ -18,7 +22,9 @@ from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import initialise, state_of
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting, Message, Reply
 from fedaudit.fl.threats.compromise import Compromise
 from tests.attacks.poisoning.test_adversaries import adversary
 from tests.fl.test_all_methods import method
@@ -97,11 +103,97 @@ def test_the_adaptive_attacker_knows_rules_with_state_and_of_rows() -> None:
     assert not same(found, small("fedavg", None, Krum(Krum.Config(f=1))))
 
 
+class Foreseeing(Colluding):
+    """Sends minus twice the honest mean, and notes what it expects the shared model to move by."""
+
+    card = catalog.load("adversaries", "adaptive").card
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.expected = list[dict[str, torch.Tensor]]()
+
+    def forge(self, crowd: Crowd) -> Forge:
+        return lambda _: -2 * crowd.mean
+
+    def collude(self, meeting: Meeting) -> Colluded:
+        crowd = gather_updates(meeting)
+        self.expected.append(aggregate(crowd, {k: self.forge(crowd)(k) for k in meeting.own}, 0))
+        return super().collude(meeting)
+
+
+SERVED = [
+    m
+    for m in catalog.names("methods")
+    if (found := catalog.load("methods", m)).collects
+    and set(KINDS) & set(found.card.uplink)
+    and m not in ("fedavg_ft", "feddc_condense")  # whose servers train on, on examples of their own
+]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("of", SERVED)
+def test_what_an_attacker_expects_of_a_round_is_what_the_methods_server_makes_of_it(of: str) -> None:
+    attacker = Foreseeing(Foreseeing.Config(clients=(1, 2)))
+    found = run(
+        method(of, rounds=1),  # type: ignore[arg-type]
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=EVERYONE,
+        adversary=attacker,
+    )
+    (expected,) = attacker.expected
+    assert expected.keys() <= found.model.keys()
+    for k, moved in expected.items():
+        assert torch.equal(moved, found[k].double() - found.initial[k].double())
+
+
+class Misfit(Adversary):
+    """Sends its update with the first array changed."""
+
+    card = catalog.load("adversaries", "sign_flip").card
+
+    def __init__(self, config: Any, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+        super().__init__(config)
+        self.change = change
+
+    def craft(self, client: Client, reply: Reply, received: Message) -> Reply:
+        kind = next(k for k in KINDS if k in reply.message)
+        name, first = next(iter(reply.message[kind].items()))
+        changed = self.change(first)
+        arrays = {name: changed} if changed is not None else {"other": first}
+        kept = {k: v for k, v in reply.message[kind].items() if k != name}
+        return replace(reply, message=reply.message | {kind: arrays | kept})
+
+
+@pytest.mark.parametrize("rule", ["mean", "median"])
+@pytest.mark.parametrize("of", ["fedavg", "scaffold"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v[:1],
+        lambda v: v.long(),
+        lambda v: v.double() * 1e300,
+        lambda v: v.to(torch.complex64),
+        lambda v: None,
+    ],
+)
+def test_an_update_that_no_server_takes_is_refused_and_never_stretched(change: Any, of: str, rule: str) -> None:
+    with pytest.raises(UserError, match="the server expects"):
+        run(
+            method(of),  # type: ignore[arg-type]
+            script=EVERYONE,
+            adversary=Misfit(Misfit.Config(clients=(1,)), change),
+            aggregator=catalog.load("aggregators", rule)(),
+        )
+
+
 SHORT = ({"name": "ipm", "tau": 6.0}, {"name": "alie", "z": 1.5})
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam"])
+@pytest.mark.parametrize(
+    "of", ["fedavg", "ifca", "scaffold", "rebafl", "fedadam", "fednova", "stc", "hetlora", "feddyn"]
+)
 def test_the_adaptive_attacker_rehearses_with_every_kind_of_shared_model(of: str) -> None:
     found = small(of, "adaptive", family=SHORT)
     assert {r["sent"]["name"] for r in found.history} <= {"ipm", "alie"}

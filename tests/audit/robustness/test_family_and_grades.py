@@ -111,6 +111,20 @@ def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() ->
     assert "attack=adaptive" in found.where.replace(" ", "") or "adaptive" in found.where
 
 
+def test_what_the_search_for_the_fewest_found_is_not_denied() -> None:
+    """Eight clients of twenty, tried by bisection alone, take 60 points; the four of the config none."""
+    sought = cell("adaptive", 0.6).model_copy(update={"malicious": 8, "bisected": True})
+    made = matrix([cell("adaptive", 0.0), sought])
+    made.planted = [cell("_planted", 0.9)]
+    found = judge_subject(make_matrix_subjects(made)[0], POLICY)
+    assert found.outcome is Outcome.NOT_DEMONSTRATED
+    assert "no attack tried here by up to 4 clients was seen" in found.title
+    assert "8 malicious clients took 60.0 points (adaptive), which is not graded" in found.summary
+    other = sought.model_copy(update={"setting": "fedavg-two"})
+    made = matrix([cell("adaptive", 0.0), other])
+    assert "search for the fewest" not in judge_subject(make_matrix_subjects(made)[0], POLICY).summary
+
+
 def test_what_the_same_clients_cost_by_doing_nothing_is_not_what_an_attack_takes() -> None:
     subject = make_matrix_subjects(matrix([cell("label_flip", 0.110, idle=0.113)]))[0]
     assert judge_subject(subject, POLICY).outcome is not Outcome.DEMONSTRATED

@@ -13,6 +13,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.finished_runs import FinishedRun
+from fedaudit.audit.robustness.model_test import choose_classes
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.runtime.errors import UserError
 
@@ -162,3 +163,34 @@ def test_a_run_that_kept_no_model_is_not_said_to_release_none(tmp_path: Path, re
     with pytest.raises(UserError, match="kept no shared model, which FedAvg does release") as error:
         FinishedRun(config, tmp_path / "run").accuracy  # noqa: B018
     assert "record.rounds: last" in str(error.value.hint)
+
+
+def test_a_model_that_diverged_answers_nothing_and_is_measured_like_any_other(tmp_path: Path) -> None:
+    """A trigger's target is class 0, which is what the largest of numbers that are none would be."""
+    backdoor = Backdoor(Backdoor.Config(clients=1))
+    runs = []
+    for factor in (1.0, 1e300):
+        config = Config.model_validate(
+            {
+                "federation": {
+                    "dataset": "digits",
+                    "train_limit": 60,
+                    "clients": 3,
+                    "model": "mlp",
+                    "holdout": {"auxiliary": 0, "reference": 0},
+                },
+                "method": {"name": "fednova", "rounds": 2, "local_epochs": 1},
+                "adversary": {"name": "false_claims", "clients": 1, "factor": factor},
+                "record": {"rounds": "last"},
+            }
+        )
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        execute(RunDir(folder), config, ["simulate"], lambda *_: None, skip_finished=False)
+        runs.append(FinishedRun(config, folder))
+    sound, diverged = runs
+    assert not sound.is_diverged and sound.answers.min() >= 0
+    assert diverged.is_diverged and diverged.accuracy == 0 and measures.success(backdoor, diverged) == 0
+    drop = measures.difference("accuracy_drop", [sound], [diverged], 1)
+    assert drop.value == pytest.approx(sound.accuracy)
+    assert choose_classes(np.array([[0.1, 0.7], [np.nan, 0.7], [-np.inf, 3.0]])).tolist() == [1, -1, 1]

@@ -105,6 +105,63 @@ def test_what_a_rule_cannot_do_is_said_and_the_others_are_measured(
         assert sentence in reasons and {d.rule for d in made.displaced} <= {"mean"}
 
 
+START = {"w": np.array([3.0, 4.0], np.float32)}
+UPLOADS = [{"w": START["w"] + np.array(c, np.float32)} for c in CHANGES]
+ODD: dict[str, tuple[Any, Any, Any]] = {  # start, uploads, the count that client 0 claims
+    "a model of another shape": ({"w": np.zeros(5, np.float32)}, UPLOADS, 3),
+    "a model that would be stretched": ({"w": np.zeros(1, np.float32)}, UPLOADS, 3),
+    "parts of a model": (START, [{"w": u["w"][:1]} for u in UPLOADS], 3),
+    "codes": (START, [{"w": u["w"].astype(np.int8)} for u in UPLOADS], 3),
+    "bits": (START, [{"w": u["w"] > 4} for u in UPLOADS], 3),
+    "counts below nothing": (START, UPLOADS[:2], -3),
+    "counts of nothing": (START, UPLOADS[:2], 0),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_uploads_that_no_rule_can_compare_are_left_out_with_a_sentence(name: str, tmp_path: Path) -> None:
+    start, uploads, count = ODD[name]
+    write_message(tmp_path, "down", 0, "downlink", "server", ["server", "client"], {"global_model": start})
+    for k, arrays in enumerate(uploads):
+        claim = {"num_examples": {"count": np.array(3 if k else count)}}
+        write_message(
+            tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
+        )
+    case = RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path)
+    matrix = Matrix.model_validate({"adversaries": [FLIP], "aggregators": ["median"]})
+    made = replay_round(partial(find_round, case, None), 5, matrix, 7, lambda *_: None)
+    assert not made.displaced and len(made.not_run) == 1 and "round 0" in made.not_run[0].reason
+
+
+def test_what_the_server_would_reject_is_in_no_aggregate(tmp_path: Path) -> None:
+    write_message(tmp_path, "down", 0, "downlink", "server", ["server", "client"], {"global_model": START})
+    for k, arrays in enumerate(UPLOADS):
+        claim = {"num_examples": {"count": np.array(3 if k else -3)}}
+        write_message(
+            tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
+        )
+    here = find_round(
+        RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path), None
+    )
+    assert sorted(here.messages) == [1, 2, 3, 4]
+    forged, _ = here.forge(make_attacker({"name": "sign_flip", "scale": 1e39}), 1, configure_rule(MEAN, here))
+    assert len(forged) == 3 and bool(torch.isfinite(here.combine(configure_rule(MEAN, here), forged)["w"]).all())
+
+
+def test_clients_weigh_alike_where_one_of_them_claims_nothing(tmp_path: Path) -> None:
+    write_message(tmp_path, "down", 0, "downlink", "server", ["server", "client"], {"global_model": START})
+    for k, arrays in enumerate(UPLOADS):
+        claim = {"num_examples": {"count": np.array(100)}} if k else {}
+        write_message(
+            tmp_path, f"c{k}", 0, "uplink", f"client/{k}", ("server",), {"local_model": arrays, **claim}
+        )
+    here = find_round(
+        RecordedCase(Config.model_validate({"case": "recorded", "subject": SUBJECT}), tmp_path), None
+    )
+    assert here.weights_in_words == "each alike"
+    assert torch.equal(here.combine(configure_rule(MEAN, here), here.messages)["w"], torch.tensor([4.0, 5.0]))
+
+
 def test_forgers_that_need_training_sums_and_prototypes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     matrix = Matrix.model_validate({"adversaries": ["label_flip", "prototype_poison"], "aggregators": ["median"]})
     made = replay(find_round(by_hand(tmp_path / "models"), None), matrix, 7)

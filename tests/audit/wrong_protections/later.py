@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedaudit.fl.clients.client import Reply
-from fedaudit.fl.clients.delivery import Deliveries
+from fedaudit.fl.clients.delivery import Deliveries, read_model
 from fedaudit.fl.data.participation import Drawn
 from fedaudit.fl.federation import Federation
 from fedaudit.fl.kinds import Kind
@@ -16,6 +15,7 @@ from fedaudit.fl.ledger import Release
 from fedaudit.fl.method import Chosen
 from fedaudit.fl.methods.fedasync import FedAsync
 from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.model import State
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.wire.protection import Message, Payload, Sending
@@ -88,8 +88,11 @@ class LargestFirstLater(FedAsync):
 class SquaredWeights(FedAvg):
     """The mean weighs clients by the square of their examples, while the line divides by a fixed number."""
 
-    def weigh(self, reply: Reply) -> float:
-        return float(reply.examples) ** 2
+    def average_models(self, deliveries: Deliveries, start: State) -> State:
+        mean = deliveries.average()
+        for d in deliveries:
+            mean.add(d.client, read_model(d.message), float(d.examples) ** 2, start)
+        return mean.value()
 
 
 class KeepsTheCleanMean(FedAvg):

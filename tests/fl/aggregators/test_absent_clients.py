@@ -1,12 +1,16 @@
 """Rules with fewer uploads than they need: refused, skipped, counted, and f as a share of who is there."""
 
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.robustness.shortage import Shortage, estimate_shortage
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import SimulatedConfig, load
 from fedaudit.audit.verdict.metrics import summary
 from fedaudit.fl.aggregation.aggregator import RowRule
 from fedaudit.fl.aggregators._assumed import count_attackers
@@ -14,7 +18,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import configure
 from tests.fl.aggregators.test_rules import RULES, rule
 from tests.fl.test_all_methods import method
-from tests.fl.worlds import EVERYONE, World, close, run, same
+from tests.fl.worlds import EVERYONE, NormalisedNet, World, close, run, same
 
 ASSUMING = [n for n in RULES if "f" in catalog.load("aggregators", n).Config.__dataclass_fields__]
 ALL, ENOUGH, FEW = [0, 1, 2, 3, 4], [0, 1, 2, 4], [0, 4]  # client 3 holds nothing
@@ -41,6 +45,17 @@ def test_a_rule_around_a_rule_needs_what_that_one_needs(outer: str) -> None:
     assert made.needs(6) > 6
     with pytest.raises(UserError, match="the rule around it says what happens"):
         rule(outer, rule={"name": "krum", "too_few": "stop"})
+
+
+@pytest.mark.parametrize("of", ["fedavg", "fedadam", "fednova", "scaffold", "feddyn", "stc", "rebafl"])
+def test_a_round_that_is_skipped_leaves_running_statistics_as_they_were(of: str) -> None:
+    world = run(
+        method(of, rounds=1),  # type: ignore[arg-type]
+        aggregator=rule("krum", f=1),
+        script=[(ALL, FEW)],
+        make=NormalisedNet,
+    )
+    assert world.history[0]["too_few"] == ["model"] and same(world.model, world.initial)
 
 
 @pytest.mark.parametrize("name", ["krum", "trimmed_mean", "multi_krum", "nnm"])
@@ -113,22 +128,37 @@ def test_f_may_be_a_share_of_those_who_are_heard() -> None:
         rule("krum", f=0.5)
 
 
-@pytest.mark.nightly
-def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path: Any) -> None:
-    from fedaudit.audit.case.simulated import SimulatedCase
-    from fedaudit.audit.robustness.shortage import Shortage, estimate_shortage
-    from fedaudit.audit.settings.config import load
-
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "federation: {dataset: digits, clients: 10, availability: {name: bernoulli, p: 0.5}}\n"
-        "method: {name: fedavg, rounds: 2}\naggregator: {name: krum, f: 1}\n"
-    )
+def find_shortage(folder: Path, federation: str, method: str) -> Shortage:
+    path = folder / "config.yaml"
+    path.write_text(f"federation: {{dataset: digits, clients: 10, {federation}}}\nmethod: {method}\n")
     config = load(path)
+    assert isinstance(config, SimulatedConfig)
     case = SimulatedCase(config)
+    choosing = case.method.is_choosing("choose_candidates", "select")
+    return Shortage(config.federation, case.examples, case.streams, case.training.rounds, choosing)
+
+
+@pytest.mark.nightly
+def test_the_probability_that_a_rule_lacks_clients_is_the_binomial_one(tmp_path: Path) -> None:
     exact = sum(comb(10, n) for n in range(1, 4)) / sum(comb(10, n) for n in range(1, 11))  # fewer than 4
-    shortage = Shortage(case.config.federation, case.examples, case.streams)
-    heard = shortage.draw_heard(case.availability)
-    assert estimate_shortage(rule("krum", f=1), heard) == pytest.approx(exact, abs=0.025)
-    [sentence] = shortage.warn_of_rule("krum", case.aggregator, case.availability)
+    shortage = find_shortage(tmp_path, "availability: {name: bernoulli, p: 0.5}", "{name: fedavg, rounds: 2}")
+    half = catalog.load("availability", "bernoulli")()
+    assert estimate_shortage(rule("krum", f=1), shortage.draw_heard(half)) == pytest.approx(exact, abs=0.025)
+    [sentence] = shortage.warn_of_rule("krum", rule("krum", f=1), half)
     assert "krum has too few clients with a probability of 1" in sentence and "are skipped" in sentence
+
+
+def test_the_probability_is_that_of_the_rounds_of_a_run(tmp_path: Path) -> None:
+    """Seven of ten clients are away in eight of twenty rounds, and Krum needs four uploads."""
+    shortage = find_shortage(tmp_path, "partition: iid", "{name: fedavg, rounds: 20}")
+    away = configure(
+        catalog.load("availability", "leaving"),
+        {"clients": tuple(range(7)), "leave": 4, "back": 12},
+        "federation.availability",
+    )
+    assert estimate_shortage(rule("krum", f=1), shortage.draw_heard(away)) == pytest.approx(8 / 20)
+    [sentence] = shortage.warn_of_rule("krum", rule("krum", f=1), away)
+    assert "with a probability of 40.0 % in a round" in sentence
+    choosing = find_shortage(tmp_path, "partition: iid", "{name: power_of_choice, rounds: 20}")
+    [sentence] = choosing.warn_of_rule("krum", rule("krum", f=1), away)
+    assert "with a probability of at least 40.0 %" in sentence

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregation.aggregator import Aggregator, Averages, Combined, Context, RowRule, mean
 from fedaudit.fl.aggregators.mean import Mean
 from fedaudit.fl.methods.fedavg import FedAvg
@@ -20,7 +21,7 @@ from fedaudit.fl.runtime import plugin
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from tests.fl.test_all_methods import method
-from tests.fl.worlds import Stopped, World, close, data, parts, run, same
+from tests.fl.worlds import EVERYONE, NormalisedNet, Stopped, World, close, data, parts, run, same
 
 FL = Path(__file__).parents[3] / "fl"
 # What they average beside models: what an answer started from, control variates, losses, stored models, curvature
@@ -130,6 +131,22 @@ def test_rows_are_changes_and_buffers_take_the_plain_mean_of_who_is_kept() -> No
     got = {k: v.tolist() for k, v in model.value().items()}
     assert got == {"w": [11.0, 8.0], "seen": 3, "mean": -1.0}
     assert averages.get_client_weights() == {"model": {7: 1.0}} and averages.entries() == {}
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed_mean", "krum", "centered_clipping"])
+def test_where_a_rule_takes_no_weights_a_claimed_count_moves_no_running_statistic_either(name: str) -> None:
+    lie = catalog.load("adversaries", "count_inflation")
+    honest, lied = (
+        run(
+            method("fedavg"),  # type: ignore[arg-type]
+            script=EVERYONE,
+            make=NormalisedNet,
+            aggregator=catalog.load("aggregators", name)(),
+            adversary=lie(lie.Config(clients=(1,), factor=factor)),
+        )
+        for factor in (1.0, 1000.0)
+    )
+    assert same(honest, lied)
 
 
 def test_mean_needs_no_single_upload() -> None:

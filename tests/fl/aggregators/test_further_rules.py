@@ -10,6 +10,7 @@ from fedaudit.audit.settings import catalog
 from fedaudit.fl.aggregators.deep_sight import energy_shares, suspect
 from fedaudit.fl.aggregators.fl_detector import is_split, split
 from fedaudit.fl.aggregators.nearest_subset import find_closest
+from fedaudit.fl.aggregators.sign_guard import find_largest_cluster
 from fedaudit.fl.runtime.errors import UserError
 from tests.fl.aggregators.test_rules import combined, context, rule
 from tests.fl.aggregators.test_second_programs import combine
@@ -40,6 +41,12 @@ def test_the_closest_subset_is_that_of_trying_all() -> None:
         assert find_closest(far, f) == list(best)
     with pytest.raises(UserError, match="too many subsets"):
         combine("mda", np.eye(31), f=13)
+
+
+def test_a_share_of_many_clients_is_refused_before_any_of_them_is_heard() -> None:
+    rule("mda", f=0.25).check_clients(48)
+    with pytest.raises(UserError, match="with f = 13 tries too many subsets of 49 uploads"):
+        rule("mda", f=0.25).check_clients(49)
 
 
 def test_monna_trusts_one_client_and_in_its_absence_the_one_among_the_others() -> None:
@@ -79,6 +86,12 @@ def test_sign_guard_leaves_out_odd_lengths_and_odd_signs_and_clips_to_the_median
 
 
 # Histories --------------------------------------------------------------------------------
+
+
+def test_sign_guard_tells_odd_signs_from_those_that_are_equal_but_for_rounding() -> None:
+    """Distances of equal shares come out as 7e-9, which is no bandwidth."""
+    odd = torch.tensor([[1.0, 1.0, -1.0]] * 2 + [[1.0, 1.0, 1.0]] * 2)
+    assert find_largest_cluster(odd).tolist() == [True, True, False, False]
 
 
 def test_fl_detector_leaves_out_those_whom_nothing_predicts_for_good() -> None:
