@@ -22,7 +22,7 @@ from fedaudit.fl.families import gan
 from fedaudit.fl.model import State
 from fedaudit.fl.runtime.tree import Tree
 
-_MOST = 10
+MOST = 10  # images that a client makes, at most, over those that it can keep or holds
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _generate_images(
         return nothing
     mixes = np.maximum(offer.mixes, 0)
     numbers = plans.solve_requests(mixes.T, plans.shortage(counts), share, solver)
-    fewer = min(1.0, _MOST * sum(target) / max(1, sum(numbers)))
+    fewer = min(1.0, MOST * sum(target) / max(1, sum(numbers)))
     rng, images, classes = client.generator("latent"), [], []
     for generator, mix, number in zip(offer.generators, mixes, numbers, strict=True):
         state, n = {k: v.cpu() for k, v in generator.items()}, int(fewer * number)

@@ -10,7 +10,8 @@ and deviation over the classes and z_c = (G_c - m) / s, the server asks all of t
 Additional images are altered copies. Groups and training are those of fl/families/relaying.py, where the
 original
 groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to
-the threshold; copies are turned and shifted, and mirrored where images may be, but not zoomed. A
+the threshold; no client makes more than ten times as many images as it holds, whatever others claim to hold;
+copies are turned and shifted, and mirrored where images may be, but not zoomed. A
 federation whose classes are even, with a mediator for every client, is FedAvg, bit for bit.
 """
 
@@ -25,7 +26,7 @@ from pydantic import Field
 from fedaudit.fl.clients.client import Client, Reply
 from fedaudit.fl.families.augmentation_plan import alter_images
 from fedaudit.fl.families.balancing import Balancing
-from fedaudit.fl.families.generating import pixels
+from fedaudit.fl.families.generating import MOST, pixels
 from fedaudit.fl.families.grouping import complementary
 from fedaudit.fl.families.visit_noise import NoiseConfig, no_noise
 from fedaudit.fl.federation import Federation, Tally
@@ -82,7 +83,7 @@ class Astraea(Balancing):
                 else heard[Kind.LABEL_COUNTS]["counts"]
             )
             counts.append(known.numpy())  # of who was rejected the server counts nothing
-        factors = ratios(np.sum(counts, 0), self.config.theta_add, self.config.theta_drop)
+        factors = ratios(np.sum(counts, 0, dtype=np.float64), self.config.theta_add, self.config.theta_drop)
         after = np.stack([resize_counts(row, factors) for row in counts])
         sizes = {str(k): float(n) for k, n in zip(members, after.sum(1), strict=True)}
         mixes = after / np.maximum(after.sum(1, keepdims=True), 1)
@@ -126,7 +127,7 @@ class Astraea(Balancing):
         """Which images stay, and altered copies of some; nothing leaves the client."""
         rng, x = client.generator("rebalance"), pixels(client).cpu()
         factors = client.message[Kind.ALLOCATION]["ratios"].cpu().numpy()
-        targets, y = resize_counts(client.counts.cpu().numpy(), factors), client.y.cpu()
+        targets, y = resize_counts(client.counts.tolist(), factors).astype(np.int64), client.y.cpu()
         kept, more, classes = [], [x[:0]], []
         for c, n in enumerate(targets.tolist()):
             rows = torch.nonzero(y == c)[:, 0]
@@ -144,7 +145,7 @@ class Astraea(Balancing):
         return Reply(message={}, examples=int(targets.sum()), memory=memory)
 
 
-def ratios(totals: NDArray[np.int64], add: float, drop: float) -> NDArray[np.float64]:
+def ratios(totals: NDArray[np.generic], add: float, drop: float) -> NDArray[np.float64]:
     """[C] by how much every client multiplies its counts, from the federation's totals [C]."""
     have = totals.astype(np.float64)
     mean, deviation = have.mean(), have.std()
@@ -153,7 +154,13 @@ def ratios(totals: NDArray[np.int64], add: float, drop: float) -> NDArray[np.flo
     return np.where(have > 0, target / np.maximum(have, 1), 1.0)
 
 
-def resize_counts(counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[C] counts after the ratios, to the nearest whole number; a class that is there stays."""
-    have = np.asarray(counts)
-    return np.where(have > 0, np.maximum(1, np.rint(have * factors)), 0).astype(np.int64)
+def resize_counts(counts: Sequence[int] | NDArray[np.int64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[C] counts after the ratios, to the nearest whole number; a class that is there stays.
+
+    Where more than MOST times as many as there are would be added, as many fewer are of every class.
+    """
+    have = np.asarray(counts, np.float64)  # no sum of what clients claim is beyond it
+    wanted = np.where(have > 0, np.maximum(1, np.rint(have * factors)), 0)
+    added = np.maximum(wanted - have, 0)
+    fewer = min(1.0, MOST * have.sum() / max(1.0, added.sum()))
+    return np.where(added > 0, have + np.floor(fewer * added), wanted)

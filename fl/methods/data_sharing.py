@@ -134,12 +134,12 @@ def quotas(counts: NDArray[np.int64], volume: float) -> NDArray[np.int64]:
     A class gives its C-th part of volume * all examples, or all it has, and each client in proportion
     to what it has of it, rounded by largest remainders.
     """
-    found = np.zeros_like(counts)
-    for c, have in enumerate(counts.T):
-        total = min(int(volume * counts.sum() / counts.shape[1]), int(have.sum()))
+    found, held = np.zeros_like(counts), counts.sum(dtype=np.float64)  # no sum of what clients claim is beyond it
+    for c, have in enumerate(counts.T.astype(np.float64)):
+        total = min(int(volume * held / counts.shape[1]), int(have.sum()))
         exact = total * have / max(1, have.sum())
         each = np.floor(exact).astype(np.int64)
-        most = np.argsort(-(exact - each), kind="stable")[: total - each.sum()]
+        most = np.argsort(-(exact - each), kind="stable")[: max(0, total - int(each.sum()))]
         each[most] += 1
-        found[:, c] = each
+        found[:, c] = np.minimum(each, counts[:, c])
     return found

@@ -75,6 +75,14 @@ def test_a_count_of_nothing_is_rejected_and_ends_no_run_even_where_nobody_else_i
         assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
 
 
+@pytest.mark.sample(6)
+@pytest.mark.dear("private_fl_gan", "sda_fl", "faug")
+@pytest.mark.parametrize("of", COUNTING)
+def test_a_count_without_measure_has_nobody_make_more_than_it_could(of: str) -> None:
+    found = small(of, "count_inflation", factor=1e30)
+    assert all(bool(torch.isfinite(v).all()) for v in found.model.values())
+
+
 class Impossible(Adversary):
     """Names a class, cluster or version that there is not."""
 

@@ -146,6 +146,15 @@ def test_scarce_classes_are_filled_and_plentiful_ones_thinned_to_the_threshold()
     assert resize_counts(np.array([4, 0, 7, 2, 9]), found).tolist() == [4, 0, 7, 5, 8]
 
 
+def test_no_claim_has_a_client_make_or_give_more_than_it_could() -> None:
+    honest, lie = np.array([[30, 1, 1], [10, 40, 1]]), np.array([[1 << 53, 1 << 53, 1]])
+    counts = np.vstack([honest, np.repeat(lie, 1500, 0)])  # together beyond what 64 bits count
+    asked = resize_counts(honest[0], ratios(counts.sum(0, dtype=np.float64), 1.0, 1.0))
+    assert asked.sum() <= 11 * honest[0].sum() and asked[2] > 1
+    given = quotas(counts, 0.3)
+    assert (given >= 0).all() and (given <= counts).all()
+
+
 def test_clients_hold_what_the_ratios_ask_for(tmp_path: Path) -> None:
     world = run(astraea(rounds=1, theta_add=0.0, theta_drop=0.0), script=EVERYONE, folder=tmp_path)
     y, held = data().train.y, parts(data())
