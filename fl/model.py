@@ -15,6 +15,12 @@ from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams, seed_networks
 
 State = dict[str, Tensor]  # parameters and buffers by name
+NO_ANSWER = -1  # no class
+
+
+def choose_classes(logits: Tensor) -> Tensor:
+    """[n, C] -> [n] the likeliest class; NO_ANSWER, which is neither right nor as wanted, where one is NaN."""
+    return logits.argmax(1).masked_fill(logits.isnan().any(1), NO_ANSWER)
 
 
 class Net(nn.Module):

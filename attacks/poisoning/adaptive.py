@@ -251,11 +251,11 @@ def estimate_recalls(judged: JudgedModel, progress: float) -> Tensor:
     """
     seen = torch.bincount(judged.labels, minlength=judged.classes)
     held = seen > 0
-    answers = torch.zeros(judged.classes, judged.classes, dtype=torch.float64)
+    answers = torch.zeros(judged.classes, judged.classes + 1, dtype=torch.float64)  # the last: no answer
     one = torch.ones(len(judged.labels), dtype=torch.float64)
     answers.index_put_((judged.labels, judged.answers), one, accumulate=True)
     right = (judged.chances + (judged.answers == judged.labels)) / 2
-    shares = answers[held] / seen[held, None]
+    shares = answers[held, :-1] / seen[held, None]
     always = shares.amin(0) if held.any() else torch.zeros(judged.classes, dtype=torch.float64)
     found = torch.zeros(judged.classes, dtype=torch.float64).index_add(0, judged.labels, right) / seen
     return found.where(held, always.clamp(min=max(0.0, progress)))

@@ -20,12 +20,12 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.observer.models import BoundExtractor, KnownArchitecture
 from fedaudit.audit.robustness.certificate import explain_missing
-from fedaudit.audit.robustness.model_test import NO_ANSWER, choose_classes
 from fedaudit.audit.robustness.plan import CONTROLS, MatrixPlace, describe
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import Release, read
+from fedaudit.fl.model import NO_ANSWER, choose_classes
 from fedaudit.fl.recording.recorder import NotFiniteError
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.robustness import MovedPrototypes, Triggered
@@ -196,7 +196,7 @@ class FinishedRun:
     def _predict_labels(self, images: NDArray[Any]) -> Labels:
         if self.is_diverged:
             return np.full(len(images), NO_ANSWER, dtype=np.int64)
-        return choose_classes(self.model.logits(images))
+        return choose_classes(torch.from_numpy(self.model.logits(images))).numpy()
 
 
 def stamp_test_images(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,21 +14,14 @@ from fedaudit.audit.case.case import Examples
 from fedaudit.audit.observer.models import KnownArchitecture
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.partition import Index
-from fedaudit.fl.model import Net
+from fedaudit.fl.model import Net, choose_classes
 from fedaudit.fl.threats.adversary import JudgedModel
 from fedaudit.fl.threats.rehearsal import judge_model
 from fedaudit.fl.wire.protection import Payload
 
 MOST_EXAMPLES = 2_000  # of the auditor's that a model is measured on, and that an attacker judges by
 
-NO_ANSWER = -1  # no class
-
 Labels = NDArray[np.int64]
-
-
-def choose_classes(logits: NDArray[Any]) -> Labels:
-    """[N, C] -> [N] the likeliest class; NO_ANSWER, which is neither right nor as wanted, where one is NaN."""
-    return np.where(np.isnan(logits).any(1), NO_ANSWER, logits.argmax(1)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -83,9 +75,9 @@ class ModelTest:
     def answer(self, model: Payload) -> Labels:
         """[N] the class that a model gives to each example of `examples`."""
         assert self.examples is not None
-        return choose_classes(
-            self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
-        )
+        logits = self._architecture({k: v.numpy() for k, v in model.items()}).logits(self.examples[0])
+        found: Labels = choose_classes(torch.from_numpy(logits)).numpy()
+        return found
 
     def judge(self, models: Sequence[Payload]) -> list[JudgedModel]:
         """Each model on the auxiliary examples, which stand for the attackers' own: `Meeting.judge`."""

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from fedaudit.fl.clients.client import evaluate
 from fedaudit.fl.data.partition import Index
 from fedaudit.fl.execution.site_memory import SiteMemory
-from fedaudit.fl.model import Net, State
+from fedaudit.fl.model import Net, State, choose_classes
 from fedaudit.fl.threats.adversary import JudgedModel
 from fedaudit.fl.threats.rehearsal import judge_model
 
@@ -34,7 +34,7 @@ class SiteEvaluation(SiteMemory):
         if net.task == "lm":
             return self._score_tokens(net, x, y)
         logits = evaluate(net, "forward", self.model, x)
-        hit = logits.argmax(1) == y
+        hit = choose_classes(logits) == y
         classes = self.classes
         loss = cross_entropy(logits, y, reduction="sum")
         right, seen = (torch.bincount(v, minlength=classes) for v in (y[hit], y))
@@ -73,5 +73,7 @@ class SiteEvaluation(SiteMemory):
             return 0, 0
         changed, target = aim
         other = y != target
-        answers = evaluate(net, "forward", self.model, changed[other]).argmax(1) if other.any() else y[other]
+        if not other.any():
+            return 0, 0
+        answers = choose_classes(evaluate(net, "forward", self.model, changed[other]))
         return int((answers == target).sum()), int(other.sum())

@@ -319,9 +319,16 @@ def read_message(folder: Path, line: Mapping[str, Any]) -> list[Artifact]:
                 hint="arrays are named kind/name, with kind in the line's kinds",
             )
         if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
+            if sender.role is not Role.SERVER:
+                raise NotFiniteError(
+                    f"artifact {path}: {key!r} holds NaN or infinity",
+                    hint="a message that is not finite is rejected, as the server would",
+                )
             raise NotFiniteError(
-                f"artifact {path}: {key!r} holds NaN or infinity",
-                hint="a message that is not finite is rejected, as the server would",
+                f"training has diverged: what the server sent in round {round + 1} holds NaN or infinity "
+                f"({key} in {path})",
+                hint="nothing can be read out of such a model: train with a smaller step size, clipped gradients "
+                "or, where clients are malicious, a robust aggregator; the robustness matrix measures such runs",
             )
         payloads[Kind(kind)][part] = array
     return [

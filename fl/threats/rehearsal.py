@@ -18,7 +18,7 @@ from fedaudit.fl.aggregation.aggregator import Averages, mean
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.clients.delivery import Deliveries, Delivery, read_sample_count
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.model import State
+from fedaudit.fl.model import State, choose_classes
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
@@ -39,7 +39,7 @@ def judge_model(
         if not len(y):
             return y.cpu(), torch.zeros(0, dtype=torch.float64)
         logits = forward(images)
-        return logits.argmax(1).cpu(), logits.double().softmax(1).gather(1, wanted[:, None])[
+        return choose_classes(logits).cpu(), logits.double().softmax(1).gather(1, wanted[:, None])[
             :, 0
         ].nan_to_num().cpu()
 

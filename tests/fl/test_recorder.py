@@ -253,6 +253,17 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, bad: float) -> No
     assert refusal(folder) == f"artifact {folder / FILE}: 'local_model/w' holds NaN or infinity"
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_server_that_sends_no_numbers_has_diverged_and_it_is_said_what_to_do(folder: Path, bad: float) -> None:
+    replace(folder, to_bytes({"local_model/w": np.array([1, bad], np.float32)}))
+    edit(folder, sender="server")
+    with pytest.raises(
+        UserError, match="training has diverged: what the server sent in round 1 holds NaN"
+    ) as error:
+        read(folder)
+    assert "step size" in error.value.hint
+
+
 @pytest.mark.parametrize("key", ["gan_G/w", "local_model", "w", "local_model/", "/w"])
 def test_an_array_that_the_manifest_does_not_list_is_refused(folder: Path, key: str) -> None:
     replace(folder, to_bytes({"local_model/w": np.ones(2), key: np.ones(1)}))

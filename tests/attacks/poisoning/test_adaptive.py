@@ -12,6 +12,7 @@ from fedaudit.attacks.poisoning.adaptive import estimate_loss, estimate_recalls
 from fedaudit.fl.aggregation.aggregator import Averages, Combined, RowRule
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.model import NO_ANSWER
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
@@ -228,6 +229,8 @@ def test_a_model_with_one_answer_leaves_that_class_and_one_that_errs_everywhere_
     constant = replace(scattered, answers=torch.full((4,), 7))
     assert float(estimate_recalls(constant, -1.0).mean()) == pytest.approx(0.1)
     assert float(estimate_recalls(scattered, -1.0).sum()) == 0.0
+    silent = replace(scattered, answers=torch.full((4,), NO_ANSWER))
+    assert float(estimate_recalls(silent, -1.0).sum()) == 0.0
     assert float(estimate_recalls(scattered, 0.5).mean()) == pytest.approx(0.3)
     nothing = make_judged(None, None)
     assert estimate_recalls(nothing, 0.25).tolist() == [0.25, 0.25]

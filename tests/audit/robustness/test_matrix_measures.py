@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.poisoning.backdoors import Backdoor
@@ -13,8 +14,8 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness import measures
 from fedaudit.audit.robustness.finished_runs import FinishedRun
-from fedaudit.audit.robustness.model_test import choose_classes
 from fedaudit.audit.settings.config import Config
+from fedaudit.fl.model import choose_classes
 from fedaudit.fl.runtime.errors import UserError
 
 
@@ -193,4 +194,4 @@ def test_a_model_that_diverged_answers_nothing_and_is_measured_like_any_other(tm
     assert diverged.is_diverged and diverged.accuracy == 0 and measures.success(backdoor, diverged) == 0
     drop = measures.difference("accuracy_drop", [sound], [diverged], 1)
     assert drop.value == pytest.approx(sound.accuracy)
-    assert choose_classes(np.array([[0.1, 0.7], [np.nan, 0.7], [-np.inf, 3.0]])).tolist() == [1, -1, 1]
+    assert choose_classes(torch.tensor([[0.1, 0.7], [torch.nan, 0.7], [-torch.inf, 3.0]])).tolist() == [1, -1, 1]
