@@ -113,6 +113,16 @@ def points(value: float, bounds: tuple[float, float] | None) -> str:
     return shown if bounds is None else f"{shown} ({100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})"
 
 
+def points_less(lost: float, bounds: tuple[float, float] | None) -> str:
+    """What is lost, in words that fit where it is gained: 1.2 points less (0.3 to 2.0), 1.2 points more."""
+    if round(100 * lost, 1) >= 0:
+        value, word = max(lost, 0.0), "less"
+    else:
+        value, word, bounds = -lost, "more", None if bounds is None else (-bounds[1], -bounds[0])
+    shown, _, interval = points(value, bounds).partition(" ")
+    return f"{shown} points {word} {interval}".strip()
+
+
 def volume(size: int) -> str:
     """Bytes in decimal units: 1 kB is 1000 B."""
     scaled = float(size)

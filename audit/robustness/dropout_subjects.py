@@ -47,7 +47,7 @@ class Resilience(Subject):
             "source": "robustness",
             "method": f"Absence, {AXES[self.axis]}",
             "summary": f"With {_describe_axis(worst)} accuracy is {fmt.percent(worst.accuracy)}, "
-            f"{_format(worst.drop)} points less than with everybody there "
+            f"{_say_lost(worst.drop)} than with everybody there "
             f"({fmt.plural(worst.drop.seeds, 'seed')}). {beside}".strip(),
             "does_not_show": LIMIT,
             "remedy": "Ask more clients a round, train longer, or choose the method that keeps most here.",
@@ -79,8 +79,8 @@ class Forgetting(Subject):
             "source": "robustness",
             "method": "Absence, holders of a class leave and return",
             "summary": f"The holders of {r.label} ({', '.join(str(len(h)) for h in r.holders)} clients) "
-            f"are away from round {r.leave} to {r.back - 1}. Of its images {_format(r.drop)} points fewer are "
-            f"recognised then. Rounds until a tenth is left: {_list_rounds(r.lost)}; after the return until "
+            f"are away from round {r.leave} to {r.back - 1}. Its recall is {_say_lost(r.drop)} then than before. "
+            f"Rounds until a tenth is left: {_list_rounds(r.lost)}; after the return until "
             f"nine tenths are there again: {_list_rounds(r.regained)} ({fmt.plural(len(r.lost), 'seed')}).",
             "does_not_show": LIMIT,
             "remedy": "Keep what such clients sent (prototypes, an older model) while they are away, or "
@@ -104,8 +104,9 @@ def _describe_comparison(b: Beside) -> str:
     """How a method compares with fedavg at one place, as a sentence."""
     assert b.over_fedavg is not None
     low, high = b.over_fedavg.interval or (-1.0, 1.0)
-    verdict = "more than" if low > 0 else "less than" if high < 0 else "no different from"
-    return f"With {_describe_axis(b)} it keeps {_format(b.over_fedavg)} points beside fedavg: {verdict} it."
+    kept = fmt.points_less(-b.over_fedavg.value, b.over_fedavg.interval and (-high, -low))
+    left_open = "" if low > 0 or high < 0 else ", and may keep as much"
+    return f"With {_describe_axis(b)} it keeps {kept} than fedavg{left_open}."
 
 
 def _list_rounds(rounds: Sequence[int | None]) -> str:
@@ -146,5 +147,5 @@ def _explain_open(d: Difference) -> Verdict | None:
     return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
 
 
-def _format(d: Difference) -> str:
-    return fmt.points(d.value, d.interval)
+def _say_lost(d: Difference) -> str:
+    return fmt.points_less(d.value, d.interval)

@@ -101,7 +101,7 @@ class Defended(Subject):
         own = {(c.setting, c.family) for c in self.cells}
         sought = [c for c in self.matrix.cells if c.bisected and (c.setting, c.family) in own]
         most = max(sought, key=_drop, default=None)
-        return most if most is not None and _drop(most) > max(map(_drop, self.cells)) else None
+        return most if most is not None and _drop(most) > max(0.0, *map(_drop, self.cells)) else None
 
     def _summarise(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
         drop = strongest.evidence[0]
@@ -148,7 +148,7 @@ class Cost(Subject):
             what = "the rule itself costs the worst class, with nobody malicious"
         if verdict.outcome is not Outcome.DEMONSTRATED:
             what = "no cost that the policy grades was seen with nobody malicious"
-        points = [f"{100 * x.value:.1f} points less than" + _say_interval(x) for x in cost.evidence]
+        points = [f"{fmt.points_less(x.value, x.interval)} than the mean" for x in cost.evidence]
         return {
             "id": f"cost-{cost.setting}-{cost.rule}",
             "title": f"{where}: {what}",
@@ -301,11 +301,6 @@ def select_planted_cells(matrix: Robustness, setting: str) -> list[MatrixCell]:
 def place_evidence(cell: MatrixCell) -> list[Evidence]:
     """Its evidence, of a place of its own."""
     return [replace(e, condition={"attack": cell.title, "malicious": cell.malicious}) for e in cell.evidence]
-
-
-def _say_interval(e: Evidence) -> str:
-    low, high = e.interval or (e.value, e.value)
-    return f" the mean (interval {100 * low:.1f} to {100 * high:.1f})"
 
 
 def _drop(cell: MatrixCell) -> float:

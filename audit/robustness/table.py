@@ -26,6 +26,7 @@ from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.kinds import TRAINED, Kind
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.adversary import Adversary as Attacker
+from fedaudit.reports import format as fmt
 from fedaudit.reports.robustness import (
     Breakdown,
     Certificate,
@@ -272,7 +273,10 @@ def give_advice(matrix: Robustness) -> list[str]:
             continue
         who = f"{malicious} of {matrix.clients} clients malicious"
         cost = next((c.evidence for c in matrix.costs if (c.setting, c.rule) == (setting, best.rule)), [])
-        price = f"; with nobody malicious it costs {100 * cost[0].value:.1f} points" if cost else ""
+        price = ""
+        if cost:
+            less = fmt.points_less(cost[0].value, cost[0].interval)
+            price = f"; with nobody malicious it has {less} than the mean"
         advice.append(
             f"{setting}, {who}: `{best.rule}` kept {100 * best.accuracy:.1f} % under its strongest attack here "
             f"({best.title}), the mean {100 * mean.accuracy:.1f} % ({mean.title}){price}."

@@ -320,6 +320,9 @@ def test_the_pages_to_decide_by_are_two_however_much_was_found(risks: int, optio
 
 def test_no_interval_is_written_in_brackets() -> None:
     assert fmt.points(0.012, (0.003, 0.02)) == "1.2 (0.3 to 2.0)" and fmt.points(-0.5, None) == "-50.0"
+    assert fmt.points_less(0.012, (-0.003, 0.02)) == "1.2 points less (-0.3 to 2.0)"
+    assert fmt.points_less(-0.094, (-0.12, 0.003)) == "9.4 points more (-0.3 to 12.0)"
+    assert fmt.points_less(-0.0001, None) == "0.0 points less"
     sources = [
         p for folder in ("reports", "audit") for p in Path(folder).rglob("*.py") if "reproduce" not in p.parts
     ]

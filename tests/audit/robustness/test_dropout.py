@@ -79,7 +79,7 @@ def test_drops_and_comparisons_are_paired_by_seed() -> None:
     assert found["absence-fedavg-answering"].title == "fedavg: loses accuracy where clients are absent"
     little = "rebafl: loses accuracy where clients are absent, less than the policy grades"
     assert found["absence-rebafl-answering"].title == little  # 1 point, in every seed
-    assert "more than it" in found["absence-rebafl-answering"].summary
+    assert "points more (9.0 to 9.0) than fedavg." in found["absence-rebafl-answering"].summary
 
 
 def test_seeds_that_disagree_and_one_seed_alone_decide_nothing() -> None:

@@ -1,5 +1,6 @@
 """What an adaptive attacker preferred is run by itself; what attacks take and rules cost is graded alike."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases import matrix as phase
 from fedaudit.audit.phases.evidence import EvidenceFolder
+from fedaudit.audit.robustness.dropout import measure_dropout
+from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.family import label, list_preferred
 from fedaudit.audit.robustness.plan import describe
 from fedaudit.audit.robustness.subjects import Cost, make_matrix_subjects
+from fedaudit.audit.robustness.table import give_advice
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.judge import judge, judge_subject
@@ -20,6 +24,7 @@ from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.threats.threat import Conduct, Position, ThreatModel
 from fedaudit.reports.result import Outcome, Severity
 from fedaudit.reports.robustness import DefenceCost, MatrixCell, Robustness, TriedAdversary
+from tests.audit.robustness.test_dropout import absence, histories
 from tests.audit.robustness.test_matrix import TEXT
 
 POLICY = load_policy("default")
@@ -147,6 +152,33 @@ def test_a_rule_that_costs_as_much_as_an_attack_takes_is_graded_alike(drop: floa
     costs = judge_subject(cost(drop, drop), POLICY)
     assert costs.rule == (taken.rule if taken.rule != "above-chance" else "")
     assert costs.rule == "" or costs.severity is taken.severity
+
+
+NEGATIVE = re.compile(r"(?<!\()-\d[\d.]* (points|%)")  # what a sentence says is lost, and is not
+
+
+@pytest.mark.parametrize("drop", [-0.094, 0.094])
+def test_what_is_lost_is_said_to_be_less_and_what_is_gained_more(drop: float) -> None:
+    found = judge_subject(cost(drop, -drop), POLICY).summary
+    words = [("less", "more"), ("more", "less")][drop < 0]
+    assert f"9.4 points {words[0]}" in found and f"9.4 points {words[1]}" in found
+    absent = {("fedavg", 1.0): [0.8, 0.8, 0.8], ("fedavg", 0.5): [0.8 - drop] * 3}
+    other = {("rebafl", 1.0): [0.8, 0.8, 0.8], ("rebafl", 0.5): [0.8, 0.8, 0.8]}
+    made = make_dropout_subjects(measure_dropout(absence(), histories(absent | other), [], []))
+    texts = [judge_subject(s, POLICY).summary for s in made]
+    assert f"9.4 points {words[0]} (9.4 to 9.4) than with everybody there" in texts[0]
+    assert f"it keeps 9.4 points {words[1]} (9.4 to 9.4) than fedavg" in texts[1]
+    tried = matrix([cell("adaptive", 0.5), cell("adaptive", 0.2).model_copy(update={"rule": "krum"})])
+    tried.costs = [cost(drop, drop).cost]
+    [advice] = give_advice(tried)
+    assert advice.endswith(f"; with nobody malicious it has 9.4 points {words[0]} (9.3 to 9.5) than the mean.")
+    assert not any(NEGATIVE.search(text) for text in (found, *texts, advice))
+
+
+def test_a_search_that_found_a_gain_is_not_said_to_have_taken_something() -> None:
+    sought = cell("adaptive", -0.1).model_copy(update={"malicious": 8, "bisected": True})
+    summary = judge_subject(make_matrix_subjects(matrix([cell("adaptive", -0.2), sought]))[0], POLICY).summary
+    assert "search for the fewest" not in summary
 
 
 def test_a_rule_that_costs_the_worst_class_alone_is_said_to() -> None:
