@@ -159,6 +159,7 @@ class RecordedRound:
         uploads, squares = [m[self.kind] for m in self.messages.values()], 0.0
         for name in self._name_arrays(uploads[0]):
             rows = torch.stack([u[name].double() for u in uploads])
+            rows -= rows[0].clone()  # rounding of the mean of equal rows is no spread
             squares += float((rows - rows.mean(0)).square().sum())
         return math.sqrt(squares / len(uploads))
 

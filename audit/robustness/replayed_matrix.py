@@ -63,6 +63,10 @@ class RuleAttack:
     rule: ServerRule
     malicious: int
 
+    @property
+    def title(self) -> str:
+        return ("planted fault: " if self.label == PLANTED else "") + describe(self.spec)
+
 
 def replay(
     here: RecordedRound, matrix: Matrix, seed: int, progress: Callable[[int, int], None] = lambda *_: None
@@ -144,7 +148,6 @@ class _Table:
                 adversary = make_attacker(attack.spec)
                 forged, notes = self.round.forge(adversary, attack.malicious, configure_rule(rule, self.round))
                 after = self._combine(rule, forged)
-                moved = self.round.measure_displacement(after.made, clean.made)
             except UserError as error:
                 self._leave_out(f"{attack.label} on {rule.name}, {attack.malicious} malicious", error)
                 continue
@@ -156,7 +159,24 @@ class _Table:
             if attack.label == IDLE:
                 idle = after
                 continue
-            self._note_cell(attack, clean, after, idle, looks, notes, moved)
+            self._note_displacement(attack, clean, after)
+            self._note_cell(attack, clean, after, idle, looks, notes)
+
+    def _note_displacement(self, attack: RuleAttack, clean: ReplayedRule, after: ReplayedRule) -> None:
+        try:
+            moved = self.round.measure_displacement(after.made, clean.made)
+        except UserError as error:
+            self._leave_out("how far the aggregate moved", error)
+            return
+        self.made.displaced.append(
+            Displacement(
+                rule=attack.rule.name,
+                adversary=attack.label,
+                title=attack.title,
+                malicious=attack.malicious,
+                spreads=moved,
+            )
+        )
 
     def _note_cell(
         self,
@@ -166,18 +186,7 @@ class _Table:
         idle: ReplayedRule | None,
         looks: int,
         notes: Mapping[str, Any],
-        moved: float,
     ) -> None:
-        title = ("planted fault: " if attack.label == PLANTED else "") + describe(attack.spec)
-        self.made.displaced.append(
-            Displacement(
-                rule=attack.rule.name,
-                adversary=attack.label,
-                title=title,
-                malicious=attack.malicious,
-                spreads=moved,
-            )
-        )
         self.made.adversaries.setdefault(attack.label, describe_adversary(attack.spec))
         if self.round.test.examples is None:
             return
@@ -187,7 +196,7 @@ class _Table:
             family=attack.rule.family,
             assumed=attack.rule.assumed,
             adversary=attack.label,
-            title=title,
+            title=attack.title,
             malicious=attack.malicious,
             accuracy=after.accuracy,
             clean=clean.accuracy,
@@ -218,7 +227,7 @@ class _Table:
         known = next((n for n in self.made.not_run if n.reason == reason), None)
         if known is None:
             self.made.not_run.append(NotRun(cells=[cell], reason=reason, failed=False))
-        else:
+        elif cell not in known.cells:
             known.cells.append(cell)
 
 

@@ -216,16 +216,18 @@ class Displaced(Subject):
         tried = [d for d in self.matrix.displaced if d.adversary not in CONTROLS]
         rules = dict.fromkeys(d.rule for d in tried)
         worst = [max((d for d in tried if d.rule == rule), key=lambda d: d.spreads) for rule in rules]
-        moved = "; ".join(
+        farthest = "; ".join(
             f"{d.rule} by {d.spreads:.2g} ({d.title}, {fmt.plural(d.malicious, 'client')})" for d in worst
         )
+        moved = f"Farthest that the aggregate moved, in spreads of the recorded uploads: {farthest}"
+        if not farthest:
+            moved = "How far forged uploads move the aggregate was not measured"
         return {
             "id": f"robustness-round-{self.replayed.round}-alone",
             "title": f"Round {self.replayed.round} alone: whether forged uploads make the model wrong is open",
             "source": "robustness",
             "method": "Replay of one recorded round",
-            "summary": "Farthest that the aggregate moved, in spreads of the recorded uploads: "
-            f"{moved or 'nothing'}.{say_replayed(self.matrix)}",
+            "summary": f"{moved}.{say_replayed(self.matrix)}",
             "does_not_show": ALONE,
             "remedy": "State the network (subject.model), and give labelled examples of your own (own.npz in "
             "--truth).",

@@ -1,5 +1,6 @@
 """Uploads of a recorded round, some of them forged, through the mean and through other rules."""
 
+import dataclasses
 import re
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,11 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.plan import ServerRule
 from fedaudit.audit.robustness.recorded_round import RecordedRound, find_round
 from fedaudit.audit.robustness.replayed_matrix import configure_rule, count_replays, make_attacker, replay
+from fedaudit.audit.robustness.subjects import make_matrix_subjects
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.matrix import Matrix
+from fedaudit.audit.verdict.judge import judge_subject
+from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.result import AuditResult, Outcome
 from fedaudit.reports.robustness import Robustness
@@ -32,6 +36,7 @@ SPREAD = np.sqrt(4 / 5)  # four of them are 1 from their mean, one is 0
 MEAN = ServerRule(name="mean")
 MEDIAN = ServerRule(name="median", aggregator={"name": "median"})
 FLIP = {"name": "sign_flip", "scale": 10.0}
+POLICY = load_policy("default")
 SUBJECT = {"title": "By hand", "examples": {"classes": ["a", "b"], "shape": [2]}}
 
 
@@ -267,6 +272,30 @@ def test_replays_are_the_same_bytes_each_time(audited: tuple[RunDir, Config]) ->
     assert (
         count_replays(config.matrix, 5) == 5 + 4
     )  # nobody, the idle and two attacks a rule; on the mean a planted fault
+
+
+def test_where_all_uploads_are_one_and_the_same_the_model_is_measured_all_the_same(
+    audited: tuple[RunDir, Config],
+) -> None:
+    run, config = audited
+    assert config.matrix is not None
+    here = find_round(RecordedCase(config, run.artifacts, *run.find_truth()), None)
+    alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, next(iter(here.messages.values()))))
+    assert alike.spread == 0
+    made = replay(alike, config.matrix, config.seed)
+    assert len(made.cells) >= 4 and made.planted and made.displaced == []
+    (missing,) = made.not_run
+    assert missing.cells == ["how far the aggregate moved"] and "one and the same" in missing.reason
+    found = {f.id for f in (judge_subject(s, POLICY) for s in make_matrix_subjects(made))}
+    assert "robustness-round-2-alone-mean" in found
+
+
+def test_no_spread_and_no_model_is_nothing_measured_and_not_nothing_moved(tmp_path: Path) -> None:
+    here = find_round(by_hand(tmp_path), None)
+    alike = dataclasses.replace(here, messages=dict.fromkeys(here.messages, here.messages[0]))
+    made = replay(alike, Matrix.model_validate({"adversaries": [FLIP], "malicious": [1]}), 7)
+    summary = judge_subject(make_matrix_subjects(made)[0], POLICY).summary
+    assert "nothing" not in summary and "was not measured" in summary
 
 
 def test_where_no_model_can_be_measured_how_far_it_moved_is_all_that_is_said(tmp_path: Path) -> None:
