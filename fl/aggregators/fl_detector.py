@@ -10,7 +10,9 @@ L-BFGS from the last `window` changes of the model and of the mean upload (Byrd,
 A client's score is the mean of these over the last `window` rounds. Where the gap statistic (Tibshirani et al.
 2001) finds more than one cluster of scores, the one of two with the larger mean is left out, for good. Changed:
 training goes on in place of being repeated; uploads are changes of weights, of which H is then the derivative;
-the paper's window is 10. A client that was absent is predicted from its last upload.
+the paper's window is 10, and all its clients answer in every round. Here the clients heard that have scores of
+`window` rounds are told apart, others are kept until they have, and one that was absent is predicted from its
+last upload.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +37,19 @@ class FLDetector(RowRule):
 
     @settings
     class Config(RowRule.Config):
-        window: AtLeastOne = Field(default=5, description="rounds of history, before which nobody is left out")
+        window: AtLeastOne = Field(
+            default=5,
+            description="rounds of history, of the model and of a client, before which it is not left out",
+        )
 
     def combine(self, rows: Tensor, weights: Tensor, clients: Sequence[int], context: Context) -> Combined:
         state = dict(context.state)
         banned, scores = set(state.get("banned", [])), _score(rows, clients, state, self.config.window)
         means = {k: sum(s) / len(s) for k, s in scores.items() if len(s) >= self.config.window}
-        if set(map(str, clients)) <= means.keys():
-            here = torch.tensor([means[str(k)] for k in clients], dtype=torch.float64)
-            if is_split(here, context.generator()):
-                banned |= {k for k, bad in zip(clients, split(here), strict=True) if bad}
+        known = [k for k in clients if str(k) in means]
+        here = torch.tensor([means[str(k)] for k in known], dtype=torch.float64)
+        if is_split(here, context.generator()):
+            banned |= {k for k, bad in zip(known, split(here), strict=True) if bad}
         share = weights * torch.tensor([k not in banned for k in clients])
         share = share / share.sum() if share.sum() else share  # nobody is left: no step
         change = sum_weighted_rows(rows, share)
@@ -113,8 +118,10 @@ def split(scores: Tensor) -> list[bool]:
 
 def is_split(scores: Tensor, rng: torch.Generator) -> bool:
     """Whether the gap statistic finds more than one cluster in scores [n]."""
+    if len(scores) < 3:
+        return False
     spread = float(scores.max() - scores.min())
-    if len(scores) < 3 or spread <= EXACT * float(scores.max()):
+    if spread <= EXACT * float(scores.max()):
         return False
     own = _log_squares((scores - scores.min()) / spread)
     drawn = torch.rand(REFERENCES, len(scores), generator=rng, dtype=torch.float64)

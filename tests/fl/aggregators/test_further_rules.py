@@ -111,6 +111,20 @@ def test_fl_detector_leaves_out_those_whom_nothing_predicts_for_good() -> None:
     assert len(found.kept) == 12
 
 
+def test_fl_detector_decides_on_those_it_knows_while_others_are_new_and_on_no_newcomer() -> None:
+    rng, state = np.random.default_rng(5), {}
+    target, w = rng.standard_normal((13, 20)) * 0.3, np.zeros(20)
+    for t in range(14):
+        rows = 0.3 * (target - w)
+        rows[:3] = rng.standard_normal((3, 20))
+        clients = [*range(12), 100 + t]  # the last is heard this once
+        table = torch.from_numpy(rows.astype(np.float32))
+        weights = torch.ones(13).double()
+        found = rule("fl_detector", window=3).combine(table, weights, clients, context(state=state))
+        state, w = found.state, w + found.change.numpy()
+    assert state["banned"] == [0, 1, 2] and set(found.kept) == {*range(3, 12), 113}
+
+
 def test_scores_are_split_in_two_where_the_squares_are_least() -> None:
     scores = torch.tensor([0.1, 0.9, 0.11, 0.12, 0.95, 0.1]).double()
     assert split(scores) == [False, True, False, False, True, False]
