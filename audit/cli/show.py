@@ -188,7 +188,7 @@ def _dataset(name: str) -> str:
     try:
         data = read_data(configure(catalog.load("datasets", name), {}, name))
     except UserError as error:
-        return f"not ready: {error.args[0]}"
+        return f"not ready: {error.sentence}"
     except Exception as error:  # noqa: BLE001
         return f"failed: {type(error).__name__}: {error}"
     shape = " x ".join(map(str, data.shape))

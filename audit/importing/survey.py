@@ -85,7 +85,7 @@ def identify_aggregation(inbox: Path) -> tuple[str, str]:
     try:
         rounds = list(whole_rounds(inbox))
     except UserError as error:
-        return "", str(error.args[0])
+        return "", error.sentence
     if not rounds:
         return "", "no round was recorded with the model it began with, its uploads and the next model"
     ways = measure_means(rounds)

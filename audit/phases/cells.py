@@ -228,7 +228,7 @@ def _run(cell: RunCell, progress: Progress, workers: int | None) -> Failure | No
         folder = RunDir.create(cell.folder)
         execute(folder, cell.config, cell.phases, report, skip_finished=True, workers=workers)
     except UserError as error:
-        return Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint)
+        return Failure(name=cell.name, code=2, sentence=error.sentence, hint=error.hint)
     except Exception as error:
         if os.environ.get("FEDAUDIT_DEBUG"):
             raise

@@ -78,7 +78,7 @@ def replay_round(
     try:
         here = find()
     except UserError as error:
-        left = NotRun(cells=["every attack on every rule"], reason=str(error.args[0]), failed=False)
+        left = NotRun(cells=["every attack on every rule"], reason=error.sentence, failed=False)
         return Robustness(clients=clients, chance=0.0, seeds=[seed], not_run=[left])
     return replay(here, matrix, seed, lambda done, total: progress("matrix", done, total + 1))
 

@@ -45,7 +45,7 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     except DeadPart:
         raise
     except UserError as error:
-        result |= {"status": "not_applicable", "reason": str(error.args[0])}
+        result |= {"status": "not_applicable", "reason": error.sentence}
     except (Exception, SystemExit) as error:  # noqa: BLE001
         result |= {"status": "failed", "reason": f"{type(error).__name__}: {read_message(error)}"}
     read = [*(k for k in attack.card.reads if k in opened), *sorted(k for k in opened if k.open)]
@@ -82,7 +82,7 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
                 result |= {"status": "not_applicable", "reason": UNMEASURED}
         except MissingTruth as missing:
             assertions = attack.assertions(claim, case.data.classes)
-            reason = str(missing.args[0])
+            reason = missing.sentence
             result = _record_unverified(attack, name, bench, assertions, gradable, knowledge, reason)
     result["observer"] = str(who)
     json.dumps(result)  # raises here, where it is this attack's failure, what the file could not hold

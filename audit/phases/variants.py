@@ -152,7 +152,7 @@ class Variants:
                 own = card, cell.config.seed, cell.config.protections
                 copy_with_protections(self._run.path, folder.path, *own)
             except UserError as error:
-                failures.append(Failure(name=cell.name, code=2, sentence=str(error.args[0]), hint=error.hint))
+                failures.append(Failure(name=cell.name, code=2, sentence=error.sentence, hint=error.hint))
         return failures
 
     def read_results(self) -> list[tuple[Variant, AuditResult | None]]:

@@ -223,7 +223,7 @@ class _Table:
 
     def _leave_out(self, cell: str, error: UserError) -> None:
         """Note a cell with its reason; those of one reason together."""
-        reason = str(error.args[0])
+        reason = error.sentence
         known = next((n for n in self.made.not_run if n.reason == reason), None)
         if known is None:
             self.made.not_run.append(NotRun(cells=[cell], reason=reason, failed=False))

@@ -51,7 +51,7 @@ def locate_errors(where: Path | str | None) -> Iterator[None]:
         line = line_of(where, error.key) if isinstance(where, Path) and error.key else None
         if where is None:
             raise
-        if error.args[0].startswith(str(where)):  # located already
+        if error.sentence.startswith(str(where)):  # located already
             raise
         place = f"{where}:{line}" if line else str(where)
-        raise UserError(f"{place}: {error.args[0]}", hint=error.hint) from error
+        raise UserError(f"{place}: {error.sentence}", hint=error.hint) from error

@@ -15,17 +15,23 @@ class UserError(Exception):
     its name and the line.
     """
 
+    hint = key = ""  # of a subclass that does not call __init__
+
     def __init__(self, message: str, *, hint: str = "", key: str = "") -> None:
         super().__init__(message)
         self.hint = hint
         self.key = key
 
+    @property
+    def sentence(self) -> str:
+        """What it says, without the hint."""
+        return str(self.args[0]) if self.args else type(self).__name__
+
     def __str__(self) -> str:
-        message = str(self.args[0])
-        return f"{message}\n  hint: {self.hint}" if self.hint else message
+        return f"{self.sentence}\n  hint: {self.hint}" if self.hint else self.sentence
 
     def __reduce__(self) -> tuple[object, ...]:  # keeps the hint when a worker process raises it
-        return _restore_error, (type(self), self.args[0], self.hint, self.key)
+        return _restore_error, (type(self), self.sentence, self.hint, self.key)
 
 
 def read_message(error: BaseException) -> str:
@@ -55,4 +61,7 @@ def _is_own(path: Path) -> bool:
 
 
 def _restore_error(kind: type[UserError], message: str, hint: str, key: str) -> UserError:
-    return kind(message, hint=hint, key=key)
+    try:
+        return kind(message, hint=hint, key=key)
+    except TypeError:  # a subclass that takes something else
+        return UserError(message, hint=hint, key=key)

@@ -84,7 +84,7 @@ def check_settings(declared: type[T], given: Mapping[Any, Any], where: str = "")
     except ValidationError as error:
         raise _explain_error(declared, error, given, where) from error
     except UserError as error:  # a check of several settings together, in __post_init__
-        raise UserError(error.args[0], hint=error.hint, key=error.key or where) from error
+        raise UserError(error.sentence, hint=error.hint, key=error.key or where) from error
 
 
 @cache

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -212,14 +213,18 @@ def collect(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
 
     def attempt(number: int, _: Progress) -> tuple[bool, Any]:
         try:
-            return True, work(waiting[number])
+            return True, bytes(ForkingPickler.dumps(work(waiting[number])))  # raises here what it cannot write
         except (Exception, SystemExit) as error:  # noqa: BLE001
             return False, make_portable(error)
 
     def end(number: int, result: tuple[bool, Any] | Death) -> None:
         if isinstance(result, Death):
             raise DeadPart(result)
-        results[number] = result
+        came, value = result
+        try:
+            results[number] = came, ForkingPickler.loads(value) if came else value
+        except Exception as error:  # noqa: BLE001
+            results[number] = False, error
 
     side_by_side(range(len(waiting)), attempt, _silent, end)
     answers = [results[number] for number in range(len(waiting))]

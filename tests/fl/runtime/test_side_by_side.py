@@ -90,6 +90,19 @@ def test_whatever_a_part_raises_is_raised_here_and_no_process_dies_of_it(piece: 
         collect([1, 2], piece)
 
 
+class Unreadable:
+    """Can be written by pickle and not read back."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(("result", "words"), [(threading.Lock(), "pickle"), (Unreadable(), "no number")])
+def test_a_result_that_cannot_travel_is_an_error_of_its_part_and_no_death(result: object, words: str) -> None:
+    with one_thread(), share_cores(2), pytest.raises((TypeError, ValueError), match=words):
+        collect([1, 2], lambda item: result)
+
+
 def test_a_process_that_dies_in_the_middle_of_its_answer_is_one_that_died() -> None:
     found: dict[int, bytes | Death] = {}
 
