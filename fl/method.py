@@ -281,6 +281,12 @@ class RoundMethod(ServerSide, ClientSide, Method):
                 hint="use optimiser: sgd",
                 key="method.optimiser",
             )
+        if (central := federation.wire.chain.central) and not is_only_averaging(self):
+            raise UserError(
+                f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
+                "the unweighted mean of the models that come back",
+                hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
+            )
         federation.compromise.check(self.card.title, (*self.card.uplink, *self.card.relay), self.collects)
         if federation.aggregator.needs_root and not self.collects:
             raise UserError(
@@ -310,12 +316,6 @@ class RoundMethod(ServerSide, ClientSide, Method):
         """Give the workers what they hold in all rounds; also after a restart, when they are new."""
 
     def run(self, federation: Federation) -> State:
-        if (central := federation.wire.chain.central) and not is_only_averaging(self):
-            raise UserError(
-                f"{central.title} cannot protect {self.card.title} as set: its server does more than take "
-                "the unweighted mean of the models that come back",
-                hint="use fedavg, fedprox or another method that only averages, with weighting: uniform",
-            )
         saved = federation.restore()
         self.open(federation)
         state: Tree = self.start(federation) if saved is None else saved.state

@@ -5,6 +5,7 @@ logs is carried between phases. Built data are the auditor's: an attack gets wha
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property, partial
 
 from torch.random import fork_rng
@@ -29,7 +30,7 @@ from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import share_result
-from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
 from fedaudit.fl.training.private import PrivateTraining
@@ -225,21 +226,36 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
         """From the manifest; None before the run, or where it kept only some clients' messages."""
         return None if self.artifacts is None else read_arrivals(self.artifacts)
 
+    def refuse_unfit(self) -> None:
+        """Raise UserError for what a run refuses before its first round; nothing trains, and no base is read."""
+        _ = self.device
+        method = copy(self.method)  # which learns of the network
+        with fork_rng(devices=[]):
+            make, initial = self.make_untrained, state_of(initialise(self.make_untrained, self.streams))
+            site = partial(build_site, method, self.holdings, make, "cpu", self.private, self.compromise)
+            with InProcess(site) as workers:
+                wire = Wire(self.card, self.streams, self.protections)
+                method.open(self.build_federation(self.holdings, wire, workers, initial=initial))
+
     def build_federation(
         self,
         holdings: Holdings,
         wire: Wire,
         workers: Workers,
         *,
+        initial: State | None = None,
         metrics: Log | None = None,
         checkpoints: Checkpoints | None = None,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> Federation:
-        """Over these holdings; without `metrics` and `checkpoints` nothing is kept on disk."""
+        """Over these holdings, from its own weights or `initial`.
+
+        Without `metrics` and `checkpoints` nothing is kept on disk.
+        """
         federation = self.config.federation
         return Federation(
             holdings=holdings,
-            initial=self.initial(),
+            initial=self.initial() if initial is None else initial,
             availability=self.availability,
             aggregator=self.aggregator,
             prototype_aggregator=self.prototype_aggregator,

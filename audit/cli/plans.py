@@ -13,7 +13,9 @@ from fedaudit.audit.case.digests import of_value
 from fedaudit.audit.phases.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import list_files, resolve
+from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import sharing
 
 
@@ -34,6 +36,9 @@ def _without_collector() -> Iterator[None]:
 def plan_audit(config: Config) -> Sequence[str]:
     """The plan, line by line; raises UserError for what `run` would refuse."""
     simulated, key = config.require_simulated(), ""
+    if simulated.device == "cuda":  # which the machine may have had when a plan was kept
+        with locate_errors(simulated.file):
+            choose_device(simulated.device)
     if not config.list_code():
         key = of_value([resolve(config), index.digest_states(list_files(simulated)), recall_errors()])
     kept = index.recall("plans", key) if key else None

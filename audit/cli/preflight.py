@@ -42,6 +42,7 @@ class Forecast:
             resolve(config)
             timed = config.federation.is_timed
             refuse_impossible(case.card, timed, config.attacks, config.protections, case.protections)
+            case.refuse_unfit()
         choice, title = choose(config, case), case.card.title
         traffic = choice.scene.traffic
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}

@@ -34,5 +34,6 @@ def choose_device(wanted: str) -> str:
         raise UserError(
             "device is cuda, and this machine has no CUDA device that torch can use",
             hint="set device: auto, or install a CUDA build of torch",
+            key="device",
         )
     return wanted
