@@ -101,6 +101,7 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
     where not every upload was recorded.
     """
     found, followed, whole = dict[str, frozenset[int]](), Provenance(), read_arrivals(folder) is not None
+    once = dict[frozenset[int], frozenset[int]]()  # what each of many clients is sent is made of the same ones'
     for line in manifest(folder):
         if "message" not in line:
             continue
@@ -111,5 +112,5 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
             own = {Kind(k): frozenset(clients) for k, clients in line["behind"].items()}
         elif sender.index is None and not whole:
             continue
-        found |= {f"{line['message']}/{kind}": clients for kind, clients in own.items()}
+        found |= {f"{line['message']}/{kind}": once.setdefault(who, who) for kind, who in own.items()}
     return found

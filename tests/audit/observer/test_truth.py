@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.attacks.models.output_scores import LossThreshold
 from fedaudit.audit.case.messages import behind
@@ -17,9 +18,10 @@ from fedaudit.audit.observer import truth as truth_module
 from fedaudit.audit.observer.truth import KnownTruth
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.one_attack import attack_once
+from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.families.drawn_batches import iterate_batches
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import MANIFEST
+from fedaudit.fl.recording.recorder import MANIFEST, Recorder
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.simulated import simulated
 from tests.contracts.growth import sent
@@ -90,6 +92,28 @@ def test_clients_that_nobody_heard_do_not_hide_those_that_were(tmp_path: Path) -
     """The model learnt the few that it heard by heart; among all ten clients' images they would hardly show."""
     case = ran(local_epochs=80, batch_size=10)
     assert area(case) > 0.62 > 0.57 > area(replace(case, artifacts=rewritten(case, tmp_path, list(range(10)))))
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_who_is_behind_what_many_are_sent_is_held_once_and_not_for_each(is_told: bool, tmp_path: Path) -> None:
+    recorder, clients = Recorder(tmp_path), range(40)
+    for k in clients:
+        up = Route(0, Channel.UPLINK, Party.client(k), ("server",), ("server",))
+        recorder.message(up, {Kind.LOCAL_MODEL: {"w": torch.zeros(1)}})
+    recorder.end_round(0)
+    for k in clients:
+        down = Route(1, Channel.DOWNLINK, SERVER, (f"client/{k}",), (f"client/{k}",))
+        recorder.message(down, {Kind.GLOBAL_MODEL: {"w": torch.zeros(1)}})
+    recorder.end_round(1)
+    recorder.manifest.close()
+    if not is_told:
+        lines = [json.loads(line) for line in (tmp_path / MANIFEST).read_text().splitlines()]
+        untold = ({k: v for k, v in line.items() if k != "behind"} for line in lines)
+        (tmp_path / MANIFEST).write_text("\n".join(map(json.dumps, untold)))
+    found = behind(tmp_path)
+    down = [who for name, who in found.items() if "downlink" in name]
+    assert len(down) == 40 and down[0] == {*clients} and len({id(who) for who in down}) == 1
+    assert found["r00000/client-3.uplink/local_model"] == {3}
 
 
 @pytest.mark.parametrize("method", ["fedavg", "gandalf", "fedasync"])
