@@ -236,7 +236,13 @@ class Federation:
         return Tampering(
             self.compromise,
             Rehearsal(
-                workers=self.workers, averages=averages, state=state, job=job, server=server, broadcast=message
+                workers=self.workers,
+                averages=averages,
+                state=state,
+                job=job,
+                server=server,
+                broadcast=message,
+                protections=self.wire.chain,
             ),
             before,
             lambda k: not self.attendance.is_heard(averages.round, k),

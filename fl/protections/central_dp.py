@@ -37,7 +37,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.wire.noising import base_of, clip
-from fedaudit.fl.wire.protection import Averaging, Protection, Sending
+from fedaudit.fl.wire.protection import Averaging, Message, Protection, Sending
 
 SIZED = "fixed_without_replacement"
 
@@ -85,14 +85,18 @@ class CentralDP(Protection):
     def adds_noise_to(self, kind: Kind) -> bool:
         return bool(self.config.noise_multiplier) and kind in (*TRAINED, Kind.GLOBAL_MODEL)
 
+    def limit(self, message: Message, reference: Message) -> Message:
+        bound = self.config.clip_norm
+        kinds = [k for k in TRAINED if k in message][:1]
+        return message | {k: clip(message[k], base_of(k, reference), bound) for k in kinds}
+
     def apply(self, sending: Sending) -> None:
         """The client's part: the clip. What it sends is released to the server alone."""
         kind = next((k for k in TRAINED if k in sending.message), None)
         if kind is None:
             return
-        bound, base = self.config.clip_norm, base_of(kind, sending.reference)
-        payload = sending.message[kind]
-        sending.message[kind] = clip(payload, base, bound)
+        bound = self.config.clip_norm
+        sending.message = self.limit(sending.message, sending.reference)
         if kind in sending.protected:  # another protection has listed the upload
             return
         sending.protected.add(kind)

@@ -1,8 +1,9 @@
 """What compromised clients of a round can try before they send: the server, their own examples and training.
 
-The method's own server is asked, by its own rule, on a copy of its state. Left out: what is done to an upload
-on its way (noise, clipping), and what a server trains on examples of its own. Only adversaries whose card knows
-"aggregator" get this. Honest clients' examples are never used.
+The method's own server is asked, by its own rule, on a copy of its state, of uploads as protections clip them.
+Left out: noise, and the fixed denominator of a central protection; and what a server trains after the mean
+(fedavg_ft, on examples that no client knows; feddc_condense), for trying that takes a training each time. Only
+adversaries whose card knows "aggregator" get this. Honest clients' examples are never used.
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +25,7 @@ from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.runtime.workers import Workers
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
 from fedaudit.fl.threats.forging import BASES, forge_message
+from fedaudit.fl.wire.protect import ProtectionChain
 from fedaudit.fl.wire.protection import Message, Payload
 
 Job = tuple[int, Tree, Message]  # a client, its memory, what it alone was sent
@@ -123,10 +125,15 @@ class RuleRehearsal(ABC):
             reply, start = heard[k], received[k].get(Kind.GLOBAL_MODEL, {})
             kind = next(kind for kind in BASES if kind in reply.message)
             begun = {Kind.GLOBAL_MODEL: {n: v + moved[n] if n in moved else v for n, v in start.items()}}
-            sent[k] = replace(reply, message=forge_message(reply.message, received[k] | begun, change, kind))
+            forged = forge_message(reply.message, received[k] | begun, change, kind)
+            sent[k] = replace(reply, message=self.limit(k, forged, received[k] | begun))
         made, after = self.serve(averages, state, sent)
         names = next(iter(changes.values()), {})
         return {n: made[n] if n in made else torch.zeros_like(v) for n, v in names.items()}, after
+
+    def limit(self, client: int, message: Message, reference: Message) -> Message:
+        """What protections leave of what a client sends, as far as can be foreseen."""
+        return message
 
     @abstractmethod
     def serve(self, averages: Averages, state: Tree, sent: Mapping[int, Reply]) -> tuple[Payload, Tree]:
@@ -170,10 +177,14 @@ class Rehearsal(RuleRehearsal):
     job: Callable[[int], Job]
     server: Server
     broadcast: Message  # what this round begins with
+    protections: ProtectionChain
 
     @property
     def model(self) -> State:
         return self.server.get_model(self.state)
+
+    def limit(self, client: int, message: Message, reference: Message) -> Message:
+        return self.protections.limit(self.averages.round, client, message, reference)
 
     def serve(self, averages: Averages, state: Tree, sent: Mapping[int, Reply]) -> tuple[Payload, Tree]:
         arriving = (

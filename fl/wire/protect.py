@@ -97,6 +97,14 @@ class ProtectionChain:
         dense = {kind: dict(payload) for kind, payload in sent.items()} if self.hides_single_uploads else sent
         return dense, sending.releases
 
+    def limit(self, round: int, sender: int, message: Message, reference: Message) -> Message:
+        """What clips alone leave of a client's message, see `Protection.limit`."""
+        bad = sender in self.compromised(round)
+        for protection in self.protections:
+            if not (bad and self._skips(protection)):
+                message = protection.limit(message, reference)
+        return message
+
     def make_finite(self, round: int, sender: Party, message: Message, reference: Message) -> Message:
         """Return the message with no change where one is not finite, in kinds that get noise.
 

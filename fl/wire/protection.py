@@ -89,6 +89,10 @@ class Protection(Plugin):
     @abstractmethod
     def apply(self, sending: Sending) -> None: ...
 
+    def limit(self, message: Message, reference: Message) -> Message:
+        """What its clip alone leaves of a message: nothing of that is drawn, so an attacker can foresee it."""
+        return message
+
     def average(self, averaging: Averaging) -> None:
         """What the server does to the mean of the uploads before it becomes the model."""
 

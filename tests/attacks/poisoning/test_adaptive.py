@@ -17,6 +17,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import JudgedModel, Trail
 from fedaudit.fl.threats.rehearsal import Rehearsal
+from fedaudit.fl.wire.protect import ProtectionChain
 from fedaudit.fl.wire.protection import Message
 from tests.attacks.poisoning.test_adversaries import HONEST, START, adversary, changes, meeting, sent
 from tests.fl.test_all_methods import method
@@ -151,6 +152,7 @@ def test_a_rule_begins_rounds_ahead_with_what_it_remembers_of_those_before() -> 
         job=cast(Any, None),
         server=cast(Any, method("fedavg")),
         broadcast={},
+        protections=ProtectionChain((), Streams(1), lambda _: frozenset()),
     )
     heard = {k: Reply(message=sent((0, 0, 0)), examples=1) for k in (0, 1)}
     received: dict[int, Message] = {k: {Kind.GLOBAL_MODEL: {"w": START}} for k in heard}

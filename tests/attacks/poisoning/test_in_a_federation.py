@@ -22,6 +22,8 @@ from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.federation import Holdings
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import initialise, state_of
+from fedaudit.fl.protections.central_dp import CentralDP
+from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.adversary import Adversary, Client, Colluded, Meeting, Message, Reply
@@ -145,6 +147,29 @@ def test_what_an_attacker_expects_of_a_round_is_what_the_methods_server_makes_of
     assert expected.keys() <= found.model.keys()
     for k, moved in expected.items():
         assert torch.equal(moved, found[k].double() - found.initial[k].double())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_an_attacker_expects_is_what_is_left_after_the_clip_of_central_protection(masked: bool) -> None:
+    """Under secure aggregation the server clips nothing: others do so themselves, compromised clients do not."""
+    attacker = Foreseeing(Foreseeing.Config(clients=(1, 2)))
+    central = CentralDP(CentralDP.Config(clip_norm=1e-3, noise_multiplier=0.0, expected=4.0))
+    found = run(
+        method("fedavg", rounds=1, weighting="uniform"),  # type: ignore[arg-type]
+        d=data(n=100),
+        index=parts(data(n=80)),
+        script=EVERYONE,
+        protections=[central, *([SecureAggregation(SecureAggregation.Config())] if masked else [])],
+        adversary=attacker,
+    )
+    (expected,) = attacker.expected
+    moved = {k: found[k].double() - found.initial[k].double() for k in expected}
+    far = float(sum(v.square().sum() for v in moved.values())) ** 0.5
+    assert (
+        far > 2e-3
+    ) == masked  # of five uploads none moves more than the clip, but for those that nobody clips
+    for k, v in expected.items():
+        assert torch.allclose(v, moved[k], atol=1e-6 if masked else 0, rtol=0)
 
 
 class Misfit(Adversary):
