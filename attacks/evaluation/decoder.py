@@ -103,7 +103,7 @@ def fit(
     """Trains in place with Adam, until the rule above stops it; `loss` maps row numbers to their mean loss."""
     import torch
 
-    from fedaudit.fl.training.local import channels_last
+    from fedaudit.fl.training.layout import channels_last
 
     channels_last(module)
     per_epoch = -(-len(rows.fitted) // training.batch)

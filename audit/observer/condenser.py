@@ -23,7 +23,7 @@ from fedaudit.fl.methods.feddc_condense import FedDCCondense, condensing
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 from fedaudit.fl.wire.protection import Message, Protection
 from fedaudit.fl.wire.wire import Wire
 

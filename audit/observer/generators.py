@@ -22,7 +22,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.families import gan
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.tree import to_numpy
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 Arrays = Mapping[str, NDArray[Any]]
 

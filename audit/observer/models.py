@@ -18,7 +18,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.families.cutting import cut_network
 from fedaudit.fl.model import Net, unwrap
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 
 class Runner(nn.Module):

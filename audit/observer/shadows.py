@@ -21,7 +21,8 @@ from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import channels_last, train
+from fedaudit.fl.training.layout import channels_last
+from fedaudit.fl.training.local import train
 
 Index = NDArray[np.int64]
 

@@ -21,7 +21,7 @@ from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.plugin import load
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.workers import tune_allocator
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 ITERATIONS = 500
 

@@ -19,7 +19,7 @@ from fedaudit.fl.method import ClientSide
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.tree import Tree
 from fedaudit.fl.threats.compromise import Compromise
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message
 

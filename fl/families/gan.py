@@ -30,7 +30,7 @@ from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 
 class Generator(nn.Module):

@@ -227,24 +227,6 @@ def snapshot(net: Net) -> State:
     }
 
 
-def channels_last(net: nn.Module) -> nn.Module:
-    """Give convolution weights channels-last strides. Activations follow, and oneDNN's max-pool and
-    weight-gradient kernels are then 5-10 times faster; results agree to 1e-5.
-
-    With one input channel both layouts coincide in memory, and torch would call it the ordinary
-    one; the strides are therefore forced.
-    """
-    for module in net.modules():
-        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-            weight = module.weight
-            _, second, kh, kw = weight.shape
-            data = weight.data.contiguous(memory_format=torch.channels_last)
-            if second == 1:
-                data = data.as_strided(weight.shape, (kh * kw, 1, kw, 1))
-            module.weight.data = data
-    return net
-
-
 def crop_flip(x: Tensor, generator: torch.Generator, pad: int = PAD) -> Tensor:
     """Random crop after padding, and horizontal flip, each image by itself. [b, C, H, W]."""
     top, left = torch.randint(0, 2 * pad + 1, (2, len(x)), generator=generator)

@@ -21,7 +21,7 @@ from fedaudit.attacks.evaluation.decoder import (
     fit,
     hold_out,
 )
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 LONG = DecoderTraining(epochs=1000, least_steps=0, batch=20, lr=0.01)
 

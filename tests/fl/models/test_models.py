@@ -15,7 +15,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import load, names
 from fedaudit.fl.runtime.settings import check_settings
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import channels_last
+from fedaudit.fl.training.layout import channels_last
 
 OF_TEXT = ("char_lstm", "shakespeare_rnn", "tiny_gpt", "tiny_bert")
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)

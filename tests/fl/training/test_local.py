@@ -12,17 +12,8 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.runtime.streams import Streams
-from fedaudit.fl.training.local import (
-    Constants,
-    Handle,
-    Params,
-    Trained,
-    bind,
-    channels_last,
-    crop_flip,
-    snapshot,
-    train,
-)
+from fedaudit.fl.training.layout import channels_last
+from fedaudit.fl.training.local import Constants, Handle, Params, Trained, bind, crop_flip, snapshot, train
 
 
 class LeNet(Net):
