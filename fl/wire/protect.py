@@ -111,11 +111,15 @@ class ProtectionChain:
         That a client's training diverged, so that its message would be rejected, is then not seen. Other kinds,
         and messages of clients whom no protection binds, stay as they are.
         """
-        bad = sender.index in self.compromised(round)
-        at_work = [p for p in self.protections if not (bad and self._skips(p))]
-        noised = [kind for kind in message if any(p.adds_noise_to(kind) for p in at_work)]
+        noised = self.list_noised(round, sender, message)
         finite = {k: replace_non_finite(message[k], base_of(k, reference), k.counted) for k in noised}
         return message | finite
+
+    def list_noised(self, round: int, sender: Party, kinds: Iterable[Kind]) -> list[Kind]:
+        """Those of the kinds that get noise where this client sends them."""
+        bad = sender.index in self.compromised(round)
+        at_work = [p for p in self.protections if not (bad and self._skips(p))]
+        return [kind for kind in kinds if any(p.adds_noise_to(kind) for p in at_work)]
 
     def average(
         self,

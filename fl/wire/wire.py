@@ -75,7 +75,7 @@ class Wire:
         party, server = Party.client(sender), (SERVER.role.value,)
         self._checks.check(message, Channel.UPLINK, party)
         message = self.chain.make_finite(round, party, message, reference)
-        if not (is_finite(message) and names_no_other(message, self.classes)):
+        if not (self._is_sound(round, party, message) and names_no_other(message, self.classes)):
             return None
         hidden = self.chain.hides_single_uploads
         seen_by = () if hidden else server
@@ -99,7 +99,7 @@ class Wire:
         party = Party.client(sender)
         self._checks.check(message, Channel.RELAY, party)
         message = self.chain.make_finite(round, party, message, {})
-        if not is_finite(message):
+        if not self._is_sound(round, party, message):
             return None
         to = str(Party.client(receiver))
         seen_by = (to,) if mediator is None else (to, str(Party(Role.MEDIATOR, mediator)))
@@ -148,6 +148,11 @@ class Wire:
         self.accounts.end_round()
         self.chain.end_round()
         return self.records.end_round(round)
+
+    def _is_sound(self, round: int, sender: Party, message: Message) -> bool:
+        """Whether the server takes a message that was made finite: of what gets noise it does not see more."""
+        noised = self.chain.list_noised(round, sender, message)
+        return is_finite({kind: payload for kind, payload in message.items() if kind not in noised})
 
     def _carry(self, round: int, channel: Channel, receivers: tuple[str, ...], message: Message) -> Message:
         """What the server sends, to these alone."""
