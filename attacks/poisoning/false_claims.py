@@ -4,7 +4,9 @@ Of this project, against every server that chooses or weighs by what clients say
 (power_of_choice takes the clients with the largest, qffl gives them more weight, gandalf waits until it settles)
 and the number of steps (fednova divides and multiplies by it). What is trained is honest. `wait` holds the
 answer back, which lengthens rounds and raises deadlines that follow times. Counts of examples are the matter of
-count_inflation.
+count_inflation. Left out: the version of the model that a client trained on, by which fedasync and fedbuff weigh.
+A client knows no later one than its own, an earlier one weighs it less, and one that the server does not hold has
+its answer rejected.
 """
 
 from dataclasses import dataclass, replace
