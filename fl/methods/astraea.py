@@ -7,12 +7,11 @@ and deviation over the classes and z_c = (G_c - m) / s, the server asks all of t
     z_c < -theta_add     for G* / G_c times as many images of class c, G* = m - theta_add s
     z_c > theta_drop     to keep G* / G_c of theirs,                     G* = m + theta_drop s
 
-Additional images are altered copies. Groups and training are those of fl/families/relaying.py, where the
-original
-groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to
-the threshold; no client makes more than ten times as many images as it holds, whatever others claim to hold;
-copies are turned and shifted, and mirrored where images may be, but not zoomed. A
-federation whose classes are even, with a mediator for every client, is FedAvg, bit for bit.
+Additional images are altered copies. Groups and training are those of fl/families/relaying.py; the original
+groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to the threshold;
+no client makes more than ten times as many images as it holds, whatever others claim to hold; copies are turned
+and shifted, and mirrored where images may be, but not zoomed. A federation whose classes are even, with a mediator
+for every client, is FedAvg, bit for bit.
 """
 
 from collections.abc import Sequence
