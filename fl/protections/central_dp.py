@@ -96,7 +96,7 @@ class CentralDP(Protection):
         if kind is None:
             return
         bound = self.config.clip_norm
-        sending.message = self.limit(sending.message, sending.reference)
+        sending.message.update(self.limit(sending.message, sending.reference))
         if kind in sending.protected:  # another protection has listed the upload
             return
         sending.protected.add(kind)
