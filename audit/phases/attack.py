@@ -8,6 +8,7 @@ contradict.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,19 +55,22 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     call = share_out(config.workers, "attacks", run.path, share)
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
-        bench = Bench(case, [*chosen.cards.values()], config.replay)
-        plants = estimate_controls(
-            bench.seconds,
+        cards = [*chosen.cards.values()]
+        estimate = partial(
+            estimate_controls,
+            {card.control for card in cards},
             case,
             case.training,
             case.make_net,
             config.replay,
             chosen.setup,
             case.parameters,
-            corrected=False,
         )
-        for name, estimate in plants.items():
-            record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
+        if planting := sum(estimate().values()):
+            progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))
+        bench = Bench(case, cards, config.replay)
+        for name, stated in estimate(corrected=False).items():
+            record_error(chosen.setup, f"{CONTROL}{name}", stated, bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
         runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():

@@ -10,8 +10,8 @@ and deviation over the classes and z_c = (G_c - m) / s, the server asks all of t
 Additional images are altered copies. Groups and training are those of fl/families/relaying.py; the original
 groups by counts as well. Changed: the paper gives no rule for the ratios, so a class is brought to the threshold;
 no client makes more than ten times as many images as it holds, whatever others claim to hold; copies are turned
-and shifted, and mirrored where images may be, but not zoomed. A federation whose classes are even, with a mediator
-for every client, is FedAvg, bit for bit.
+and shifted, and mirrored where images may be, but not zoomed. A federation whose classes are even, with a
+mediator for every client, is FedAvg, bit for bit.
 """
 
 from collections.abc import Sequence

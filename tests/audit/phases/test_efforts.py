@@ -87,7 +87,9 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
         controls, case, case.training, case.make_net, config.replay, setup, case.parameters
     )
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
-    attack.run(folder, config, lambda *_: None)
+    said: list[str] = []
+    attack.run(folder, config, lambda name, *_: said.append(name))
+    assert said[1].startswith("attack (planted leaks, about ")  # before the first attack: it may take minutes
     error = index.recall(efforts.ERRORS, f"{CONTROL}memorised {setup}")
     assert isinstance(error, float)
     after = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup, case.parameters)
