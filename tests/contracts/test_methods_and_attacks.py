@@ -14,7 +14,7 @@ from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from tests.audit.simulated import simulated
-from tests.fl.test_all_methods import adapters, light
+from tests.fl.test_all_methods import adapters, light, perceptron
 
 pytestmark = pytest.mark.usefixtures("few_epochs")
 
@@ -55,8 +55,7 @@ def federation(method: str) -> tuple[Case, Config]:
                 "clients": 4,
                 "partition": {"name": "dirichlet", "alpha": 1.0},
                 "availability": "full",
-                # of two layers, U-shaped split learning would leave the server none
-                "model": {"name": "mlp", "hidden": [8, 8] if method == "split_u_shape" else [8]},
+                "model": perceptron(method),
                 **adapters(method, "layers.0"),
                 "holdout": {"auxiliary": 0.3, "reference": 0.4, "server": 0.1},
             },

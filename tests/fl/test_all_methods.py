@@ -52,6 +52,11 @@ def adapters(name: str, layer: str) -> dict[str, Any]:
     return {"adapters": {"rank": 8, "targets": [layer], "in_full": ["head"]}} if wanted else {}
 
 
+def perceptron(name: str) -> dict[str, Any]:
+    """The smallest model that a method can train: of two layers, a U would leave the server none."""
+    return {"name": "mlp", "hidden": [8, 8] if name == "split_u_shape" else [8]}
+
+
 def method(name: str, **settings: Any) -> Method:
     """A fresh instance with common settings; everything else at its default."""
     found = plugin.load("fedaudit.fl.methods", name, Method)

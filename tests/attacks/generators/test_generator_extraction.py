@@ -67,7 +67,7 @@ def test_twenty_memorised_images_are_extracted_and_counted() -> None:
     assert blind["untrained generator"] <= 0.1 and blind["reference generator"] <= 0.1
     area = one(judged(STEPS), "auc")
     assert area.interval is not None and area.interval[0] > 0.7
-    planted = one(judged(0), "auc", "positive")
+    planted = one(judged(STEPS), "auc", "positive")
     assert planted.interval is not None and planted.interval[0] > 0.6
 
 

@@ -241,9 +241,9 @@ def test_settings_that_mean_nothing_are_refused(attack: type, settings: dict, sa
 @pytest.mark.nightly
 def test_a_latent_search_brings_the_features_nearer_to_the_prototype() -> None:
     w = world()
-    gaps = {}
+    gaps = {}  # the rate rises for 50 steps: a decoder of 60 has not learnt what z is for
     for draw in ("mode", "latent"):
-        attack = VAE(VAE.Config(draw=draw, max_clients=1, least_steps=60, width=64, latent_steps=40))
+        attack = VAE(VAE.Config(draw=draw, max_clients=1, least_steps=300, width=64, latent_steps=40))
         claim = attack.run(w.artifacts, w.knowledge, np.random.default_rng(0))
         source = prototypes(w.artifacts)[0]
         model = Architecture()(source.weights.values)

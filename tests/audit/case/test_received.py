@@ -239,7 +239,8 @@ def test_nothing_of_ours_changes_pythons_path() -> None:
     touched = []
     for module, path in MODULES.items():
         nodes = list(ast.walk(ast.parse(path.read_text())))
-        listed = [node.iter for node in nodes if isinstance(node, ast.comprehension)]  # reads it, changes nothing
+        # a loop reads it and changes nothing
+        listed = [node.iter for node in nodes if isinstance(node, ast.comprehension | ast.For)]
         touched += [
             f"{module}:{node.lineno}"
             for node in nodes

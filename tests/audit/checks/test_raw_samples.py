@@ -23,7 +23,7 @@ from fedaudit.fl.data.dataset import Arrays
 from fedaudit.fl.kinds import Kind
 from fedaudit.reports.result import Outcome, Severity
 from tests.audit.simulated import simulated
-from tests.fl.test_all_methods import adapters, light
+from tests.fl.test_all_methods import adapters, light, perceptron
 
 POLICY = load_policy("default")
 
@@ -38,9 +38,9 @@ def audited(method: str, *attacks: str) -> tuple[RunDir, Config]:
                 "clients": 4,
                 "partition": {"name": "dirichlet", "alpha": 0.5},
                 "availability": "full",
-                "model": {"name": "mlp", "hidden": [8]},
+                "model": perceptron(method),
                 **adapters(method, "layers.0"),
-                "holdout": {"reference": 0.4},
+                "holdout": {"reference": 0.4, "server": 0.1},  # some servers need examples of their own
             },
             "method": {"name": method, **light(method, rounds=2, lr=0.1)},
             "workers": 0,

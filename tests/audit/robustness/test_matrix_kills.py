@@ -26,7 +26,11 @@ def started(folder: Path, out: Path) -> subprocess.Popen[bytes]:
     """`fedaudit run` in a process group of its own, so that its workers are killed with it."""
     command = [sys.executable, "-m", "fedaudit", "run", str(folder / "c.yaml"), "--out", str(out)]
     return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},  # its plugins are in tests, which `-m` leaves out
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
 
