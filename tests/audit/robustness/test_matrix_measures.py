@@ -143,17 +143,20 @@ def test_durability_counts_rounds_from_leaving_until_half_is_left() -> None:
     assert measures.find_half_life({1: 0.0, 2: 0.0}, 2) is None and measures.find_half_life({1: 0.9}, 2) is None
 
 
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "train_limit": 60,
+    "clients": 3,
+    "model": "mlp",
+    "holdout": {"auxiliary": 0, "reference": 0},
+}
+
+
 @pytest.mark.parametrize("record", [{"rounds": []}, {"kinds": ["local_model"]}])
 def test_a_run_that_kept_no_model_is_not_said_to_release_none(tmp_path: Path, record: dict[str, Any]) -> None:
     config = Config.model_validate(
         {
-            "federation": {
-                "dataset": "digits",
-                "train_limit": 60,
-                "clients": 3,
-                "model": "mlp",
-                "holdout": {"auxiliary": 0, "reference": 0},
-            },
+            "federation": SMALL,
             "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1},
             "adversary": {"name": "backdoor", "clients": 1},
             "record": record,
@@ -173,13 +176,7 @@ def test_a_model_that_diverged_answers_nothing_and_is_measured_like_any_other(tm
     for factor in (1.0, 1e300):
         config = Config.model_validate(
             {
-                "federation": {
-                    "dataset": "digits",
-                    "train_limit": 60,
-                    "clients": 3,
-                    "model": "mlp",
-                    "holdout": {"auxiliary": 0, "reference": 0},
-                },
+                "federation": SMALL,
                 "method": {"name": "fednova", "rounds": 2, "local_epochs": 1},
                 "adversary": {"name": "false_claims", "clients": 1, "factor": factor},
                 "record": {"rounds": "last"},
