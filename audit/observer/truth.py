@@ -111,10 +111,8 @@ class KnownTruth:
         if found.kind is Kind.FEATURES:
             is_whole = len(found.payload["features"]) == len(own)
             return BatchTruth(client=end.index, rows=own, images=images(self._data, own)) if is_whole else None
-        batches, drawn = (
-            self._batches.get((found.round, found.kind, found.channel, end), {}),
-            self._draw_batches(found.round, end.index, self._case.training),
-        )
+        batches = self._batches.get((found.round, found.kind, found.channel, end), {})
+        drawn = self._draw_batches(found.round, end.index, self._case.training)
         if len(batches) != len(drawn):
             return None
         rows = own[drawn[batches[artifact]].numpy()]
@@ -122,14 +120,14 @@ class KnownTruth:
 
     def _draw_batches(self, round: int, client: int, training: LocalConfig) -> Sequence[Tensor]:
         """Places of the examples of each batch of a simulated client's visit."""
-        if (round, client) not in self._drawn:
+        if (round, client) not in self._batches_by_visit:
             number, streams = len(self._parts[client]), self._case.streams
             batches = iterate_batches(streams, round, client, number, training.local_epochs, training.batch_size)
-            self._drawn[round, client] = list(batches)
-        return self._drawn[round, client]
+            self._batches_by_visit[round, client] = list(batches)
+        return self._batches_by_visit[round, client]
 
     @cached_property
-    def _drawn(self) -> dict[tuple[int, int], Sequence[Tensor]]:
+    def _batches_by_visit(self) -> dict[tuple[int, int], Sequence[Tensor]]:
         return {}
 
     @cached_property

@@ -8,7 +8,6 @@ contradict.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, card_fields, name_file
 from fedaudit.audit.phases.one_attack import attack_once
-from fedaudit.audit.phases.pace import estimate_controls
+from fedaudit.audit.phases.pace import correct_controls, estimate_controls
 from fedaudit.audit.robustness.claimed_counts import check_claimed_counts
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -56,21 +55,13 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
         cards = [*chosen.cards.values()]
-        estimate = partial(
-            estimate_controls,
-            {card.control for card in cards},
-            case,
-            case.training,
-            case.make_net,
-            config.replay,
-            chosen.setup,
-            case.parameters,
-        )
-        if planting := sum(estimate().values()):
+        controls = {card.control for card in cards}
+        stated = estimate_controls(controls, case, case.training, case.make_net, config.replay, case.parameters)
+        if planting := sum(correct_controls(chosen.setup, stated).values()):
             progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))
         bench = Bench(case, cards, config.replay)
-        for name, stated in estimate(corrected=False).items():
-            record_error(chosen.setup, f"{CONTROL}{name}", stated, bench.seconds[name])
+        for name, estimate in stated.items():
+            record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
         runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():

@@ -8,7 +8,7 @@ seconds and took 13 with the tests of accuracy.
 
 import importlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import numpy as np
@@ -63,14 +63,11 @@ def estimate_controls(
     training: LocalConfig | None,
     make_net: Callable[[], Net] | None,
     settings: Replay,
-    setup: str,
     parameters: int,
-    *,
-    corrected: bool = True,
 ) -> dict[str, float]:
     """Seconds of the processor that the leaks of these controls take to plant, as far as they can be played.
 
-    By the steps that a control counts, and, if `corrected`, by what it took on this setup before.
+    By the steps that a control counts.
     """
     examples = federation.examples
     if training is None or not isinstance(make_net, partial):
@@ -81,13 +78,17 @@ def estimate_controls(
     for name in sorted(filter(None, names)):
         module = importlib.import_module(f"fedaudit.audit.controls.{name}")
         steps: dict[int, int] = module.count_steps(clients, settings, training)
-        seconds = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
+        found[name] = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
             number * measure_step(federation, make_net, rows[:size], size)
             for size, number in steps.items()
             if number and size != VISITS
         )
-        found[name] = seconds * ((recall_error(setup, CONTROL + name) or 1.0) if corrected else 1.0)
     return found
+
+
+def correct_controls(setup: str, seconds: Mapping[str, float]) -> dict[str, float]:
+    """The same by what planting them took on this setup before (`AttackChoice.setup`)."""
+    return {name: s * (recall_error(setup, CONTROL + name) or 1.0) for name, s in seconds.items()}
 
 
 def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: Index, size: int) -> float:

@@ -56,7 +56,7 @@ class RecordedRound:
         return () if net is None else tuple(k for k, _ in net.named_parameters() if k in sent)
 
     @cached_property
-    def _claimed(self) -> tuple[Kind, str] | None:
+    def _claim(self) -> tuple[Kind, str] | None:
         """What clients are weighed by, and its array; None: alike."""
         if self.aggregation == "uniform":
             return None
@@ -64,16 +64,16 @@ class RecordedRound:
         return next((c for c in claims if all(c[0] in m for m in self.messages.values())), None)
 
     def weigh(self, reply: Reply) -> float:
-        if self._claimed is None:
+        if self._claim is None:
             return 1.0
-        kind, name = self._claimed
+        kind, name = self._claim
         return float(reply.message[kind][name])
 
     @property
     def weights_in_words(self) -> str:
-        if self._claimed is None:
+        if self._claim is None:
             return "each alike"
-        what = "examples" if self._claimed[0] is Kind.NUM_EXAMPLES else "steps"
+        what = "examples" if self._claim[0] is Kind.NUM_EXAMPLES else "steps"
         return f"by the numbers of {what} that they claim"
 
     def begin(self, rule: Aggregator) -> Averages:

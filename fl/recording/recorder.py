@@ -90,9 +90,7 @@ class Recorder:
             self._traffic[group][0] += copies
             self._traffic[group][1] += nbytes * copies
             self._senders[group].add(str(sender))
-            if (
-                self._merged.get(group) is not behind[kind]
-            ):  # who was heard is the same for each client it goes to
+            if self._merged.get(group) is not behind[kind]:  # the same object for each client it goes to
                 self._merged[group] = behind[kind]
                 self._behind[group] |= behind[kind]
             if keep and kind in kinds:

@@ -13,7 +13,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases import attack, efforts, simulate
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, measure_machine, record_error
-from fedaudit.audit.phases.pace import estimate_controls, measure_step
+from fedaudit.audit.phases.pace import correct_controls, estimate_controls, measure_step
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
@@ -83,23 +83,20 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
     folder, controls = RunDir.create(tmp_path / "run"), {"memorised", "prototypes", ""}
     simulate.run(folder, config, lambda *_: None)
     case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
-    before = estimate_controls(
-        controls, case, case.training, case.make_net, config.replay, setup, case.parameters
-    )
+
+    def estimate() -> dict[str, float]:
+        return estimate_controls(controls, case, case.training, case.make_net, config.replay, case.parameters)
+
+    before = estimate()
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
     said: list[str] = []
     attack.run(folder, config, lambda name, *_: said.append(name))
     assert said[1].startswith("attack (planted leaks, about ")  # before the first attack: it may take minutes
     error = index.recall(efforts.ERRORS, f"{CONTROL}memorised {setup}")
     assert isinstance(error, float)
-    after = estimate_controls(controls, case, case.training, case.make_net, config.replay, setup, case.parameters)
+    after = correct_controls(setup, estimate())
     assert after["memorised"] == pytest.approx(before["memorised"] * error)
-    assert (
-        estimate_controls(
-            controls, case, case.training, case.make_net, config.replay, setup, case.parameters, corrected=False
-        )
-        == before
-    )
+    assert estimate() == before
 
 
 def test_what_copies_of_an_attack_take_is_part_of_what_it_takes() -> None:
