@@ -29,24 +29,23 @@ def finish_audit(
     from fedaudit.audit.cli.ending import last_words
     from fedaudit.audit.phases.result_file import read_result
     from fedaudit.audit.phases.reviewed import keep_review, recall_review
-    from fedaudit.audit.settings.resolve import dump, reads_elsewhere, resolve
+    from fedaudit.audit.settings.resolve import digest_files, dump, resolve
 
     settings = load_settings(config, workers, data, trust=trust)
     at, made = locate_run({"config": config, "out": out}), None
     if settings.workers != "torchrun" and (at / "audit.json").is_file():
         folder = RunDir.open(at)
         if config.is_dir() or folder.config.read_bytes() == dump(resolve(settings)).encode():
-            made = recall_review(at)  # of a finished audit that was reviewed here and has not changed since
+            made = recall_review(at, settings)  # of a finished audit that was reviewed here and has not changed since
     if made is None:
-        was_there = (at / "phases.json").exists()
+        was_there, files = (at / "phases.json").exists(), digest_files(settings) if CONFINED.get() else ""
         folder = run_phases(config, out, settings, None, hours)
-        is_kept = CONFINED.get() and not reads_elsewhere(settings)
-        if was_there or is_kept:  # a folder that nobody but this command wrote needs no review that is not kept
+        if was_there or files:  # a folder that nobody but this command wrote needs no review that is not kept
             from fedaudit.audit.phases.review import review
 
-            made = review(folder, folder.load_config() if is_kept else settings)
-            if is_kept:
-                keep_review(folder.path, made)
+            made = review(folder, settings)
+            if files:
+                keep_review(folder.path, made, files)
     result = made.result if made else read_result(folder.path)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")
     for line in last_words(result, folder.path, reports[0] if reports else folder.audit):

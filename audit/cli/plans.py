@@ -14,7 +14,7 @@ from fedaudit.audit.phases.efforts import recall_errors
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors
-from fedaudit.audit.settings.resolve import list_files, resolve
+from fedaudit.audit.settings.resolve import digest_files, resolve
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.sharing import sharing
 
@@ -39,8 +39,8 @@ def plan_audit(config: Config) -> Sequence[str]:
     if simulated.device == "cuda":  # which the machine may have had when a plan was kept
         with locate_errors(simulated.file):
             choose_device(simulated.device)
-    if not config.list_code():
-        key = of_value([resolve(config), index.digest_states(list_files(simulated)), recall_errors()])
+    if files := digest_files(simulated):
+        key = of_value([resolve(config), files, recall_errors()])
     kept = index.recall("plans", key) if key else None
     if isinstance(kept, list):
         return kept

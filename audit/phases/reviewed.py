@@ -1,9 +1,9 @@
 """Reviews, and which of them this machine has made before.
 
-A review is a function of the bytes of a folder and of our code. `run` reviews what it made, so `check` and
-`explain` need not play the clients once more: the index keeps the digest of the record, and the verdict is read
-from the audit.json that this digest covers. A folder from elsewhere, or one that changed by a byte, is reviewed
-whole.
+A review is a function of the bytes of a folder, of the files that its config names, and of our code. `run` reviews
+what it made, so `check` and `explain` need not play the clients once more: the index keeps the digest of the record
+with the state of those files, and the verdict is read from the audit.json that this digest covers. A folder from
+elsewhere, one that changed by a byte, or one whose data or rules were touched since, is reviewed whole.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from fedaudit.audit.attestation.record import digest_record
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.resolve import keep, resolve
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.resolve import digest_files, keep, resolve
 from fedaudit.reports.result import AuditResult
 
 
@@ -32,29 +33,30 @@ class Review:
     variants: Mapping[str, "Review"] = field(default_factory=dict)  # by name, where they were reviewed with it
 
 
-def keep_review(folder: Path, made: Review) -> None:
+def keep_review(folder: Path, made: Review, files: str) -> None:
     """Note that a record, and that of each variant, was reviewed here under the run's own policy.
 
-    For folders of which their bytes and our code decide all (`reads_elsewhere`).
+    `files` is what `digest_files` said before anything was read.
     """
     run = RunDir(folder)
     config = run.load_config()
     kept = {name: value for name, value in vars(made).items() if name not in ("result", "variants")}
     keep(config.model_dump(), resolve(config))  # light commands ask for it
-    index.keep("reviewed", made.record, kept | {"policy": made.result.policy.sha256})
+    index.keep("reviewed", made.record, kept | {"policy": made.result.policy.sha256, "files": files})
     for name, part in made.variants.items():
-        keep_review(run.inside(f"variants/{name}"), part)
+        keep_review(run.inside(f"variants/{name}"), part, files)
 
 
-def recall_review(folder: Path, policy: str = "") -> Review | None:
-    """The review of a folder with these very bytes, made here by this code; None where there was none.
+def recall_review(folder: Path, config: Config, policy: str = "") -> Review | None:
+    """The review of a folder with these very bytes and files, made here by this code; None where there was none.
 
-    `policy` is the digest of the reviewer's, by default that of the folder's own.
+    `policy` is the digest of the reviewer's, by default that of the folder's own. Raises UserError where the
+    config may not open a file that it names.
     """
     kept = index.recall("reviewed", digest_record(folder))
     if not isinstance(kept, dict):
         return None
-    own = kept.pop("policy")
-    if policy and policy != own:
+    own, files = kept.pop("policy"), kept.pop("files")
+    if (policy and policy != own) or files != digest_files(config):
         return None
     return Review(result=read_result(folder), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})

@@ -50,9 +50,14 @@ def list_files(config: SimulatedConfig) -> list[Path]:
     return files
 
 
-def reads_elsewhere(config: Config) -> bool:
-    """Whether an audit reads more than this config and our code: code of a user's own, data or rules in files."""
-    return not isinstance(config, SimulatedConfig) or bool(config.list_code() or list_files(config))
+def digest_files(config: Config) -> str:
+    """Changes with every file that an audit reads besides its folder and our code (`list_files`).
+
+    Empty where nobody can say what is read: with code of a user's own, or of what a federation recorded.
+    """
+    if not isinstance(config, SimulatedConfig) or config.list_code():
+        return ""
+    return index.digest_states(list_files(config))
 
 
 def keep(values: Mapping[str, Any], resolved: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.overrides import overridden
 from fedaudit.audit.settings.received import load_run_config
-from fedaudit.audit.settings.resolve import reads_elsewhere
+from fedaudit.audit.settings.resolve import list_files
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
@@ -113,7 +113,7 @@ def test_a_received_config_opens_no_file_outside_by_any_setting(
             continue
         with pytest.raises(UserError, match=f"reads {name} from"):
             _ = case.dataset if part == "dataset" else case.make_net
-    assert reads_elsewhere(load(file))
+    assert tmp_path / "other" in list_files(load(file).require_simulated())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,7 +18,8 @@ from fedaudit.audit.phases import review, score
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.reviewed import recall_review
 from fedaudit.audit.settings.config import Config, load
-from fedaudit.audit.settings.resolve import keep, reads_elsewhere, resolve
+from fedaudit.audit.settings.merge import merge
+from fedaudit.audit.settings.resolve import digest_files, keep, resolve
 from fedaudit.fl.datasets.digits import Digits
 from fedaudit.reports import charts
 from tests.audit.tiny import VERDICTS
@@ -36,6 +38,13 @@ noise_audit: {play: false}
 accountants: [exact]
 report: [json, html, pdf]
 variants: [{name: noisy, protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 1.0}]}]
+"""
+OUTSIDE = """
+federation: {dataset: {name: npz, path: images.npz}, clients: 2, model: logreg, partition: {name: iid}}
+method: {name: fedavg, rounds: 1, local_epochs: 1}
+attacks: [example_numbers]
+workers: 0
+report: [json]
 """
 # What trains, draws, compiles, accounts for noise or downloads is nothing that these commands do
 HEAVY = {"torch", "scipy.stats", "matplotlib", "typst", "dp_accounting", "torchvision", "opacus", "sklearn"}
@@ -136,35 +145,114 @@ def test_a_record_that_changed_by_a_byte_is_not_recalled(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     copy = shutil.copytree(folder / "run", tmp_path / "copy")
     run = RunDir(copy)
-    made = recall_review(run.path)
+    config = run.load_config()
+    made = recall_review(run.path, config)
     assert made is not None and made.result == read_result(run.path)
     with (copy / name).open("a") as file:
         file.write("\n")
-    assert recall_review(run.path) is None
+    assert recall_review(run.path, config) is None
 
 
 def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     run = RunDir(folder / "run")
-    assert recall_review(run.path, read_result(run.path).policy.sha256) is not None
-    assert recall_review(run.path, "0" * 64) is None
+    config = run.load_config()
+    assert recall_review(run.path, config, read_result(run.path).policy.sha256) is not None
+    assert recall_review(run.path, config, "0" * 64) is None
 
 
 @pytest.mark.parametrize(
-    "dataset, more, elsewhere",
+    ("dataset", "more"),
     [
-        ("digits", {}, False),
-        ("fashion_mnist", {}, True),
-        ("mydata:Mine", {}, True),
-        ("digits", {"policy": "mine.yaml"}, True),
-        ("digits", {"claims": ["mine.yaml"]}, True),
+        ({"name": "npz", "path": "mine"}, {}),
+        ({"name": "fashion_mnist", "path": "mine"}, {}),
+        ({"name": "cifar10", "path": "mine"}, {}),
+        ({"name": "jsonl", "path": "texts.jsonl", "tokenizer": "mine"}, {}),
+        ("digits", {"policy": "./mine"}),
+        ("digits", {"claims": ["mine"]}),
+        ("notes", {"federation": {"model": {"name": "hf", "path": "mine"}}}),
     ],
 )
-def test_an_audit_of_files_or_of_code_of_others_reads_more_than_its_folder(
-    dataset: str, more: dict[str, object], elsewhere: bool
+def test_a_review_follows_from_every_file_that_the_config_names(
+    dataset: object, more: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"federation": {"dataset": dataset}, "method": {"name": "fedavg"}, **more}
-    assert reads_elsewhere(Config.model_validate(settings)) == elsewhere
+    monkeypatch.chdir(tmp_path)
+    settings = {"federation": {"dataset": dataset, "model": "logreg"}, "method": "fedavg"}
+    config = Config.model_validate(merge(settings, more))
+    seen = [digest_files(config)]
+    for change in (Path("mine").mkdir, Path("mine/a").touch, lambda: Path("mine/a").write_text("b")):
+        change()
+        seen.append(digest_files(config))
+    assert len(set(seen)) == 4 and all(seen)
+
+
+def test_nobody_can_say_what_the_code_of_others_reads() -> None:
+    for dataset, is_known in (("digits", True), ("mydata:Mine", False)):
+        federation = {"dataset": dataset, "model": "logreg"}
+        config = Config.model_validate({"federation": federation, "method": "fedavg"})
+        assert bool(digest_files(config)) == is_known
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run whose images lie beside it in a file; it was reviewed here."""
+    folder = tmp_path_factory.mktemp("outside")
+    x, y = np.random.default_rng(0).random((40, 1, 6, 6), np.float32), np.arange(40) % 2
+    np.savez(folder / "images.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    (folder / "c.yaml").write_text(OUTSIDE)
+    assert execute(folder, "-m", "fedaudit", *RUN).returncode in VERDICTS
+    return folder
+
+
+def count_reviews(folder: Path, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> int:
+    """How often a command makes a review; the folder's cache keeps those made before."""
+    calls = []
+    real = review.review
+    patch.setattr(review, "review", lambda *args, **more: calls.append(1) or real(*args, **more))
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    patch.chdir(folder)
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code in VERDICTS, done.output
+    return len(calls)
+
+
+def change_a_pixel(file: Path) -> None:
+    arrays = dict(np.load(file))
+    arrays["x_train"][0, 0, 0, 0] /= 2
+    np.savez(file, **arrays)
+
+
+@pytest.mark.parametrize("words", [RUN, (*CHECK, "--data", "npz=images.npz")], ids=lambda words: words[0])
+def test_data_in_a_file_are_not_reviewed_anew(
+    words: tuple[str, ...], outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert count_reviews(outside, words, monkeypatch) == 0
+
+
+def test_a_copy_of_the_data_is_reviewed(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = shutil.copy(outside / "images.npz", tmp_path)
+    assert count_reviews(outside, (*CHECK, "--data", f"npz={mine}"), monkeypatch) == 1
+
+
+def test_who_names_no_data_is_refused_as_before(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(outside / "cache"))
+    monkeypatch.chdir(outside)
+    done = CliRunner().invoke(app, list(CHECK))
+    assert done.exit_code == 2 and "reads npz from" in done.output, done.output
+
+
+def test_data_that_changed_since_are_noticed(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Path(shutil.copytree(outside, tmp_path / "there"))
+    assert execute(there, "-m", "fedaudit", *RUN).returncode in VERDICTS  # reviewed beside these images
+    words = (*CHECK, "--data", "npz=images.npz")
+    assert count_reviews(there, words, monkeypatch) == 0
+    change_a_pixel(there / "images.npz")
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 2 and "is not what this run was trained on" in done.output, done.output
 
 
 @pytest.mark.parametrize("words", [EXPLAIN, CHECK, VERIFY], ids=lambda words: words[0])
