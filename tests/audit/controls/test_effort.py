@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -109,7 +110,8 @@ def test_what_is_stated_is_within_a_factor_of_two_of_what_is_planted(
     if name == "averages":
         method = Mashing(method.config)
     bench = Counting(is_protected=bool(protected), private=protected == "training", owned=parts)
-    bench.method, bench.holdings.parts = method, [*parts.values()]
+    bench.method = method
+    bench.holdings = SimpleNamespace(data=CASE.data, parts=[*parts.values()], streams=CASE.streams)
     control.plant(bench, recorded(4, 3, numbers), REPLAY)
     labels = CASE.data.train.y
     clients = PlayedClients(
