@@ -17,6 +17,7 @@ from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
+from fedaudit.attacks.models._scores import Mask
 from fedaudit.attacks.models._targets import Target, targets
 from fedaudit.attacks.models._trials import ModelTrials, name_bucket
 from fedaudit.attacks.people import PeopleCount
@@ -50,8 +51,11 @@ CARD = Card(
 class Scorer(Protocol):
     """How much each model looks as if it had been trained on each image."""
 
-    def __call__(self, candidates: Images) -> Floats:
-        """[models, N], higher for members; rows may have scales of their own."""
+    def __call__(self, candidates: Images, asked: Mask, /) -> Floats:
+        """[models, N], higher for members, where `asked` [models, N] says so.
+
+        Rows may have scales of their own, and hold anything where nothing is asked.
+        """
 
 
 class ModelMembership(Attack):

@@ -1,20 +1,44 @@
 """Scores of single images under a model, higher for members; logits [..., N, C], labels [N]."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.attack import Architecture, Floats
+from fedaudit.attacks.attack import Architecture, Floats, Images
 from fedaudit.attacks.models._targets import Target
 
 Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
-def logits_of(queried: Sequence[Target], architecture: Architecture, images: Floats) -> Floats:
-    """[k, N, C]: of every model."""
-    return np.stack([architecture(t.weights).logits(images) for t in queried])
+def score_asked(
+    queried: Sequence[Target], asked: Mask, score: Callable[[Target, NDArray[np.int64]], Floats]
+) -> Floats:
+    """[k, N] from score(model, numbers of its candidates in `asked` [k, N]); NaN elsewhere."""
+    table = np.full(asked.shape, np.nan)
+    for row, target in enumerate(queried):
+        rows = np.flatnonzero(asked[row])
+        if len(rows):
+            table[row, rows] = score(target, rows)
+    return table
+
+
+def score_outputs(
+    queried: Sequence[Target],
+    architecture: Architecture,
+    candidates: Images,
+    asked: Mask,
+    rate: Callable[[Floats, NDArray[np.int64]], Floats],
+) -> Floats:
+    """The same of what models answer: rate(logits [n, C], labels [n]) -> [n]."""
+    x, y = candidates.x, candidates.y
+
+    def score(target: Target, rows: NDArray[np.int64]) -> Floats:
+        return rate(architecture(target.weights).logits(x[rows]), y[rows])
+
+    return score_asked(queried, asked, score)
 
 
 def log_probability(logits: ArrayLike, y: NDArray[np.int64]) -> Values:

@@ -4,8 +4,10 @@ The members of an upload are that client's training images, those of the global 
 the clients that were heard for it.
 For every member of a class there are equally many non-members of it: a client with two classes
 has a model that knows the classes, and against other non-members it would give away its labels,
-not its images. Scores of several models are pooled after each model's were centred and scaled by
-median and quartiles of all candidates, which the adversary can do as well.
+not its images. A model is asked about its members and those non-members, and about those of a model that it is
+compared with; about all candidates it would take long, where models have millions of numbers. Scores of several
+models are pooled after each model's were centred and scaled by median and quartiles of all that it was asked
+about, which the adversary can do as well.
 
 Replayed uploads memorised their images under wrong labels (`taught`), and non-members are
 queried under labels that are wrong in the same way: a right label can be told without memory.
@@ -17,9 +19,11 @@ members already, and what it tells of them is no merit of the upload.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +44,7 @@ from fedaudit.attacks.evaluation.membership import (
 )
 from fedaudit.attacks.evaluation.trials import collect_places
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, is_replay
+from fedaudit.attacks.models._scores import Mask
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, RELAYED, UPDATE
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.kinds import Kind
@@ -60,28 +65,41 @@ class _ModelQuery(Query):
         return replace(self, members=first, others=second)
 
 
+Place = tuple[str, str, int]  # of a bucket: model, origin, n of a curve
 Limits = tuple[int, int, int]  # members of one model, non-members in all, people who are tested
 
 
 class ModelTrials:
-    """Every candidate scored once by every model of a claim: what is judged, and whom the scores flag."""
+    """Candidates as the models of a claim score them: what is judged, and whom the scores flag."""
 
     def __init__(self, claim: Claim, truth: Truth, limits: Limits, rng: np.random.Generator) -> None:
         self._claim, self._truth, self._rng = claim, truth, rng
         candidates, self._queries = _make_queries(claim, truth, limits, rng)
-        self._table = _scale(claim["scorer"][0](candidates)) if self._queries else np.zeros((0, 0))
+        self._latest = _collect_latest(claim, self._queries)
+        self._blind = {place: _pair_blind(claim, queries) for place, queries in self._latest.items()}
+        asked = self._choose_asked(len(candidates))
+        self._table = _scale(claim["scorer"][0](candidates, asked), asked) if self._queries else np.zeros((0, 0))
+
+    def _choose_asked(self, candidates: int) -> Mask:
+        """[models, candidates] what is read below."""
+        asked = np.zeros((len(self._claim["artifact"]), candidates), bool)
+        for q in self._queries:
+            for some in (q.members, q.others, *(own for _, own in q.people.values())):
+                asked[q.row, some] = True
+        for row, query in chain.from_iterable(self._blind.values()):
+            asked[row, query.members] = asked[row, query.others] = True
+        for kind in self._list_kinds():
+            for _, query, others in self._list_tested(kind):
+                asked[query.row, others] = True
+        return asked
 
     @cached_property
     def buckets(self) -> list[QueryBucket]:
         """By model and origin, of each sort each sender's latest: earlier ones are about the same people."""
-        claim = self._claim
-        latest = set(list_latest(claim, claim["model"]).tolist())
-
-        def key(q: _ModelQuery) -> tuple[str, str, int]:
-            return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
-
-        places = collect_places([q for q in self._queries if q.row in latest], key)
-        return [_make_bucket(claim, self._table, places[w], *w, self._rng) for w in sorted(places)]
+        return [
+            _make_bucket(self._table, queries, self._blind[place], *place, self._rng)
+            for place, queries in sorted(self._latest.items(), key=itemgetter(0))
+        ]
 
     def count_people(self) -> list[PeopleCount]:
         """Whom the scores flag, of everybody behind the models of each kind.
@@ -92,41 +110,55 @@ class ModelTrials:
         sent = self._claim["kind"]
         uploaded = {str(k) for k in sent[self._claim["model"] == UPDATE]}
         counted = []
-        for kind in dict.fromkeys(
-            str(self._claim["kind"][q.row]) for q in self._queries if q.origin == "recorded"
-        ):
-            queries = [q for q in self._queries if self._claim["kind"][q.row] == kind]
-            recorded = [q for q in queries if q.origin == "recorded"]
+        for kind in self._list_kinds():
             planted = [
                 Planted(_score_planted_model(self._table[q.row], q), q.origin == REPLAYED)
                 for q in self._queries
                 if q.origin in (REPLAYED, UNPROTECTED)
                 and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
             ]
-            clients = sorted({k for q in recorded for k in q.people})
-            scored = [
-                s for k in clients for s in _score_client(self._table, k, [q for q in recorded if k in q.people])
-            ]
+            scored = [_score_client(self._table, *tested) for tested in self._list_tested(kind)]
             counted += count_flagged(scored, planted, self._claim["senders"].tolist(), self._truth, Kind(kind))
         return counted
 
+    def _list_kinds(self) -> list[str]:
+        """Kinds of the recorded messages that are queried."""
+        return [*dict.fromkeys(str(self._claim["kind"][q.row]) for q in self._queries if q.origin == "recorded")]
 
-def _score_client(table: Floats, client: int, queries: Sequence[_ModelQuery]) -> list[ScoredPeople]:
-    """One client's people in every model that may know them, its own upload and the one that all get.
+    def _list_tested(self, kind: str) -> list[tuple[int, _ModelQuery, NDArray[np.int64]]]:
+        """Every client with every model of a kind that may know its people: its own upload, what all get.
 
-    Non-members are those of the model with the fewest people behind it, whose classes are most like the client's.
-    """
-    others = min(queries, key=lambda q: q.n).others
-    return [
-        ScoredPeople(
-            client=client,
-            rows=q.people[client][0].tolist(),
-            scores=table[q.row][q.people[client][1]],
-            held_out=others.tolist(),
-            held_out_scores=table[q.row][others],
-        )
-        for q in queries
-    ]
+        With each the non-members: those of the model with the fewest people behind it, whose classes are most
+        like the client's.
+        """
+        known: dict[int, list[_ModelQuery]] = {}
+        for q in self._queries:
+            if q.origin == "recorded" and self._claim["kind"][q.row] == kind:
+                for client in q.people:
+                    known.setdefault(client, []).append(q)
+        fewest = {client: min(queries, key=lambda q: q.n).others for client, queries in known.items()}
+        return [(client, q, fewest[client]) for client in sorted(known) for q in known[client]]
+
+
+def _collect_latest(claim: Claim, queries: Sequence[_ModelQuery]) -> dict[Place, list[_ModelQuery]]:
+    """Queries of each sender's latest models."""
+    latest = set(list_latest(claim, claim["model"]).tolist())
+
+    def key(q: _ModelQuery) -> Place:
+        return str(claim["model"][q.row]), q.origin, int(claim["n"][q.row])
+
+    return collect_places([q for q in queries if q.row in latest], key)
+
+
+def _score_client(table: Floats, client: int, query: _ModelQuery, others: NDArray[np.int64]) -> ScoredPeople:
+    rows, candidates = query.people[client]
+    return ScoredPeople(
+        client=client,
+        rows=rows.tolist(),
+        scores=table[query.row][candidates],
+        held_out=others.tolist(),
+        held_out_scores=table[query.row][others],
+    )
 
 
 def _score_planted_model(row: Floats, query: _ModelQuery) -> ScoredPeople:
@@ -140,9 +172,9 @@ def _score_planted_model(row: Floats, query: _ModelQuery) -> ScoredPeople:
 
 
 def _make_bucket(
-    claim: Claim,
     table: Floats,
     queries: Sequence[_ModelQuery],
+    blind: Sequence[tuple[int, _ModelQuery]],
     model: str,
     origin: str,
     n: int,
@@ -152,7 +184,7 @@ def _make_bucket(
     curve: Condition = {"n": n} if n else {}
     note = f"{len(queries)} model{'s' if len(queries) > 1 else ''}"
     # replayed uploads learnt a few images: leaks of several grades, of which an attack has to find one
-    planted = is_replay(origin)
+    planted, name = is_replay(origin), SHUFFLED if model == GLOBAL else ANOTHER
     if planted:
         what = "that memorised wrongly labelled images, " if origin in (REPLAYED, UNPROTECTED) else ""
         note = f"{note} {what}made by the auditor"
@@ -164,7 +196,7 @@ def _make_bucket(
         note=note,
         scores=_score([(table[q.row], q) for q in queries]),
         silent=_score([(table[q.row], q.halve(rng)) for q in queries]),
-        blind=_score_blind(claim, table, queries),
+        blind={name: _score([(table[row], q) for row, q in blind])} if blind else {},
     )
 
 
@@ -298,11 +330,14 @@ def _list_people(claim: Claim, row: int, truth: Truth, label: int) -> Mapping[in
     return people
 
 
-def _scale(table: Floats) -> Floats:
-    """Each model's scores around their median, in units of their interquartile range."""
-    low, middle, high = np.quantile(table, (0.25, 0.5, 0.75), axis=1, keepdims=True)
-    width = np.where(high > low, high - low, 1.0)
-    return np.asarray((table - middle) / width)
+def _scale(table: Floats, asked: Mask) -> Floats:
+    """What each model is asked, around its median, in units of its interquartile range; NaN elsewhere."""
+    scaled = np.full(table.shape, np.nan)
+    for row, some in enumerate(asked):
+        if some.any():
+            low, middle, high = np.quantile(table[row, some], (0.25, 0.5, 0.75))
+            scaled[row, some] = (table[row, some] - middle) / (high - low if high > low else 1.0)
+    return scaled
 
 
 def _score(pairs: Sequence[tuple[Floats, _ModelQuery]]) -> Scores:
@@ -310,15 +345,26 @@ def _score(pairs: Sequence[tuple[Floats, _ModelQuery]]) -> Scores:
     return gather([Sides(q.row, row[q.members], row[q.others]) for row, q in pairs], images)
 
 
-def _score_blind(claim: Claim, table: Floats, queries: Sequence[_ModelQuery]) -> Mapping[str, Scores]:
+def _pair_blind(claim: Claim, queries: Sequence[_ModelQuery]) -> list[tuple[int, _ModelQuery]]:
+    """Queries of one bucket, each with the number of a model that cannot know its members, where there is one."""
     if claim["model"][queries[0].row] == GLOBAL:
-        rows = np.flatnonzero(claim["origin"] == BLIND)
-        return {SHUFFLED: _score([(table[rows[0]], q) for q in queries])} if len(rows) else {}
+        return [(int(row), q) for row in np.flatnonzero(claim["origin"] == BLIND)[:1] for q in queries]
     pairs = []
     for number, query in enumerate(queries):
-        turned = [*queries[number + 1 :], *queries[:number]]  # another for each where it can be
-        fits = [q for q in turned if q.is_apart(query)]
-        fits = [q for q in fits if q.client != query.client] or fits
-        if fits:
-            pairs.append((table[fits[0].row], query))
-    return {ANOTHER: _score(pairs)} if pairs else {}
+        # another for each where it can be
+        turned = (queries[number + i - len(queries)] for i in range(1, len(queries)))
+        other = _find_blind(query, turned)
+        if other is not None:
+            pairs.append((other.row, query))
+    return pairs
+
+
+def _find_blind(query: _ModelQuery, models: Iterable[_ModelQuery]) -> _ModelQuery | None:
+    """The first that has seen none of its members: of another client, where there is one."""
+    same = None
+    for other in models:
+        if other.is_apart(query):
+            if other.client != query.client:
+                return other
+            same = other if same is None else same
+    return same

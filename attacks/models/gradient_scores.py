@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Floats, Images, Knowledge
 from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._scores import Mask
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.kinds import Kind
 
@@ -40,7 +41,7 @@ class GradientCosine(ModelMembership):
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.granted_architecture
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, _: Mask) -> Floats:  # a gradient is held against all
             return score_per_image(queried, architecture, candidates, cosine)
 
         return score
@@ -71,7 +72,7 @@ class UpdateNorm(GradientCosine):
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.granted_architecture
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, _: Mask) -> Floats:  # a gradient is held against all
             return score_per_image(queried, architecture, candidates, difference)
 
         return score

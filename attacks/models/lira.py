@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._scores import lira_offline, lira_online, logits_of, scaled_logit
+from fedaudit.attacks.models._scores import Mask, lira_offline, lira_online, scaled_logit, score_outputs
 from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.artifact import Artifact
@@ -60,12 +60,12 @@ class Lira(ModelMembership):
         architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
         settings, seed = self.config, int(rng.integers(2**40))
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, asked: Mask) -> Floats:
             x, y = candidates.x, candidates.y
             pool = aux
             if settings.mode == "online":  # candidates first
                 pool = Images(x=np.concatenate([x, aux.x]), y=np.concatenate([y, aux.y]))
-            phi = scaled_logit(logits_of(queried, architecture, x), y)
+            phi = score_outputs(queried, architecture, candidates, asked, scaled_logit)
             found = np.empty_like(phi)
             shared = settings.shadows < MANY
             for s in shadows(

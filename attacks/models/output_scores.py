@@ -1,19 +1,33 @@
 """Membership by what a model answers: its loss, its confidence, or its entropy on an image."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.attack import Floats, Knowledge
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._scores import log_probability, logits_of, modified_entropy, scaled_logit
+from fedaudit.attacks.models._scores import log_probability, modified_entropy, scaled_logit, score_outputs
 from fedaudit.attacks.models._targets import Target
 
 PLUGINS = ("confidence", "entropy", "loss_threshold")
 
 
-class LossThreshold(ModelMembership):
+class OutputMembership(ModelMembership):
+    """Base class: a subclass writes `rate`."""
+
+    @abstractmethod
+    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
+        """What a model answers about images, [N, C], and their labels [N] -> [N], higher for members."""
+
+    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
+        architecture = knowledge.granted_architecture
+        return lambda candidates, asked: score_outputs(queried, architecture, candidates, asked, self.rate)
+
+
+class LossThreshold(OutputMembership):
     """Loss threshold: images that a model has a small loss on were trained on.
 
     Yeom, Giacomelli, Fredrikson, Jha, CSF 2018, arXiv:1709.01604, adversary 1; here as a score, the log
@@ -22,16 +36,11 @@ class LossThreshold(ModelMembership):
 
     card = replace(CARD, title="Membership from a model's loss", source="Yeom et al., CSF 2018, adversary 1")
 
-    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.granted_architecture
-
-        def score(candidates: Images) -> Floats:
-            return log_probability(logits_of(queried, architecture, candidates.x), candidates.y)
-
-        return score
+    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
+        return log_probability(logits, y)
 
 
-class Confidence(ModelMembership):
+class Confidence(OutputMembership):
     """Confidence: a model is surer of what it was trained on, whatever label it learnt it under.
 
     Salem, Zhang, Humbert, Berrang, Fritz, Backes. ML-Leaks. NDSS 2019, arXiv:1806.01246, adversary 3: the
@@ -43,17 +52,11 @@ class Confidence(ModelMembership):
         CARD, title="Membership from a model's confidence", source="Salem et al., NDSS 2019, adversary 3"
     )
 
-    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.granted_architecture
-
-        def score(candidates: Images) -> Floats:
-            logits = logits_of(queried, architecture, candidates.x)
-            return np.stack([scaled_logit(z, z.argmax(axis=-1)) for z in logits])
-
-        return score
+    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
+        return scaled_logit(logits, logits.argmax(axis=-1))
 
 
-class Entropy(ModelMembership):
+class Entropy(OutputMembership):
     """Modified entropy: a confident and right prediction means that the image was trained on.
 
     Song, Mittal, USENIX Security 2021, arXiv:2003.10595, eq. 8: entropy that grows with confidence in a
@@ -66,10 +69,5 @@ class Entropy(ModelMembership):
         source="Song and Mittal, USENIX Security 2021, eq. 8",
     )
 
-    def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
-        architecture = knowledge.granted_architecture
-
-        def score(candidates: Images) -> Floats:
-            return -modified_entropy(logits_of(queried, architecture, candidates.x), candidates.y)
-
-        return score
+    def rate(self, logits: Floats, y: NDArray[np.int64]) -> Floats:
+        return -modified_entropy(logits, y)

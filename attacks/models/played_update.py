@@ -30,6 +30,7 @@ from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.covariance import factor_covariance
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
+from fedaudit.attacks.models._scores import Mask
 from fedaudit.attacks.models._targets import Target, count_examples
 from fedaudit.attacks.prototypes._weights import compute_change
 from fedaudit.fl.artifact import Artifact, Party
@@ -92,7 +93,7 @@ class PlayedUpdate(ModelMembership):
             updates = stage.play([aux.only(some) for some in drawn], protected=protected)
             fits.append((rows, Fit.from_play(stage, updates, alone[start], aux.y)))
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, _: Mask) -> Floats:  # a client is played for all at once
             table = np.zeros((len(queried), len(candidates)))
             known: dict[Start, Values] = {}
             for rows, fit in fits:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
-from fedaudit.attacks.models._scores import likelihood_ratio, log_probability, logits_of, rmia
+from fedaudit.attacks.models._scores import Mask, likelihood_ratio, log_probability, rmia, score_outputs
 from fedaudit.attacks.models._shadows import lacking, shadows
 from fedaudit.attacks.models._targets import Target
 from fedaudit.fl.artifact import Artifact
@@ -56,14 +56,16 @@ class Rmia(ModelMembership):
         architecture, aux = knowledge.granted_architecture, knowledge.granted_auxiliary
         settings, seed = self.config, int(rng.integers(2**40))
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, asked: Mask) -> Floats:
             y = np.concatenate([candidates.y, aux.y])
-            queries = np.concatenate([candidates.x, aux.x])
-            p = np.exp(log_probability(logits_of(queried, architecture, queries), y))
+            both = Images(x=np.concatenate([candidates.x, aux.x]), y=y)
+            population = np.ones((len(queried), len(aux)), bool)
+            where = np.concatenate([asked, population], axis=1)
+            p = np.exp(score_outputs(queried, architecture, both, where, log_probability))
             number = len(candidates)
             found = np.zeros((len(queried), number))
             for s in shadows(
-                queried, knowledge, aux, queries, count=settings.references, epochs=settings.epochs, seed=seed
+                queried, knowledge, aux, both.x, count=settings.references, epochs=settings.epochs, seed=seed
             ):
                 theirs = np.exp(log_probability(s.logits, y))
                 theirs[:, number:][s.inside] = np.nan  # of models that were trained on it

@@ -11,6 +11,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD as MODELS
 from fedaudit.attacks.models._membership import ModelMembership, Scorer
+from fedaudit.attacks.models._scores import Mask, score_asked
 from fedaudit.attacks.models._targets import GLOBAL, Target
 from fedaudit.attacks.text._language import Values, average_lowest, predicts_tokens, score_tokens
 from fedaudit.fl.artifact import Artifact
@@ -41,9 +42,11 @@ class SequenceMembership(ModelMembership):
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:
         architecture = knowledge.granted_architecture
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, asked: Mask) -> Floats:
             texts = candidates.x.astype(np.int64)
-            return np.stack([self.rate(score_tokens(architecture(t.weights), texts)) for t in queried])
+            return score_asked(
+                queried, asked, lambda t, rows: self.rate(score_tokens(architecture(t.weights), texts[rows]))
+            )
 
         return score
 
@@ -114,10 +117,14 @@ class SequenceReference(SequenceMembership):
         architecture = knowledge.granted_architecture
         base = min((t for t in queried if t.start), key=lambda t: t.round).start
 
-        def score(candidates: Images) -> Floats:
+        def score(candidates: Images, asked: Mask) -> Floats:
             texts = candidates.x.astype(np.int64)
             before = average_tokens(score_tokens(architecture(base), texts))
-            return np.stack([self.rate(score_tokens(architecture(t.weights), texts)) - before for t in queried])
+            return score_asked(
+                queried,
+                asked,
+                lambda t, rows: self.rate(score_tokens(architecture(t.weights), texts[rows])) - before[rows],
+            )
 
         return score
 

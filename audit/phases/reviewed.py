@@ -1,9 +1,9 @@
 """Reviews, and which of them this machine has made before.
 
-A review is a function of the bytes of a folder, of the files that its config names, and of our code. `run` reviews
-what it made, so `check` and `explain` need not play the clients once more: the index keeps the digest of the record
-with the state of those files, and the verdict is read from the audit.json that this digest covers. A folder from
-elsewhere, one that changed by a byte, or one whose data or rules were touched since, is reviewed whole.
+A review is a function of the bytes of a folder, of the files that its config names, and of our code. `run`
+reviews what it made, so `check` and `explain` need not play the clients once more: the index keeps the digest of
+the record with the state of those files, and the verdict is read from the audit.json that this digest covers. A
+folder from elsewhere, one that changed by a byte, or one whose data or rules were touched, is reviewed whole.
 """
 
 from collections.abc import Mapping

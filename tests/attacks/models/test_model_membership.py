@@ -1,7 +1,7 @@
 """Models that memorised give members away; untrained ones, wrong uploads and non-members do not."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +13,8 @@ from fedaudit.attacks.attack import Images
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.models._gradients import score_per_image
-from fedaudit.attacks.models._membership import ModelMembership
-from fedaudit.attacks.models._scores import log_probability, logits_of
+from fedaudit.attacks.models._membership import ModelMembership, Scorer
+from fedaudit.attacks.models._scores import log_probability
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE, targets
 from fedaudit.attacks.models._trials import ANOTHER, SHUFFLED, taught
 from fedaudit.attacks.models.gradient_scores import GradientCosine, UpdateNorm
@@ -134,7 +134,8 @@ def test_a_client_with_two_classes_does_not_give_its_labels_away_as_members() ->
     claim = LossThreshold().run(world.artifacts, world.knowledge, np.random.default_rng(0))
     found = one(LossThreshold().measure(claim, world, np.random.default_rng(0)), UPDATE)
     assert found.interval is not None and found.interval[0] <= 0.5
-    table = claim["scorer"][0](Images(x=world.reference.x, y=world.reference.y))
+    reference = Images(x=world.reference.x, y=world.reference.y)
+    table = claim["scorer"][0](reference, np.ones((len(claim["artifact"]), len(reference)), bool))
     row = claim["model"].tolist().index(UPDATE)
     assert np.median(table[row][world.reference.y < 2]) > np.median(table[row]) + 1  # it could have
 
@@ -192,6 +193,34 @@ def test_as_many_members_of_a_model_are_scored_as_the_setting_allows() -> None:
             assert one(found, model).trials == pytest.approx(wanted, abs=5 * many)
 
 
+@dataclass
+class Partly:
+    """Answers what it is asked, and the same for all else."""
+
+    score: Scorer
+    filler: float
+    asked: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), bool))
+
+    def __call__(self, candidates: Images, asked: NDArray[np.bool_]) -> NDArray[np.floating]:
+        self.asked = asked
+        return np.where(asked, self.score(candidates, asked), self.filler)
+
+
+@pytest.mark.parametrize("name", ["loss", "entropy", "confidence", "cosine"])
+def test_what_a_model_is_not_asked_decides_nothing(name: str) -> None:
+    """Each is asked about its own members and non-members, and those of a model that it is compared with."""
+    world, found = overfit(), []
+    for filler in (0.0, 1e9):
+        claim = ATTACKS[name].run(world.artifacts, world.knowledge, np.random.default_rng(0))
+        answers = claim["scorer"][0] = Partly(claim["scorer"][0], filler)
+        rng = np.random.default_rng
+        found.append(
+            (ATTACKS[name].measure(claim, world, rng(0)), ATTACKS[name].count_people(claim, world, rng(0)))
+        )
+        assert answers.asked[claim["model"] == UPDATE].mean(axis=1).max() < 0.9
+    assert found[0] == found[1]
+
+
 def sure_of_theirs(
     images: Images, subsets: Sequence[NDArray[np.int64]], queries: NDArray[np.floating], **_: object
 ) -> NDArray[np.float64]:
@@ -211,11 +240,12 @@ def test_rmia_compares_with_references_that_were_not_trained_on_z() -> None:
     attack = Rmia(Rmia.Config(references=4))
     queried = targets(view(world, Kind.GLOBAL_MODEL), rng, 1, {})[:1]
     some = Images(x=world.reference.x[:40], y=world.reference.y[:40])
-    (scores,) = attack.scorer(queried, knowledge, rng)(some)
+    (scores,) = attack.scorer(queried, knowledge, rng)(some, np.ones((1, 40), bool))
     # without those, all references guess alike: what is left is p(x) against p(z) of the model itself
-    own = np.exp(log_probability(logits_of(queried, knowledge.architecture, some.x), some.y))[0]  # type: ignore[arg-type]
+    answers = knowledge.granted_architecture(queried[0].weights)
+    own = np.exp(log_probability(answers.logits(some.x), some.y))
     aux = world.auxiliary
-    theirs = np.exp(log_probability(logits_of(queried, knowledge.architecture, aux.x), aux.y))[0]  # type: ignore[arg-type]
+    theirs = np.exp(log_probability(answers.logits(aux.x), aux.y))
     expected = [np.mean(theirs[aux.y == label] < p) for p, label in zip(own, some.y, strict=True)]
     np.testing.assert_allclose(scores, expected, atol=1 / np.bincount(aux.y).min())
 

@@ -53,7 +53,7 @@ def scored(world: Overfit) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     own = world.client_images(0)
     others = world.reference.only(np.arange(len(own)))
     both = Images(x=np.concatenate([own.x, others.x]), y=np.concatenate([own.y, others.y]))
-    table = attack.scorer(queried[:1], known, np.random.default_rng(1))(both)
+    table = attack.scorer(queried[:1], known, np.random.default_rng(1))(both, np.ones((1, len(both)), bool))
     return table[0, : len(own)], table[0, len(own) :]
 
 

@@ -229,9 +229,7 @@ def test_data_in_a_file_are_not_reviewed_anew(
     assert count_reviews(outside, words, monkeypatch) == 0
 
 
-def test_a_copy_of_the_data_is_reviewed(
-    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_the_data_is_reviewed(outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = shutil.copy(outside / "images.npz", tmp_path)
     assert count_reviews(outside, (*CHECK, "--data", f"npz={mine}"), monkeypatch) == 1
 
