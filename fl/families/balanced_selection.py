@@ -3,7 +3,8 @@
 Pure arithmetic on class counts, int64 [C]; fl/methods/seol_kim.py says where it departs from the print.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -47,28 +48,34 @@ def allocate(
     clients = [k for k in volumes if volumes[k].sum() > 0]
     ties = rng.permutation(len(clients))
     order = sorted(range(len(clients)), key=lambda i: (-int(volumes[clients[i]].sum()), ties[i]))
-    waiting = [clients[i] for i in order]
-    if not waiting:
+    if not order:
         return {}
-    first = waiting.pop(0)
+    first, *waiting = (clients[i] for i in order)
     total = volumes[first].copy()
     given, room = {first: total.copy()}, total.max()
+    holders = [deque(k for k in waiting if volumes[k][label] > 0) for label in range(len(total))]
     while len(given) < most and divergence(total) >= threshold:
-        found = _choose_next(waiting, volumes, total, room)
-        if found is None:
+        chosen = _choose_next(holders, given, volumes, room - total)
+        if chosen is None:
             break
-        waiting.remove(found)
-        share = np.minimum(room - total, volumes[found])
+        share = np.minimum(room - total, volumes[chosen])
         total = total + share
-        given[found] = np.minimum(room - total, volumes[found]) if printed else share
+        given[chosen] = np.minimum(room - total, volumes[chosen]) if printed else share
     return given
 
 
-def _choose_next(waiting: list[int], volumes: Mapping[int, Counts], total: Counts, room: int) -> int | None:
-    """The first waiting client with the class of which there is least, and with something to add."""
-    for label in np.argsort(total, kind="stable"):
-        for k in waiting:
-            adds = np.minimum(room - total, volumes[k]).sum()
-            if volumes[k][label] > 0 and adds > 0:
-                return k
+def _choose_next(
+    holders: Sequence[deque[int]], given: Mapping[int, Counts], volumes: Mapping[int, Counts], room: Counts
+) -> int | None:
+    """The first client with the class of which there is most room, and with something to add.
+
+    Whoever was chosen or has nothing to add leaves `holders` for good, since the room only shrinks: in all rounds
+    together each is looked at once a class.
+    """
+    for label in np.argsort(-room, kind="stable"):
+        waiting = holders[label]
+        while waiting:
+            if waiting[0] not in given and np.minimum(room, volumes[waiting[0]]).sum() > 0:
+                return waiting[0]
+            waiting.popleft()
     return None

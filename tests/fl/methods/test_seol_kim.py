@@ -89,6 +89,28 @@ def test_allocations_fit_their_clients_and_stop_for_a_reason(seed: int) -> None:
     assert len(given) == 6 or divergence(total) < 0.05 or nothing_adds
 
 
+class Looked(dict[int, np.ndarray]):
+    """Counts how often a client is looked up."""
+
+    looks = 0
+
+    def __getitem__(self, key: int) -> np.ndarray:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def test_ten_times_the_clients_are_looked_at_ten_times_as_often() -> None:
+    """Everybody is chosen, and at the end hardly anybody who waits has something to add."""
+    looks = []
+    for clients in (100, 1000):
+        have = Looked({k: counts(*(np.arange(4) == k % 4)) for k in range(1, clients)})
+        have[0] = counts(clients // 8, 0, 0, 0)
+        given = allocate(have, clients, 0.0, rng())
+        looks.append(have.looks)
+        assert len(given) > clients / 4
+    assert looks[1] <= 11 * looks[0]
+
+
 def test_clients_without_data_are_not_selected() -> None:
     assert allocate({0: counts(0, 0)}, 3, 0.1, rng()) == {}
 
