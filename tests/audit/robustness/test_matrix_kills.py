@@ -16,6 +16,7 @@ from tests.audit.robustness.test_matrix import TEXT
 from tests.audit.tiny import VERDICTS
 
 KILLS = 10
+SAID = "said.txt"  # what runs print while they last
 LONGEST = 1.5  # seconds after a start has come to its cells
 ROOT = Path(__file__).parents[3]
 # What the cells left: without times, which no digest of the chain covers either
@@ -29,7 +30,7 @@ def started(folder: Path, out: Path) -> subprocess.Popen[bytes]:
         command,
         env=os.environ | {"PYTHONPATH": str(ROOT)},  # its plugins are in tests, which `-m` leaves out
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=(folder / SAID).open("ab"),
         start_new_session=True,
     )
 
@@ -49,7 +50,7 @@ def test_ten_kills_change_no_byte(tmp_path: Path) -> None:
     plain["method"] |= {"rounds": 40}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(plain))
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert started(tmp_path, whole).wait() in VERDICTS
+    assert started(tmp_path, whole).wait() in VERDICTS, (tmp_path / SAID).read_text()
     moments, killed, seen = random.Random(12), 0, set[int]()
     while killed < KILLS:
         run, before = started(tmp_path, broken), cells(broken)
@@ -61,6 +62,6 @@ def test_ten_kills_change_no_byte(tmp_path: Path) -> None:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
         killed, seen = killed + 1, seen | {cells(broken)}
-    assert started(tmp_path, broken).wait() in VERDICTS
+    assert started(tmp_path, broken).wait() in VERDICTS, (tmp_path / SAID).read_text()
     assert killed == KILLS and len(seen) > 2  # kills came at different cells, and none after the end
     assert digests(whole) == digests(broken) and len(digests(whole)) > 20
