@@ -18,7 +18,7 @@ from fedaudit.audit.cli.app import CONFINED, dp, phase, reader, say, tools
 from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
 from fedaudit.audit.settings.origin import is_run_folder
-from fedaudit.fl.runtime.children import start_safely
+from fedaudit.fl.runtime.children import without_working_directory
 
 
 def _version(wanted: bool) -> None:
@@ -86,10 +86,10 @@ for _group in (dp, phase, tools):
 
 
 def main() -> None:
-    start_safely()
     CONFINED.set(True)
     try:
-        app()
+        with without_working_directory():
+            app()
     except SystemExit as ended:
         if isinstance(ended.code, int):
             _leave(ended.code)

@@ -9,6 +9,9 @@ first line unless it guards itself. Ours need nothing of that file, and do not s
 import multiprocessing
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -22,16 +25,32 @@ def is_boxed() -> bool:
     return os.environ.get(BOXED) == "1"
 
 
-def start_safely() -> None:
-    """From now on interpreters that this process starts leave the working directory out, and theirs too."""
+@contextmanager
+def without_working_directory() -> Iterator[None]:
+    """Interpreters that are started meanwhile leave the working directory out, and theirs too.
+
+    The environment is then as it was: programs that our caller starts later may need theirs.
+    """
+    before = os.environ.get(SAFE)
     os.environ[SAFE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE]
+        else:
+            os.environ[SAFE] = before
 
 
 def get_context(method: str) -> BaseContext:
     """A context of multiprocessing whose new interpreters leave the working directory and `__main__` out."""
-    start_safely()
     contexts = {"spawn": _SpawnContext, "forkserver": _ForkServerContext}
-    return contexts[method]() if method in contexts else multiprocessing.get_context(method)
+    if method not in contexts:
+        return multiprocessing.get_context(method)
+    if sys.platform != "win32":
+        with without_working_directory():
+            resource_tracker.ensure_running()  # an interpreter too, which a lock of this context would start
+    return contexts[method]()
 
 
 class _WithoutMain(BaseProcess):
@@ -41,7 +60,8 @@ class _WithoutMain(BaseProcess):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            super().start()
+            with without_working_directory():
+                super().start()
         finally:
             sys.modules["__main__"] = main
 

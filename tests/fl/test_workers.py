@@ -22,7 +22,7 @@ import torch
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
-from fedaudit.fl.runtime import workers
+from fedaudit.fl.runtime import children, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe
 from fedaudit.fl.runtime.torchrun import _accept_process
@@ -414,19 +414,29 @@ def test_who_does_not_know_the_key_lends_nothing() -> None:
 
 PROGRAM = """
 print("ran", flush=True)
-from fedaudit.fl.runtime import children
+import os, subprocess, sys
+from fedaudit.fl.runtime import children, children
+before = dict(os.environ)
 for method in ("fork", "spawn", "forkserver"):
     child = children.get_context(method).Process(target=print, args=(method,))
     child.start()
     child.join()
     assert child.exitcode == 0, method
+context = children.get_context("spawn")
+context.Lock()
+assert dict(os.environ) == before
+subprocess.run([sys.executable, "-c", "import json"], check=True)
 """
 
 
 def test_a_program_of_a_users_own_runs_once_although_it_guards_nothing(tmp_path: Path) -> None:
+    """Ours see no module of its working directory; interpreters that it starts itself do, as before."""
     (tmp_path / "mine.py").write_text(PROGRAM)
-    done = subprocess.run([sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["ran", "fork", "spawn", "forkserver"] and not done.stderr
+    (tmp_path / "json.py").write_text("print('json')")  # in the place of the library's
+    env = {name: value for name, value in os.environ.items() if name != children.SAFE}
+    command = [sys.executable, "-P", tmp_path / "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ran", "fork", "spawn", "forkserver", "json"] and not done.stderr
 
 
 def test_processes_are_started_in_one_place() -> None:

@@ -32,7 +32,7 @@ ON: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 3},
     "top_k": {"share": 0.1},
 }
-METHODS = ("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "rebafl", "fd")
+METHODS = ("fedavg", "fedprox", "scaffold", "fednova", "feddyn", "rebafl")
 
 
 def world(name: str, protections: dict[str, dict[str, Any]], folder: Path | None = None) -> Any:
