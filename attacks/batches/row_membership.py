@@ -49,7 +49,7 @@ class RowMembership(ClientMembership):
         aids=(Kind.GLOBAL_MODEL, Kind.LOCAL_MODEL),
         does_not_show="membership to a server that comes to know layers which it does not know here",
         remedy="keep the first layers from whoever reads the rows, or clip and noise rows with a stated epsilon",
-        effort=Effort(seconds=6, grows=("parameters", "auxiliary"), settings=("networks", "epochs")),
+        effort=Effort(seconds=6, grows=("network", "auxiliary"), examples=20, settings=("networks", "epochs")),
     )
 
     @settings

@@ -37,7 +37,9 @@ class Lira(ModelMembership):
         title="Membership by likelihood ratio with shadow models (LiRA)",
         source="Carlini et al., IEEE S&P 2022, algorithm 1",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
-        effort=Effort(seconds=30, grows=("parameters", "auxiliary", "rounds"), settings=("shadows", "epochs")),
+        effort=Effort(
+            seconds=30, grows=("network", "auxiliary", "rounds"), examples=20, settings=("shadows", "epochs")
+        ),
     )
 
     @settings

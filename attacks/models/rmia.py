@@ -33,7 +33,9 @@ class Rmia(ModelMembership):
         title="Membership by pairwise likelihood ratios (RMIA)",
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
-        effort=Effort(seconds=12, grows=("parameters", "auxiliary", "rounds"), settings=("references", "epochs")),
+        effort=Effort(
+            seconds=12, grows=("network", "auxiliary", "rounds"), examples=20, settings=("references", "epochs")
+        ),
     )
 
     @settings

@@ -58,7 +58,7 @@ class PropertyInference(Attack):
         does_not_show="subgroups that the adversary has no images of, nor which images are in it",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
         uncounted="it ranks prototypes by how likely they hold a subgroup, and states of none that it does",
-        effort=Effort(seconds=1.5, grows=("parameters", "replays")),
+        effort=Effort(seconds=1.5, grows=("network", "replays"), examples=500),
     )
 
     @settings

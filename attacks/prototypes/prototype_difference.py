@@ -66,7 +66,7 @@ class PrototypeDifference(Attack):
         "clients never add or remove images",
         remedy="clip and noise prototypes with a stated epsilon, composed over all rounds; rounding to half "
         "precision is no protection below a hundred samples",
-        effort=Effort(seconds=2, grows=("parameters", "replays")),
+        effort=Effort(seconds=2, grows=("network", "replays"), examples=500),
     )
 
     @settings

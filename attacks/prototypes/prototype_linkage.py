@@ -83,7 +83,7 @@ class PrototypeLinkage(PrototypeMembership):
         learns="which client owns a given image",
         does_not_show="linkage under auxiliary data unlike the clients', nor by whoever does not know "
         "that one of the clients owns the image",
-        effort=Effort(seconds=4, grows=("parameters", "replays", "rounds")),
+        effort=Effort(seconds=4, grows=("network", "replays", "rounds"), examples=500),
     )
 
     @settings

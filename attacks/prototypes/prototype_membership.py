@@ -69,7 +69,7 @@ class PrototypeMembership(Attack):
         does_not_show="membership under auxiliary data unlike the clients', which weakens the test; it "
         "is no proof of privacy",
         remedy="clip and noise prototypes with a stated epsilon, or send them through secure aggregation",
-        effort=Effort(seconds=2, grows=("parameters", "replays")),
+        effort=Effort(seconds=2, grows=("network", "replays"), examples=500),
     )
 
     @settings

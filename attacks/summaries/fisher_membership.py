@@ -37,7 +37,7 @@ class FisherMembership(ClientMembership):
         aids=(Kind.LOCAL_MODEL,),
         does_not_show="membership to an adversary that sums up several rounds; nor the classes that a client has",
         remedy="aggregate Fisher diagonals securely, or noise them with a stated epsilon",
-        effort=Effort(seconds=2, grows=("parameters", "clients")),
+        effort=Effort(seconds=2, grows=("network", "clients")),
     )
 
     def build_scorers(

@@ -53,7 +53,7 @@ CARD = Card(
     "model that is sent out would get; nor what is left once uploads are summed securely",
     remedy="aggregate uploads securely, so that no single one is seen; else clip and noise them "
     "(dp_gaussian, dp_sgd) with a stated epsilon",
-    effort=Effort(seconds=60, grows=("parameters", "updates"), least=0.3),
+    effort=Effort(seconds=60, grows=("network", "updates")),
 )
 
 

@@ -68,7 +68,7 @@ class FrozenLayers(Attack):
         does_not_show="what several rounds of one client reveal together, nor a stronger inversion",
         remedy="do not count frozen layers as protection: aggregate uploads securely, or noise them "
         "(dp_gaussian, dp_sgd) with a stated epsilon",
-        effort=Effort(seconds=60, grows=("parameters", "clients"), settings=("iterations",)),
+        effort=Effort(seconds=60, grows=("network", "clients"), settings=("iterations",)),
     )
 
     @settings

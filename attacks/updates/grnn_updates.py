@@ -39,7 +39,7 @@ class GRNNUpdates(UpdateInversion):
         CARD,
         title="GRNN inversion of updates",
         source="arXiv:2105.00529, Alg. 1",
-        effort=Effort(seconds=240, grows=("parameters", "updates"), least=0.3, settings=("iterations",)),
+        effort=Effort(seconds=240, grows=("network", "updates"), settings=("iterations",)),
     )
 
     @settings

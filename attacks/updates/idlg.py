@@ -40,7 +40,7 @@ class IDLG(UpdateInversion):
         source="arXiv:2001.02610, Alg. 1",
         learns="the label and the image of a client that trained on a single example",
         does_not_show="anything of updates made with more than one example",
-        effort=Effort(seconds=16, grows=("parameters", "updates"), least=0.3, settings=("iterations",)),
+        effort=Effort(seconds=16, grows=("network", "updates"), settings=("iterations",)),
     )
 
     @settings

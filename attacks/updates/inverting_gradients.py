@@ -37,9 +37,7 @@ class InvertingGradients(UpdateInversion):
         CARD,
         title="Inverting Gradients",
         source="arXiv:2003.14053, eq. 4",
-        effort=Effort(
-            seconds=240, grows=("parameters", "updates"), least=0.3, settings=("iterations", "restarts")
-        ),
+        effort=Effort(seconds=240, grows=("network", "updates"), settings=("iterations", "restarts")),
     )
 
     @settings

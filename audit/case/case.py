@@ -19,6 +19,7 @@ from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.data.partition import Index, histogram
+from fedaudit.fl.families.layers import NetworkSize
 from fedaudit.fl.method import Card, LocalConfig, Method
 from fedaudit.fl.model import Net, State
 from fedaudit.fl.runtime.streams import Streams
@@ -147,8 +148,8 @@ class ClientCode(Protocol):
         """Where its networks run: clients', adversaries' and controls' alike."""
 
     @property
-    def parameters(self) -> int:
-        """How many numbers the weights are; 0: not known."""
+    def network_size(self) -> NetworkSize:
+        """How large the network is."""
 
     @property
     def time_model(self) -> TimeModel | None:

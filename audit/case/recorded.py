@@ -26,6 +26,7 @@ from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Arrays, Data
 from fedaudit.fl.data.participation import Availability, Drawn
 from fedaudit.fl.data.population import content
+from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, Method, RoundMethod
 from fedaudit.fl.model import Net, State, count, initialise, state_of
@@ -215,10 +216,13 @@ class RecordedClients(RecordedData):
         below = {} if self.adapters else self._base
         return {**below, **{k: torch.from_numpy(np.array(v)) for k, v in first.payload.items()}}
 
-    @property
-    def parameters(self) -> int:
+    @cached_property
+    def network_size(self) -> NetworkSize:
         first = self.initial()
-        return count(first) if first else 0
+        numbers = count(first) if first else 0
+        if self.make_net is None:
+            return NetworkSize(parameters=numbers, layers=len(first or ()), products=numbers)
+        return replace(measure_size(self.make_net(), self.data.shape), parameters=numbers)
 
     @cached_property
     def _models(self) -> list[Artifact]:

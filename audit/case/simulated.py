@@ -22,9 +22,10 @@ from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
 from fedaudit.fl.execution.site import Site, build_site
+from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.federation import Federation, Holdings
 from fedaudit.fl.method import Card, LocalConfig, RoundMethod, is_bounded_by_training
-from fedaudit.fl.model import Net, State, count, initialise, state_of
+from fedaudit.fl.model import Net, State, initialise, state_of
 from fedaudit.fl.recording.checkpoint import Checkpoints
 from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
@@ -159,8 +160,8 @@ class SimulatedClients(SimulatedData):
         return {name: values.clone() for name, values in self._whole.items()}
 
     @cached_property
-    def parameters(self) -> int:
-        return count(state_of(initialise(self.make_untrained, self.streams)))
+    def network_size(self) -> NetworkSize:
+        return measure_size(initialise(self.make_untrained, self.streams), self.data.shape)
 
     @cached_property
     def time_model(self) -> TimeModel | None:

@@ -74,7 +74,7 @@ class Forecast:
         yield from _list_rows("attacks that will run", rows)
         controls = {choice.cards[label].control for label in seconds}
         planting = estimate_controls(
-            controls, case, case.training, case.make_untrained, config.replay, case.parameters
+            controls, case, case.training, case.make_untrained, config.replay, case.network_size.parameters
         )
         plants = correct_controls(choice.setup, planting)
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})
@@ -153,7 +153,7 @@ class Forecast:
     @cached_property
     def _training_seconds(self) -> float:
         case = self._case
-        return training_seconds(case, case.training, case.make_untrained, case.parameters)
+        return training_seconds(case, case.training, case.make_untrained, case.network_size.parameters)
 
     def _count_further_runs(self) -> int:
         """Runs of the matrix, of absence and of options; raises UserError where one of them cannot be coming."""

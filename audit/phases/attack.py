@@ -56,7 +56,8 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     with share_cores(workers.processes(config.workers, case.device)):
         cards = [*chosen.cards.values()]
         controls = {card.control for card in cards}
-        stated = estimate_controls(controls, case, case.training, case.make_net, config.replay, case.parameters)
+        parameters = case.network_size.parameters
+        stated = estimate_controls(controls, case, case.training, case.make_net, config.replay, parameters)
         if planting := sum(correct_controls(chosen.setup, stated).values()):
             progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))
         bench = Bench(case, cards, config.replay)

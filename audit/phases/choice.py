@@ -78,7 +78,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
         )
         sizes = Sizes(
             pixels=math.prod(case.data.shape),
-            parameters=case.parameters,
+            **vars(case.network_size),
             auxiliary=len(case.examples.auxiliary),
             replays=config.replay.groups * len(config.replay.sizes),
             updates=_count_redrawn(config.replay, case.clients),

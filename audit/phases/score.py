@@ -180,7 +180,7 @@ class Scoring:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             system=_describe_system(config.system),
             headline=write_headline(findings, questions, self._attacked),
-            scope=describe_scope(case, case.training, case.parameters, findings, seen),
+            scope=describe_scope(case, case.training, case.network_size.parameters, findings, seen),
             exposures=seen,
             questions=questions,
             findings=findings,

@@ -75,7 +75,8 @@ def _choose_next(
     for label in np.argsort(-room, kind="stable"):
         waiting = holders[label]
         while waiting:
-            if waiting[0] not in given and np.minimum(room, volumes[waiting[0]]).sum() > 0:
-                return waiting[0]
+            k: int = waiting[0]
+            if k not in given and np.minimum(room, volumes[k]).sum() > 0:
+                return k
             waiting.popleft()
     return None

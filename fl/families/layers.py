@@ -4,13 +4,25 @@ A normalisation layer belongs to the layer before it. What freezes, and what is 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedaudit.fl.model import Net, count, state_of
 from fedaudit.fl.runtime.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSize:
+    """What says about how long a network takes."""
+
+    parameters: int  # numbers of its weights; 0: not known
+    layers: int
+    products: int  # multiply-adds of one example's forward pass
+
 
 Layers = tuple[tuple[str, ...], ...]  # names of parameters and buffers, layer by layer
 NORMALISATION = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm)
@@ -64,6 +76,16 @@ def multiply_adds(net: nn.Module, of: Layers, shape: tuple[int, ...]) -> tuple[i
             hint="use convolutions, linear layers or LSTMs, or a time model with a profile of its own",
         )
     return tuple(counts)
+
+
+def measure_size(net: Net, shape: tuple[int, ...]) -> NetworkSize:
+    """Of a network of examples of this shape; what cannot be counted multiplies once by each weight."""
+    of, parameters = layers(net), count(state_of(net))
+    try:
+        products = sum(multiply_adds(net, of, shape))
+    except Exception:  # other people's code, which a run calls in its own way  # noqa: BLE001
+        products = parameters
+    return NetworkSize(parameters=parameters, layers=len(of), products=products)
 
 
 def _count(module: nn.Module, given: Tensor, out: Any) -> int:

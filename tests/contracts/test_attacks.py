@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fedaudit.attacks.attack import DIGITS, Attack, Effort, Knowledge
+from fedaudit.audit.case.simulated import SimulatedCase
+from fedaudit.audit.phases.load import SHIPPED
 from fedaudit.audit.settings import catalog
+from fedaudit.audit.settings.config import load
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.plugin import configure
 from tests.audit.verdict.test_leaks import find_leaks, run_attack
@@ -41,8 +44,33 @@ def test_it_states_its_effort_by_which_auto_plans_it(name: str) -> None:
 def test_steps_on_the_smallest_model_take_their_time_too(name: str) -> None:
     """On 650 weights these took a quarter to a half of what they take on 13,706."""
     effort = catalog.load("attacks", name).card.effort
-    assert effort.estimate_seconds(replace(DIGITS, parameters=650)) > 0.2 * effort.seconds
+    linear = replace(DIGITS, parameters=650, layers=1, products=640)
+    assert effort.estimate_seconds(linear) > 0.2 * effort.seconds
     assert effort.estimate_seconds(DIGITS) == effort.seconds
+
+
+# How many times as long as the quickstart's network others were seen to take, 2026-11-27: layers, numbers and
+# multiply-adds; the gradient of one image, a step on 20, and 500 forward
+SEEN = {
+    "small_cnn on 28 x 28": (4, 105_866, 1_117_056, (1.9, 2.9, 12.2)),
+    "small_cnn on 32 x 32 x 3": (4, 136_874, 1_754_000, (2.3, 3.8, 19.2)),
+    "resnet18 on 32 x 32 x 3": (21, 11_173_962, 555_422_720, (195, 629, 2660)),
+}
+
+
+@pytest.mark.parametrize("network", SEEN)
+def test_a_step_of_a_larger_network_is_stated_within_a_factor_of_two(network: str) -> None:
+    layers, parameters, products, seen = SEEN[network]
+    sizes = replace(DIGITS, layers=layers, parameters=parameters, products=products)
+    for examples, times in zip((1, 20, 500), seen, strict=True):
+        assert times / 2 <= sizes.count_times("network", examples) <= 2 * times
+
+
+def test_the_sizes_that_cards_are_of_are_those_of_the_quickstart() -> None:
+    case = SimulatedCase(load(SHIPPED / "quickstart.yaml").require_simulated())
+    size = case.network_size
+    assert (DIGITS.parameters, DIGITS.layers, DIGITS.products) == (size.parameters, size.layers, size.products)
+    assert (DIGITS.clients, DIGITS.auxiliary) == (case.clients, len(case.examples.auxiliary))
 
 
 @pytest.mark.parametrize("name", NAMES)

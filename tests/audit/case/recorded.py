@@ -9,8 +9,9 @@ from fedaudit.audit.settings.federation import AdapterSettings
 from fedaudit.fl.clients.time_model import TimeModel
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.data.participation import Drawn
+from fedaudit.fl.families.layers import NetworkSize
 from fedaudit.fl.method import Card, LocalConfig, Method
-from fedaudit.fl.model import Net, State
+from fedaudit.fl.model import Net, State, count
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.threats.compromise import Compromise
 from fedaudit.fl.training.private import PrivateTraining
@@ -46,8 +47,9 @@ class Recorded:
         return self.first
 
     @property
-    def parameters(self) -> int:
-        return sum(values.numel() for values in (self.first or {}).values())
+    def network_size(self) -> NetworkSize:
+        numbers = count(self.first or {})
+        return NetworkSize(parameters=numbers, layers=len(self.first or {}), products=numbers)
 
     def sampling(self, client: int | None) -> Drawn:
         return Drawn()

@@ -124,7 +124,7 @@ def test_scope_counts_and_noise_audits_work_without_what_may_be_absent() -> None
         counts(bare.clients, bare.examples, bare.data).shape == (4, 10)
         and not counts(bare.clients, bare.examples, bare.data).any()
     )
-    said = describe_scope(bare, bare.training, bare.parameters, [])
+    said = describe_scope(bare, bare.training, bare.network_size.parameters, [])
     assert said.dataset == "digits of theirs" and said.parameters == 0 and said.training == {}
     line = PrivateTraining(clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.1, steps=2).line(
         0, "client/0", "local_model", EVERYONE

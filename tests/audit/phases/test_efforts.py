@@ -85,7 +85,8 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
     case, setup = SimulatedCase(config.require_simulated()), config.require_simulated().method.name
 
     def estimate() -> dict[str, float]:
-        return estimate_controls(controls, case, case.training, case.make_net, config.replay, case.parameters)
+        parameters = case.network_size.parameters
+        return estimate_controls(controls, case, case.training, case.make_net, config.replay, parameters)
 
     before = estimate()
     assert before.keys() == {"memorised", "prototypes"} and min(before.values()) > 0
