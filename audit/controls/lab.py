@@ -25,6 +25,7 @@ from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
 from fedaudit.attacks.people import Arrivals
 from fedaudit.audit.case.case import NO_ROWS, Case
+from fedaudit.audit.controls.on_disk import spill
 from fedaudit.fl.artifact import Artifact, Channel, Role
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
@@ -59,6 +60,7 @@ class Replays:
     artifacts: list[Artifact] = field(default_factory=list)
     groups: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # artifact id -> rows of data.train
     plants: list["Plant"] = field(default_factory=list)  # all that were made, also those that nobody could read
+    folder: Path | None = None  # of large messages
 
     def add(
         self,
@@ -90,7 +92,8 @@ class Replays:
                 note["examples"] = float(sent[Kind.NUM_EXAMPLES]["count"])
         if like.channel == Channel.UPLINK and (origin == UNPROTECTED or Kind.AGGREGATE in sent):
             seen_by = (Role.SERVER.value,)
-        made = dataclasses.replace(like, id=id, payload=payload, origin=origin, note=note, seen_by=seen_by)
+        kept = spill(payload, self.folder)
+        made = dataclasses.replace(like, id=id, payload=kept, origin=origin, note=note, seen_by=seen_by)
         self.artifacts.append(made)
 
     @classmethod
@@ -143,12 +146,13 @@ class Lab:
     # client -> rows that it is played with: its own; where nobody told of any client's, the auditor's
     owned: Mapping[int, Index] = field(default_factory=dict)
     artifacts: Path | None = None  # folder of the recorded messages
+    scratch: Path | None = None  # folder of large planted messages, for as long as they are read
     device: str = "cpu"  # where they train
     # round, client -> the others and what they uploaded in that round, for sums
     others: Callable[[int, int], Sequence[tuple[int, Message]]] = lambda round, client: ()
 
     @classmethod
-    def from_case(cls, case: Case) -> "Lab | None":
+    def from_case(cls, case: Case, scratch: Path | None = None) -> "Lab | None":
         """The case's clients; None where their code, network or first weights are not known."""
         method, make, initial = case.method, case.make_net, case.initial()
         if not isinstance(method, RoundMethod) or make is None or initial is None:
@@ -166,6 +170,7 @@ class Lab:
             private=case.private,
             owned=examples.parts or {k: examples.planted for k in clients if len(examples.planted)},
             artifacts=case.artifacts,
+            scratch=scratch,
             device=case.device,
         )
 

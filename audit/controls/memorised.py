@@ -151,7 +151,7 @@ def _stack(lab: Lab, recorded: Sequence[Artifact], jobs: Sequence[_Training]) ->
 
 def _play(lab: Lab, recorded: Sequence[Artifact], jobs: Sequence[_Training]) -> list[Replays]:
     """The models of these jobs, which train alike."""
-    visits, made = [_visit(lab, recorded, job) for job in jobs], [Replays() for _ in jobs]
+    visits, made = [_visit(lab, recorded, job) for job in jobs], [Replays(folder=lab.scratch) for _ in jobs]
     if jobs[0].rows.name:
         arrived = [[(REPLAYED, v.lab.replay(v.like, v.received))] for v in visits]
     else:

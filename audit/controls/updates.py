@@ -46,7 +46,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     `recorded` must hold the broadcasts (every kind on the method's downlink) of the uploads' rounds.
     Empty where the method sends no model, or no broadcast was recorded.
     """
-    made, recorded, seeds = Replays(), index(recorded), lab.holdings.streams
+    made, recorded, seeds = Replays(folder=lab.scratch), index(recorded), lab.holdings.streams
     noise = {f"noise_std.{k}": published_noise(lab.protections, k) or 0.0 for k in KINDS}
     uploads = [a for a in read(recorded, noise, KINDS) if a.origin == "recorded"]  # those that attacks read
     uploads = [a for a in uploads if has_received_model(recorded, a)]

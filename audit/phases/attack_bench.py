@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedaudit.attacks.attack import Card, Player
 from fedaudit.attacks.evaluation.artifacts import index
@@ -31,7 +32,7 @@ class Bench:
     """What attacks on one case work with: its messages, the planted leaks that their cards name, the truth."""
 
     def __init__(self, case: Case, cards: Sequence[Card], settings: Replay) -> None:
-        self.case = case
+        self.case, self._scratch = case, TemporaryDirectory(prefix="fedaudit-planted-")
         self._recorded = {
             r: _read_artifacts(case.artifacts, case.card, [c for c in cards if c.rounds == r])
             for r in ("latest", "all")
@@ -80,7 +81,7 @@ class Bench:
     @cached_property
     def lab(self) -> Lab | None:
         """The clients, to be trained once more; None where they cannot."""
-        return Lab.from_case(self.case)
+        return Lab.from_case(self.case, Path(self._scratch.name))
 
     @cached_property
     def player(self) -> Player | None:
