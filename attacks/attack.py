@@ -88,13 +88,15 @@ class Effort:
     seconds: float = 30.0
     grows: tuple[Size, ...] = ("pixels",)
     examples: int = 1  # that go through the network at a time, where it grows with that
+    beside: float = 0.0  # share of the seconds, at those sizes, for which no network runs
     settings: tuple[str, ...] = ()  # numbers of its Config, which it takes as many times as long with
 
     def estimate_seconds(self, sizes: Sizes) -> float:
         """Seconds at other sizes, with the settings that an attack has by itself."""
         found = self.seconds
         for name in self.grows:
-            found *= sizes.count_times(name, self.examples)
+            times = sizes.count_times(name, self.examples)
+            found *= self.beside + (1 - self.beside) * times if name == "network" else times
         return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask
@@ -33,6 +33,7 @@ class GradientCosine(ModelMembership):
         source="Li, Li, Ribeiro, ICLR 2023, cosine attack",
         aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS),  # where the update begins
         learns="whether a given image was in one client's training data, from its upload",
+        effort=Effort(seconds=4, grows=("network", "clients")),
     )
 
     def applies_to(self, target: Target) -> bool:
@@ -67,6 +68,7 @@ class UpdateNorm(GradientCosine):
         source="Li, Li, Ribeiro, ICLR 2023, difference attack",
         aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS),  # where the update begins
         learns="whether a given image was in one client's training data, from its upload",
+        effort=Effort(seconds=4, grows=("network", "clients")),
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:

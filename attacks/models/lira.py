@@ -38,7 +38,7 @@ class Lira(ModelMembership):
         source="Carlini et al., IEEE S&P 2022, algorithm 1",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
         effort=Effort(
-            seconds=30, grows=("network", "auxiliary", "rounds"), examples=20, settings=("shadows", "epochs")
+            seconds=10, grows=("network", "auxiliary"), examples=20, beside=0.5, settings=("shadows", "epochs")
         ),
     )
 

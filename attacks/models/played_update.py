@@ -61,7 +61,7 @@ class PlayedUpdate(ModelMembership):
         aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS, Kind.NUM_EXAMPLES),
         learns="whether a given image was in one client's training data, from its upload",
         rounds="latest",  # clients are played anew from each round's model
-        effort=Effort(seconds=40, grows=("network", "auxiliary"), examples=20, settings=("plays",)),
+        effort=Effort(seconds=80, grows=("network", "auxiliary"), examples=20, settings=("plays",)),
     )
 
     @settings

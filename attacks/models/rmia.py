@@ -34,7 +34,7 @@ class Rmia(ModelMembership):
         source="Zarifzadeh, Liu, Shokri, ICML 2024, eq. 4 and 10",
         threat=ThreatModel(position=CARD.threat.position, knows=frozenset({"architecture", "auxiliary_data"})),
         effort=Effort(
-            seconds=12, grows=("network", "auxiliary", "rounds"), examples=20, settings=("references", "epochs")
+            seconds=4, grows=("network", "auxiliary"), examples=20, beside=0.5, settings=("references", "epochs")
         ),
     )
 

@@ -67,7 +67,7 @@ class BufferMembership(Attack):
         does_not_show="what running variances and statistics of later layers reveal",
         control="updates",
         remedy="normalise by group or layer, which keep no statistics, or keep the buffers with the clients",
-        effort=Effort(seconds=1.0, grows=("network", "clients"), examples=500),
+        effort=Effort(seconds=1.0, grows=("network", "clients"), examples=20),
     )
 
     @settings

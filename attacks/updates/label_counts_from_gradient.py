@@ -57,7 +57,7 @@ class LabelCountsFromGradient(Attack):
         does_not_show="which examples those are; nor counts of larger batches under another loss than the "
         "plain softmax",
         remedy="aggregate updates securely, or clip and noise them with a stated epsilon",
-        effort=Effort(seconds=0.2, grows=("parameters", "updates")),
+        effort=Effort(seconds=0.3, grows=("network", "updates")),
     )
 
     def run(self, view: Sequence[Artifact], knowledge: Knowledge, rng: np.random.Generator) -> Claim:

@@ -68,7 +68,7 @@ class LabelCountsFromUpdate(Attack):
         control="",  # planted in measure()
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
-        effort=Effort(seconds=0.5, grows=("parameters", "clients")),
+        effort=Effort(seconds=0.35, grows=("network", "clients")),
     )
 
     @settings

@@ -57,7 +57,7 @@ class RareClass(Attack):
         remedy="aggregate updates securely, keep the last layer private or frozen, or noise updates with a "
         "stated epsilon",
         uncounted="it ranks clients by how likely they hold a class, and states of no client that it does",
-        effort=Effort(seconds=0.2, grows=("parameters", "clients")),
+        effort=Effort(seconds=0.1, grows=("network", "clients")),
     )
 
     @settings

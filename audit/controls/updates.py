@@ -29,7 +29,7 @@ MOST_BYTES = 2**30  # of replayed updates in memory; of larger models there are 
 
 def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
     """Batch size -> steps, and visits, that these clients are played for, about."""
-    sizes, groups = clients.sizes, _count_groups(clients.upload_bytes, settings)
+    sizes, groups = clients.sizes, count_groups(clients.upload_bytes, settings)
     able = [n for n in settings.updates if n <= max(sizes, default=0)]
     steps = Counter({n: clients.protected_step * groups * sum(settings.update_steps) for n in able})
     steps[VISITS] = groups * len(able) * len(settings.update_steps)
@@ -56,7 +56,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     latest = {a.sender.index: a for a in sorted(uploads, key=lambda a: a.round)}
     every = sorted(rng.permutation(sorted(k for k in latest if k is not None and k in lab.owned)).tolist())
     clients = every[: settings.clients]
-    groups = _count_groups(max(a.size_bytes for a in uploads), settings)
+    groups = count_groups(max(a.size_bytes for a in uploads), settings)
     for batch in settings.updates:
         able = [k for k in clients if len(lab.owned[k]) >= batch]
         for i in range(groups if able else 0):
@@ -74,7 +74,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     return made
 
 
-def _count_groups(upload: int, settings: Replay) -> int:
+def count_groups(upload: int, settings: Replay) -> int:
     """Updates of each size and number of steps, where an upload has so many bytes."""
     whole = upload * len(settings.updates) * len(settings.update_steps)
     return min(settings.update_groups, max(1, MOST_BYTES // max(1, whole)))

@@ -16,6 +16,7 @@ from fedaudit.attacks.attack import Attack, Card, Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
+from fedaudit.audit.controls.updates import count_groups
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
@@ -81,7 +82,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             **vars(case.network_size),
             auxiliary=len(case.examples.auxiliary),
             replays=config.replay.groups * len(config.replay.sizes),
-            updates=_count_redrawn(config.replay, case.clients),
+            updates=_count_redrawn(config.replay, case.clients, 4 * case.network_size.parameters),
             clients=case.clients,
             rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
         )
@@ -279,11 +280,14 @@ def _fit_budget(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, floa
     return [n for n in cheapest if n in chosen]
 
 
-def _count_redrawn(replay: Replay, clients: int) -> int:
-    """Images that an attack on updates redraws at its own settings: of replays and of one upload a client."""
-    c = UpdateInversion.Config()
+def _count_redrawn(replay: Replay, clients: int, upload: int) -> int:
+    """Images that an attack on updates redraws at its own settings: of replays and of one upload a client.
+
+    An upload has so many bytes: of large ones fewer are replayed.
+    """
+    c, groups = UpdateInversion.Config(), count_groups(upload, replay)
     replayed = sum(
-        min(replay.update_groups, max(2, c.per_size // (n * steps))) * min(n, c.most)
+        min(groups, max(2, c.per_size // (n * steps))) * min(n, c.most)
         for n in replay.updates
         for steps in replay.update_steps
         if steps <= c.most_steps
