@@ -78,7 +78,7 @@ def check_growth(does: Callable[[list[Artifact]], object]) -> None:
 class Silent:
     """A bench whose clients say nothing."""
 
-    method, protections, is_protected, artifacts, width = CASE.method, (), False, None, 2
+    method, protections, is_protected, artifacts, scratch, width = CASE.method, (), False, None, None, 2
     owned = CASE.examples.parts
     holdings = SimpleNamespace(data=CASE.data, parts=[*owned.values()], streams=CASE.streams)
 
