@@ -10,7 +10,7 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impossible
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
-from fedaudit.audit.phases.pace import correct_controls, estimate_controls, training_seconds
+from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played, training_seconds
 from fedaudit.audit.phases.questions import plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
@@ -72,9 +72,9 @@ class Forecast:
         seconds = correct_estimates(choice.setup, {k: choice.seconds[k] for k, why in reasons.items() if not why})
         rows = {k: f"{choice.cards[k].title}, about {describe_duration(s)}" for k, s in seconds.items()}
         yield from _list_rows("attacks that will run", rows)
-        controls = {choice.cards[label].control for label in seconds}
+        played = list_played(choice.cards[label] for label in seconds)
         planting = estimate_controls(
-            controls, case, case.training, case.make_untrained, config.replay, case.network_size.parameters
+            played, case, case.training, case.make_untrained, config.replay, case.network_size.parameters
         )
         plants = correct_controls(choice.setup, planting)
         yield from _list_rows("planted leaks", {k: f"about {describe_duration(s)}" for k, s in plants.items()})

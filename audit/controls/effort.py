@@ -26,6 +26,7 @@ class PlayedClients:
     upload_bytes: int = 0  # of a model that is sent
     is_protected: bool = False  # leaks are planted without the protections as well
     trains_privately: bool = False  # a protection acts in training: with and without are two visits
+    auxiliary: int = 0  # examples of the auditor's
     has_truth: bool = (
         True  # whether it is known what clients hold; else they are played with the auditor's examples
     )
@@ -39,6 +40,7 @@ class PlayedClients:
         return cls(
             classes=classes if examples.parts else classes * federation.clients,
             upload_bytes=4 * parameters,
+            auxiliary=len(examples.auxiliary),
             is_protected=bool(federation.protections) or federation.private is not None,
             trains_privately=federation.private is not None,
             has_truth=bool(examples.parts),
@@ -76,6 +78,11 @@ class PlayedClients:
     def mean_size(self) -> int:
         """How many examples one has on average."""
         return sum(self.sizes) // max(1, len(self))
+
+    @property
+    def median_size(self) -> int:
+        """How many examples the usual one has."""
+        return int(np.median(self.sizes)) if len(self) else 0
 
     @property
     def mean_classes(self) -> int:

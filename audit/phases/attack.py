@@ -21,7 +21,7 @@ from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
 from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, card_fields, name_file
 from fedaudit.audit.phases.one_attack import attack_once
-from fedaudit.audit.phases.pace import correct_controls, estimate_controls
+from fedaudit.audit.phases.pace import CLAIMS, correct_controls, estimate_controls, list_played
 from fedaudit.audit.robustness.claimed_counts import check_claimed_counts
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -55,14 +55,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     progress("attack", 0, len(specs))
     with share_cores(workers.processes(config.workers, case.device)):
         cards = [*chosen.cards.values()]
-        controls = {card.control for card in cards}
-        parameters = case.network_size.parameters
-        stated = estimate_controls(controls, case, case.training, case.make_net, config.replay, parameters)
-        if planting := sum(correct_controls(chosen.setup, stated).values()):
+        parameters, played = case.network_size.parameters, list_played(cards)
+        stated = estimate_controls(played, case, case.training, case.make_net, config.replay, parameters)
+        taking = correct_controls(chosen.setup, stated)
+        claims = taking.pop(CLAIMS, 0.0)
+        if planting := sum(taking.values()):
             progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))
         bench = Bench(case, cards, config.replay)
-        for name, estimate in stated.items():
-            record_error(chosen.setup, f"{CONTROL}{name}", estimate, bench.seconds[name])
+        for name in taking:
+            record_error(chosen.setup, f"{CONTROL}{name}", stated[name], bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
         runner.run(longest if call is None else call.claim(longest))
     for number, death in call.answers(longest) if call else ():
@@ -72,8 +73,15 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
     if reading is None:
         durable.remove(run.evidence / CLAIMED)
-    else:
-        run.write(run.evidence / CLAIMED, check_claimed_counts(case, reading).model_dump_json(indent=1).encode())
+        return
+    progress(f"claimed counts, about {describe_duration(claims)}", 0, 1)
+    began = processor_seconds()
+    with share_cores(workers.processes(config.workers, case.device)):
+        checked = check_claimed_counts(case, reading)
+    if CLAIMS in stated:
+        record_error(chosen.setup, f"{CONTROL}{CLAIMS}", stated[CLAIMS], processor_seconds() - began)
+    run.write(run.evidence / CLAIMED, checked.model_dump_json(indent=1).encode())
+    progress("claimed counts", 1, 1)
 
 
 @workers.one_thread()

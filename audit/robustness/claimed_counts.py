@@ -20,6 +20,7 @@ The idea of finding free riders by inference attacks is that of Recasens et al.,
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,13 +35,17 @@ from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
+from fedaudit.audit.controls.effort import READ, PlayedClients
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.robustness.copied_changes import LastChanges, is_copy
+from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.artifact import SERVER, Artifact
 from fedaudit.fl.clients.client import Reply
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.method import LocalConfig
+from fedaudit.fl.runtime.side_by_side import collect
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
 from fedaudit.reports.robustness import CheckedCount, CheckedCounts
@@ -91,6 +96,18 @@ def check_claimed_counts(case: Case, attack: LabelCountsFromUpdate) -> CheckedCo
     return CountBench(
         case.data, case.examples.auxiliary, case.streams, lab, recorded, knowledge, attack, changes
     ).check(claims)
+
+
+def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:  # noqa: ARG001
+    """Batch size -> steps that honest clients are played for, and classes are read off updates, about."""
+    usual, visits = clients.median_size, 2 * REPLAYS + 1  # for a claim, and for its twin
+    if usual < FEWEST or not clients.auxiliary:
+        return {}
+    played = usual * (PROBES * (1 + REPLAYS) + 3 + visits * (2 + LARGEST + len(clients)))
+    read = clients.auxiliary * LabelCountsFromUpdate.Config().points * (PROBES + 2 * (3 + len(clients)))
+    batch = min(training.batch_size, usual)
+    steps = Counter({batch: min(MOST, played * training.local_epochs) // batch})
+    return steps + Counter({clients.auxiliary: read // READ // clients.auxiliary})
 
 
 def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[ClaimedUpload]:
@@ -157,19 +174,25 @@ class CountBench:
         mixes = rng.dirichlet(np.full(self.knowledge.classes, SKEW), PROBES)
         mixes[::2] = self._compute_prior()
         numbers = np.quantile(np.minimum(sizes, usual), np.linspace(0, 1, PROBES)).round().astype(int)
-        probes = [
-            self._play_visit(like, self._draw_rows(int(n), mix, f"probe {i}"), f"probe {i}")
-            for i, (n, mix) in enumerate(zip(numbers, mixes, strict=True))
-        ]
-        if None in probes:
+
+        def probe(i: int) -> ClaimedUpload | None:
+            return self._play_visit(like, self._draw_rows(int(numbers[i]), mixes[i], f"probe {i}"), f"probe {i}")
+
+        probes = [p for p in collect(range(PROBES), probe) if p is not None]
+        if len(probes) < PROBES:
             return CheckedCounts(reason="a protection withholds the update of an honest client")
-        honest = [self._check_claim(p, f"probe {i}", usual) for i, p in enumerate(probes) if p is not None]
-        trained = [self.changes.measure(p.upload) for p in probes if p is not None]
+        honest = collect(
+            range(PROBES),
+            lambda i: self._check_claim(probes[i], self._choose_mix(probes[i]), f"probe {i}", usual),
+        )
+        trained = [self.changes.measure(p.upload) for p in probes]
         blind, even = self._test_copies(like, trained), [e for e in trained if e is not None]
         worst, least = max(h.distance for h in honest), max(0.0, min(h.shown for h in honest))
 
-        def judge(claim: ClaimedUpload, name: str) -> CheckedCount:
-            checked, twin = self._check_claim(claim, name, usual), self._check_twin(claim, name, usual)
+        def judge(named: tuple[str, ClaimedUpload]) -> CheckedCount:
+            name, claim = named
+            mix = self._choose_mix(claim)
+            checked, twin = (check(claim, mix, name, usual) for check in (self._check_claim, self._check_twin))
             is_far = checked.distance > SAFETY * max(worst, twin.distance)
             is_little = checked.shown < max(0.0, min(least, twin.shown)) / SAFETY
             is_copied = not blind and is_copy(self.changes.measure(claim.upload), even)
@@ -177,13 +200,15 @@ class CountBench:
             return checked.model_copy(update={"contradicted": is_contradicted, "copied": is_copied})
 
         lies = self._make_lies(like, int(numbers[-1]), mixes[-1])
-        missed = [name for name, lie in lies.items() if not judge(lie, name).contradicted]
-        judged = []
+        seen = zip(lies, collect(lies.items(), judge), strict=True)
+        missed = [name for name, found in seen if not found.contradicted]
+        able = list[tuple[str, ClaimedUpload]]()
         for claim in (c for c in claims if not c.total < FEWEST):
             left -= each * 2 * self._choose_number(claim, usual)
             if left < 0:
                 break
-            judged.append(judge(claim, f"client {claim.upload.sender.index}"))
+            able.append((f"client {claim.upload.sender.index}", claim))
+        judged = collect(able, judge)
         return CheckedCounts(
             probes=len(honest),
             worst=worst,
@@ -222,9 +247,9 @@ class CountBench:
         }
         return {name: lie for name, lie in lies.items() if lie is not None}
 
-    def _check_claim(self, claim: ClaimedUpload, name: str, usual: float) -> CheckedCount:
-        """A claim beside honest clients that hold what it says."""
-        mix, number = self._choose_mix(claim), self._choose_number(claim, usual)
+    def _check_claim(self, claim: ClaimedUpload, mix: Values, name: str, usual: float) -> CheckedCount:
+        """A claim beside honest clients that hold as many examples, with these shares of classes."""
+        number = self._choose_number(claim, usual)
         rows = [self._draw_rows(number, mix, "beside", name, j) for j in range(REPLAYS)]
         played = [self._play_visit(claim.upload, r, "beside", name, j) for j, r in enumerate(rows)]
         honest = np.mean([self._measure_change(p.head) for p in played if p is not None], axis=0)
@@ -239,11 +264,13 @@ class CountBench:
             contradicted=False,
         )
 
-    def _check_twin(self, claim: ClaimedUpload, name: str, usual: float) -> CheckedCount:
+    def _check_twin(self, claim: ClaimedUpload, mix: Values, name: str, usual: float) -> CheckedCount:
         """An honest client that holds what a claim says, held against others like any client."""
-        rows = self._draw_rows(self._choose_number(claim, usual), self._choose_mix(claim), "twin", name)
+        rows = self._draw_rows(self._choose_number(claim, usual), mix, "twin", name)
         twin = self._play_visit(claim.upload, rows, "twin", name)
-        return self._check_claim(claim if twin is None else twin, f"twin of {name}", usual)
+        if twin is None:
+            return self._check_claim(claim, mix, f"twin of {name}", usual)
+        return self._check_claim(twin, self._choose_mix(twin), f"twin of {name}", usual)
 
     def _choose_mix(self, claim: ClaimedUpload) -> Values:
         """[C] shares as claimed; else as read off the update; else as the auditor has them."""
