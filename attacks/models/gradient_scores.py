@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
+from fedaudit.attacks.attack import Floats, Images, Knowledge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask

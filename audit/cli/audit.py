@@ -32,19 +32,19 @@ def finish_audit(
     from fedaudit.audit.settings.resolve import digest_files, dump, resolve
 
     settings = load_settings(config, workers, data, trust=trust)
-    at, made = locate_run({"config": config, "out": out}), None
+    at, made, files = locate_run({"config": config, "out": out}), None, digest_files(settings)
     if settings.workers != "torchrun" and (at / "audit.json").is_file():
         folder = RunDir.open(at)
         if config.is_dir() or folder.config.read_bytes() == dump(resolve(settings)).encode():
-            made = recall_review(at, settings)  # of a finished audit that has not changed since
+            made = recall_review(at, files)  # of a finished audit that has not changed since
     if made is None:
-        was_there, files = (at / "phases.json").exists(), digest_files(settings) if CONFINED.get() else ""
+        was_there, is_kept = (at / "phases.json").exists(), CONFINED.get() and files
         folder = run_phases(config, out, settings, None, hours)
-        if was_there or files:  # a folder that nobody but this command wrote needs no review that is not kept
+        if was_there or is_kept:  # a folder that nobody but this command wrote needs no review that is not kept
             from fedaudit.audit.phases.review import review
 
             made = review(folder, settings)
-            if files:
+            if is_kept:
                 keep_review(folder.path, made, files)
     result = made.result if made else read_result(folder.path)
     reports = sorted(folder.path.glob("report.*"), key=lambda p: p.suffix != ".pdf")

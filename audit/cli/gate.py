@@ -16,7 +16,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.reviewed import Review, recall_review
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.received import parse_data
-from fedaudit.audit.settings.resolve import resolve
+from fedaudit.audit.settings.resolve import digest_files, resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.audit.verdict.terms import Terms, accept_questions, find_known
@@ -82,7 +82,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
     made = None  # one that was made here before, where it decides all that is asked
     if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder.path, config, policy_digest(policy) if policy else "")
+        made = recall_review(folder.path, digest_files(config), policy_digest(policy) if policy else "")
     if made is None:
         from fedaudit.audit.phases.review import review
 

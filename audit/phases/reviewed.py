@@ -14,8 +14,7 @@ from fedaudit.audit.attestation.record import digest_record
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings import index
-from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.resolve import digest_files, keep, resolve
+from fedaudit.audit.settings.resolve import keep, resolve
 from fedaudit.reports.result import AuditResult
 
 
@@ -47,16 +46,15 @@ def keep_review(folder: Path, made: Review, files: str) -> None:
         keep_review(run.inside(f"variants/{name}"), part, files)
 
 
-def recall_review(folder: Path, config: Config, policy: str = "") -> Review | None:
+def recall_review(folder: Path, files: str, policy: str = "") -> Review | None:
     """The review of a folder with these very bytes and files, made here by this code; None where there was none.
 
-    `policy` is the digest of the reviewer's, by default that of the folder's own. Raises UserError where the
-    config may not open a file that it names.
+    `files` is what `digest_files` says now; `policy` the digest of the reviewer's, by default the folder's own.
     """
     kept = index.recall("reviewed", digest_record(folder))
     if not isinstance(kept, dict):
         return None
-    own, files = kept.pop("policy"), kept.pop("files")
-    if (policy and policy != own) or files != digest_files(config):
+    own, before = kept.pop("policy"), kept.pop("files")
+    if (policy and policy != own) or before != files:
         return None
     return Review(result=read_result(folder), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})

@@ -34,6 +34,7 @@ WRITES = {
 ALLOWED = {
     "fedaudit.fl.runtime.durable": "the one place",
     "fedaudit.audit.importing.recorders.plain": "it runs where nothing of ours is installed",
+    "fedaudit.audit.controls.on_disk": "planted messages in a temporary folder, for as long as they are read",
     "fedaudit.audit.cli.box": "it maps its user in /proc and opens what it admits, for nobody to read or write",
     "fedaudit.audit.cli.confine": "it makes the folders that its child may write to",
     "fedaudit.fl.runtime.side_by_side": "a byte in a pipe for each free core, and no file",

@@ -268,8 +268,8 @@ FAULTS = [
     Fault(
         "selection: the most frequent class first",
         "fl/families/balanced_selection.py",
-        'np.argsort(total, kind="stable")',
-        'np.argsort(-total, kind="stable")',
+        'np.argsort(-room, kind="stable")',
+        'np.argsort(room, kind="stable")',
         ("seol_kim",),
     ),
     Fault(
