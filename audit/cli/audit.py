@@ -36,7 +36,7 @@ def finish_audit(
     if settings.workers != "torchrun" and (at / "audit.json").is_file():
         folder = RunDir.open(at)
         if config.is_dir() or folder.config.read_bytes() == dump(resolve(settings)).encode():
-            made = recall_review(at, files)  # of a finished audit that has not changed since
+            made = recall_review(at, lambda: files)  # of a finished audit that has not changed since
     if made is None:
         was_there, is_kept = (at / "phases.json").exists(), CONFINED.get() and files
         folder = run_phases(config, out, settings, None, hours)

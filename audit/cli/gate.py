@@ -82,7 +82,7 @@ def judge_folder(path: Path, reviewer: Reviewer) -> Judged:
     config = folder.load_config(trust_plugins=reviewer.trust, data=parse_data(list(reviewer.data)))
     made = None  # one that was made here before, where it decides all that is asked
     if not reviewer.digest and not reviewer.render:
-        made = recall_review(folder.path, digest_files(config), policy_digest(policy) if policy else "")
+        made = recall_review(folder.path, lambda: digest_files(config), policy_digest(policy) if policy else "")
     if made is None:
         from fedaudit.audit.phases.review import review
 

@@ -6,7 +6,7 @@ the record with the state of those files, and the verdict is read from the audit
 folder from elsewhere, one that changed by a byte, or one whose data or rules were touched, is reviewed whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,15 +46,16 @@ def keep_review(folder: Path, made: Review, files: str) -> None:
         keep_review(run.inside(f"variants/{name}"), part, files)
 
 
-def recall_review(folder: Path, files: str, policy: str = "") -> Review | None:
+def recall_review(folder: Path, digest: Callable[[], str], policy: str = "") -> Review | None:
     """The review of a folder with these very bytes and files, made here by this code; None where there was none.
 
-    `files` is what `digest_files` says now; `policy` the digest of the reviewer's, by default the folder's own.
+    `digest` gives what `digest_files` says now, and is asked only where a review was kept: a received config may
+    name files that it may not open. `policy` is the digest of the reviewer's, by default the folder's own.
     """
     kept = index.recall("reviewed", digest_record(folder))
     if not isinstance(kept, dict):
         return None
-    own, before = kept.pop("policy"), kept.pop("files")
-    if (policy and policy != own) or before != files:
+    own, files = kept.pop("policy"), kept.pop("files")
+    if (policy and policy != own) or files != digest():
         return None
     return Review(result=read_result(folder), **kept | {k: tuple(kept[k]) for k in ("reports", "strangers")})

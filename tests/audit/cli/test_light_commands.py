@@ -146,19 +146,19 @@ def test_a_record_that_changed_by_a_byte_is_not_recalled(
     copy = shutil.copytree(folder / "run", tmp_path / "copy")
     run = RunDir(copy)
     files = digest_files(run.load_config())
-    made = recall_review(run.path, files)
+    made = recall_review(run.path, lambda: files)
     assert made is not None and made.result == read_result(run.path)
     with (copy / name).open("a") as file:
         file.write("\n")
-    assert recall_review(run.path, files) is None
+    assert recall_review(run.path, lambda: files) is None
 
 
 def test_another_policy_recalls_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     run = RunDir(folder / "run")
     files = digest_files(run.load_config())
-    assert recall_review(run.path, files, read_result(run.path).policy.sha256) is not None
-    assert recall_review(run.path, files, "0" * 64) is None
+    assert recall_review(run.path, lambda: files, read_result(run.path).policy.sha256) is not None
+    assert recall_review(run.path, lambda: files, "0" * 64) is None
 
 
 @pytest.mark.parametrize(
