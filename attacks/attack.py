@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.evaluation.effort import Effort, Sizes
+from fedaudit.attacks.effort import Effort, Sizes
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party

@@ -20,8 +20,8 @@ from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._reading import Batch
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, hold_out, tensor
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes._inversion import Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings

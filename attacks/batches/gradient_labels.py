@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.people import PeopleCount

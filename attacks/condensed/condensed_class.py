@@ -28,8 +28,8 @@ from fedaudit.attacks.condensed._images import (
     match_brightness,
     none_here,
 )
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.audit_net import audit_net
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import median_size, size_range
 from fedaudit.attacks.evidence import Baseline, Evidence

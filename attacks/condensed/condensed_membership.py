@@ -29,9 +29,9 @@ from fedaudit.attacks.condensed._images import (
     none_here,
     standardise,
 )
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.people import PeopleCount

@@ -31,10 +31,10 @@ from fedaudit.attacks.condensed._images import (
     none_here,
     standardise,
 )
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_claimed
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.people import PeopleCount

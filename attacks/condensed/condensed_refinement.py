@@ -37,10 +37,10 @@ from fedaudit.attacks.condensed._images import (
 )
 from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evidence import Evidence, ImageGallery
 from fedaudit.attacks.prototypes._evidence import judge_images
 from fedaudit.attacks.prototypes._inversion import InversionTask

@@ -39,10 +39,10 @@ from fedaudit.attacks.counts._counts import (
     overlap_evidence,
     possible_values,
 )
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, choose_remedy, count_each_kind, is_exact
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.sums import SEVERAL, number_of

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, GeneratorArchitecture, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.matching import Matched, halves, join_images, match_members, score_pairs

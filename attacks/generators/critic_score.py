@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.flagging import count_flagged
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_client
 from fedaudit.attacks.evaluation.membership import Scores, score_clusters

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Truth
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.matching import Matched
 from fedaudit.attacks.evidence import ImageGallery
 from fedaudit.attacks.generators._latent import LatentSearch, Settings

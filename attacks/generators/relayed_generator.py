@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.generators._handed import list_relays, newest
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance
 from fedaudit.fl.artifact import Artifact

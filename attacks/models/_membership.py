@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._scores import Mask

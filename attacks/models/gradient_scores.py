@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge, Player, Visit
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.covariance import factor_covariance
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import initialise, tensor
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes._weights import Prototype, Source
 from fedaudit.attacks.prototypes.ridge import Ridge

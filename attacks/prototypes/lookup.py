@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor, Knowledge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge
 from fedaudit.fl.runtime.ranges import AtLeastOne

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.membership import Scores
 from fedaudit.attacks.evaluation.trials import size_range
 from fedaudit.attacks.evidence import Evidence

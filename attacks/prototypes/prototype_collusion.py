@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with

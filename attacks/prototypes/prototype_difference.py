@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._differences import (

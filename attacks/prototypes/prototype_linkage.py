@@ -27,9 +27,9 @@ from pydantic import Field
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge

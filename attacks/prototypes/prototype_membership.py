@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.features import extract_each
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets
 from fedaudit.attacks.evaluation.trials import count_looks

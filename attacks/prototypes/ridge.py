@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Card, Extractor, Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.prototypes._inversion import (
     ALSO_READS,
     REQUIRES,

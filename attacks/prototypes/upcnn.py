@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import build
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
 from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge

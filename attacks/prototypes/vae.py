@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Extractor
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import build, initialise, tensor
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
 from fedaudit.attacks.prototypes._inversion import InversionTask, Standard
 from fedaudit.attacks.prototypes.ridge import Ridge

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
 from fedaudit.attacks.evaluation.decoder import find_device
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held
 from fedaudit.attacks.evaluation.sums import number_of
 from fedaudit.attacks.evidence import Assertion, Evidence

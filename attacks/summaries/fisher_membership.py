@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Images, Knowledge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.models._gradients import Gradients
 from fedaudit.attacks.prototypes._weights import sent_with
 from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values

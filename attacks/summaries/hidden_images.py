@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth, Unseen
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Floats, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._scores import lira_offline, scaled_logit

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._inputs import compute_inputs
 from fedaudit.attacks.text._reading import Network, read_first

@@ -22,8 +22,8 @@ import scipy
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import find_members
 from fedaudit.attacks.evidence import Baseline, Evidence

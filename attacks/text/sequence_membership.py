@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.models._membership import CARD as MODELS
 from fedaudit.attacks.models._membership import ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask, score_asked

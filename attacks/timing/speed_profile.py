@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Timing, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Assertion, Baseline, Evidence
 from fedaudit.attacks.prototypes._weights import sent_with

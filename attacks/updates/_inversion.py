@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import count_named
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.ranking import match_images
 from fedaudit.attacks.evaluation.trials import CLASS_MEAN, Bucket, Reconstruction
 from fedaudit.attacks.evidence import Evidence, ImageGallery

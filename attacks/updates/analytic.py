@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import find_device, tensor
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import Present, find_present

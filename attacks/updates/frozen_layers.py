@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import initialise
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion

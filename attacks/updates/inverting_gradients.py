@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.evaluation.effort import Effort
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.assertions import by_client
-from fedaudit.attacks.evaluation.effort import Effort
 from fedaudit.attacks.evaluation.membership import Scores, curve
 from fedaudit.attacks.evaluation.trials import RANGES
 from fedaudit.attacks.evidence import Assertion, Evidence, Series

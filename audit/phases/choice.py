@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedaudit.attacks.attack import Attack, Card
-from fedaudit.attacks.evaluation.effort import Sizes
+from fedaudit.attacks.effort import Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin

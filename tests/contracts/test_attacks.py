@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fedaudit.attacks.attack import Attack, Knowledge
-from fedaudit.attacks.evaluation.effort import DIGITS, Effort
+from fedaudit.attacks.effort import DIGITS, Effort
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.phases.load import SHIPPED
 from fedaudit.audit.settings import catalog

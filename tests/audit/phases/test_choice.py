@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.attacks.evaluation.effort import DIGITS
+from fedaudit.attacks.effort import DIGITS
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.observer.reach import ObservedTraffic
