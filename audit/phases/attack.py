@@ -74,7 +74,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     if reading is None:
         durable.remove(run.evidence / CLAIMED)
         return
-    progress(f"claimed counts, about {describe_duration(claims)}", 0, 1)
+    progress(f"claimed counts (about {describe_duration(claims)})", 0, 1)
     began = processor_seconds()
     with share_cores(workers.processes(config.workers, case.device)):
         checked = check_claimed_counts(case, reading)

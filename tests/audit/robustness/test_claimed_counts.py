@@ -9,12 +9,15 @@ import pytest
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.controls.effort import READ, PlayedClients
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.claimed_counts import (
     FLIPPED,
     FREE_RIDING,
     INFLATION,
+    CountBench,
     check_claimed_counts,
+    count_steps,
     read_count,
 )
 from fedaudit.audit.robustness.contradicted_counts import Contradicted
@@ -25,6 +28,7 @@ from fedaudit.audit.verdict.judge import judge_subject
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party
 from fedaudit.fl.kinds import UPDATES, Kind
+from fedaudit.fl.runtime.side_by_side import share_cores
 from fedaudit.reports.result import Outcome, Severity
 from fedaudit.reports.robustness import CheckedCount, CheckedCounts
 from tests.fl.test_all_methods import adapters
@@ -85,6 +89,42 @@ def test_honest_clients_are_not_named(method: str, tmp_path: Path) -> None:
     found = checked(tmp_path, method={"name": method})
     assert not found.contradicted and not found.missed and found.clients
     assert judge_subject(Contradicted(found), load_policy("default")).outcome == Outcome.NOT_DEMONSTRATED
+
+
+def test_clients_are_played_side_by_side_with_the_same_numbers(tmp_path: Path) -> None:
+    case = open_case(*simulated(tmp_path, adversary={"name": "count_inflation", "clients": MALICIOUS}))
+    here = check_claimed_counts(case, LabelCountsFromUpdate())
+    with share_cores(2):
+        there = check_claimed_counts(case, LabelCountsFromUpdate())
+    assert here == there and here.clients
+
+
+def test_what_is_stated_is_within_a_factor_of_two_of_what_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = open_case(*simulated(tmp_path))
+    trained, read = list[int](), list[int]()
+    train, shares = CountBench._train_reply, LabelCountsFromUpdate.shares
+
+    def count_training(bench: CountBench, like: Artifact, rows: Any, *name: Any, **more: Any) -> Any:
+        trained.append(len(rows) * case.training.local_epochs)
+        return train(bench, like, rows, *name, **more)
+
+    def count_reading(attack: LabelCountsFromUpdate, *args: Any) -> Any:
+        read.append(attack.config.points * len(case.examples.auxiliary))
+        return shares(attack, *args)
+
+    monkeypatch.setattr(CountBench, "_train_reply", count_training)
+    monkeypatch.setattr(LabelCountsFromUpdate, "shares", count_reading)
+    check_claimed_counts(case, LabelCountsFromUpdate())
+    clients = PlayedClients.of(case, case.network_size.parameters)
+    stated = count_steps(clients, case.config.replay, case.training)
+    reading = len(case.examples.auxiliary)
+    for many, counted in (
+        (stated.pop(reading) * reading, sum(read) / READ),
+        (sum(size * steps for size, steps in stated.items()), sum(trained)),
+    ):
+        assert counted / 2 <= many <= 2 * counted, (many, counted)
 
 
 @pytest.mark.nightly
