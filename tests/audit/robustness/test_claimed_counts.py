@@ -102,12 +102,15 @@ def test_clients_are_played_side_by_side_with_the_same_numbers(tmp_path: Path) -
 def test_what_is_stated_is_within_a_factor_of_two_of_what_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = open_case(*simulated(tmp_path))
+    run, config = simulated(tmp_path)
+    case = open_case(run, config)
+    assert case.training is not None
+    epochs = case.training.local_epochs
     trained, read = list[int](), list[int]()
     train, shares = CountBench._train_reply, LabelCountsFromUpdate.shares
 
     def count_training(bench: CountBench, like: Artifact, rows: Any, *name: Any, **more: Any) -> Any:
-        trained.append(len(rows) * case.training.local_epochs)
+        trained.append(len(rows) * epochs)
         return train(bench, like, rows, *name, **more)
 
     def count_reading(attack: LabelCountsFromUpdate, *args: Any) -> Any:
@@ -118,7 +121,7 @@ def test_what_is_stated_is_within_a_factor_of_two_of_what_is_played(
     monkeypatch.setattr(LabelCountsFromUpdate, "shares", count_reading)
     check_claimed_counts(case, LabelCountsFromUpdate())
     clients = PlayedClients.of(case, case.network_size.parameters)
-    stated = count_steps(clients, case.config.replay, case.training)
+    stated = count_steps(clients, config.replay, case.training)
     reading = len(case.examples.auxiliary)
     for many, counted in (
         (stated.pop(reading) * reading, sum(read) / READ),
