@@ -67,6 +67,24 @@ def test_a_step_of_a_larger_network_is_stated_within_a_factor_of_two(network: st
         assert times / 2 <= sizes.count_times("network", examples) <= 2 * times
 
 
+# How many times as long attacks took on that ResNet-18, with 194 auxiliary images, as on the quickstart's federation
+TOOK = {
+    "loss_threshold": 107,
+    "gradient_cosine": 67,
+    "rmia": 116,
+    "label_counts_from_update": 149,
+    "label_counts_from_gradient": 142,
+}
+
+
+@pytest.mark.parametrize("name", TOOK)
+def test_an_attack_on_a_larger_network_is_stated_within_a_factor_of_two(name: str) -> None:
+    layers, parameters, products, _ = SEEN["resnet18 on 32 x 32 x 3"]
+    sizes = replace(DIGITS, layers=layers, parameters=parameters, products=products, auxiliary=194)
+    effort = catalog.load("attacks", name).card.effort
+    assert TOOK[name] / 2 <= effort.estimate_seconds(sizes) / effort.seconds <= 2 * TOOK[name]
+
+
 def test_the_sizes_that_cards_are_of_are_those_of_the_quickstart() -> None:
     case = SimulatedCase(load(SHIPPED / "quickstart.yaml").require_simulated())
     size = case.network_size

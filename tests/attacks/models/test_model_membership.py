@@ -221,6 +221,20 @@ def test_what_a_model_is_not_asked_decides_nothing(name: str) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("name", ["loss", "entropy", "confidence"])
+def test_all_that_is_judged_was_asked(name: str) -> None:
+    """What was not asked is NaN, which compares as nothing and would go unnoticed."""
+    world = overfit()
+    claim = ATTACKS[name].run(world.artifacts, world.knowledge, np.random.default_rng(0))
+    trials = ATTACKS[name]._trials(claim, world)
+    judged = [s for b in trials.buckets for s in (b.scores, b.silent, *b.blind.values())]
+    assert len(judged) > 4 and all(np.isfinite([*s.members, *s.others]).all() for s in judged)
+    for kind in trials._list_kinds():
+        for client, query, others in trials._list_tested(kind):
+            people = query.people[client][1]
+            assert len(people) and np.isfinite(trials._table[query.row][[*people, *others]]).all()
+
+
 def sure_of_theirs(
     images: Images, subsets: Sequence[NDArray[np.int64]], queries: NDArray[np.floating], **_: object
 ) -> NDArray[np.float64]:
