@@ -67,7 +67,7 @@ def test_a_step_of_a_larger_network_is_stated_within_a_factor_of_two(network: st
         assert times / 2 <= sizes.count_times("network", examples) <= 2 * times
 
 
-# How many times as long attacks took on that ResNet-18, with 194 auxiliary images, as on the quickstart's federation
+# How many times as long attacks took on that ResNet-18, with 194 auxiliary images, as on ten clients of digits
 TOOK = {
     "loss_threshold": 107,
     "gradient_cosine": 67,
