@@ -22,14 +22,18 @@ class ArraysOnDisk(Mapping[str, Array]):
     """Arrays by name, in a file of their own; who changes one changes neither the file nor what others read."""
 
     def __init__(self, folder: Path, arrays: Mapping[str, Array]) -> None:
-        """Raises OSError where the file cannot be written."""
+        """Raises OSError where the file cannot be written, and leaves none."""
         self._places: dict[str, tuple[str, tuple[int, ...], int]] = {}
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             self._file = Path(file.name)
-            for name, array in arrays.items():
-                file.write(bytes(-file.tell() % ALIGNED))
-                self._places[name] = array.dtype.str, array.shape, file.tell()
-                file.write(np.ascontiguousarray(array).data)
+            try:
+                for name, array in arrays.items():
+                    file.write(bytes(-file.tell() % ALIGNED))
+                    self._places[name] = array.dtype.str, array.shape, file.tell()
+                    file.write(np.ascontiguousarray(array).data)
+            except OSError:
+                self._file.unlink()
+                raise
 
     def __getitem__(self, name: str) -> Array:
         kind, shape, at = self._places[name]

@@ -1,6 +1,8 @@
 """What is planted on large networks lies in files, and is what it was in memory."""
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fedaudit.fl.recording.recorder import read
 from tests.audit.simulated import simulated
 from tests.contracts.test_methods_and_attacks import made
 
+ROOT = Path(__file__).parents[3]
 ARRAYS: dict[str, Any] = {
     "weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
     "turned": np.arange(12, dtype=np.float64).reshape(3, 4).T,
@@ -60,6 +63,19 @@ def test_small_messages_and_those_that_find_no_room_stay_in_memory(tmp_path: Pat
     large = {"weight": np.zeros(on_disk.LARGE // 8)}
     assert isinstance(spill(large, tmp_path), ArraysOnDisk)
     assert spill(large, None) is large and spill(large, tmp_path / "nothing") is large
+
+
+def test_a_file_that_finds_no_room_is_not_left_behind(tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys\nfrom pathlib import Path\nimport numpy as np\n"
+        "from fedaudit.audit.controls.on_disk import spill\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
+        "large = {'weight': np.zeros(2**20)}\n"
+        "assert spill(large, Path(sys.argv[1])) is large"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("control", ["memorised", "updates"])
