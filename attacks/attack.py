@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.effort import Effort, Sizes
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery, Series, TextExhibit
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact, Party
@@ -31,6 +30,24 @@ Claim = Mapping[str, NDArray[Any]]
 
 
 MODALITIES: frozenset[Modality] = frozenset(get_args(Modality))
+
+Size = Literal["pixels", "parameters", "network", "auxiliary", "replays", "updates", "clients", "rounds"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """About how long an attack takes: seconds of one core at the sizes of DIGITS
+    (audit/phases/efforts.py), growing with each size named.
+
+    A stored model, not a measurement of the machine at hand: the same config plans the same attacks everywhere.
+    An attack that states none has the default.
+    """
+
+    seconds: float = 30.0
+    grows: tuple[Size, ...] = ("pixels",)
+    examples: int = 1  # that go through the network at a time, where it grows with that
+    beside: float = 0.0  # share of the seconds, at those sizes, for which no network runs
+    settings: tuple[str, ...] = ()  # numbers of its Config, which it takes as many times as long with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,12 +383,11 @@ class Attack(Plugin):
     def measure(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[Evidence]:
         """The claim against the truth and against every blind baseline, with intervals."""
 
-    def estimate_seconds(self, sizes: Sizes) -> float:
-        """About how long it takes on these sizes with its settings, in seconds of one core."""
-        effort = self.card.effort
-        default = type(self).Config() if effort.settings else None
-        times = [getattr(self.config, name) / getattr(default, name) for name in effort.settings]
-        return effort.estimate_seconds(sizes) * float(math.prod(times))
+    def count_times(self) -> float:
+        """How many times as long it takes with its settings as with those that it has by itself."""
+        settings = self.card.effort.settings
+        default = type(self).Config() if settings else None
+        return float(math.prod(getattr(self.config, name) / getattr(default, name) for name in settings))
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Whom the claim hits, person by person, of every kind of message apart.

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Knowledge
+from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._reading import Batch
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers
 from fedaudit.attacks.batches.activation_ridge import ActivationRidge
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.decoder import DecoderTraining, build, fit, hold_out, tensor
 from fedaudit.attacks.prototypes._inversion import Standard
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero

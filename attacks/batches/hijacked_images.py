@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Card, Claim, Knowledge, Truth
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion
 from fedaudit.attacks.batches._reading import Batch, why_unreadable
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.split_detectors import (

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Images, Knowledge, Layered
+from fedaudit.attacks.attack import Effort, Images, Knowledge, Layered
 from fedaudit.attacks.batches._reading import Arrays, group_by_weights, list_batches
 from fedaudit.attacks.batches._running import imitate_noise, run_first_layers, train_network
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.summaries._membership import CARD, ClientMembership, UploadScorer, Values
 from fedaudit.fl.artifact import Artifact

@@ -34,11 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Card, Claim, Knowledge, Truth
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.batches._inversion import ActivationInversion, RowTruth, join_images, label_rows
 from fedaudit.attacks.batches._reading import UNUSED, Batch, list_batches
 from fedaudit.attacks.batches._running import descend, draw_network
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import UNPROTECTED
 from fedaudit.fl.artifact import Artifact

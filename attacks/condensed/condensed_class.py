@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     AIDS,
     REAL_START,
@@ -28,7 +28,6 @@ from fedaudit.attacks.condensed._images import (
     match_brightness,
     none_here,
 )
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.audit_net import audit_net
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import median_size, size_range

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Extractor, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Claim, Effort, Extractor, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import (
     collect_condensed_images,
     in_our_words,
@@ -37,7 +37,6 @@ from fedaudit.attacks.condensed._images import (
 )
 from fedaudit.attacks.condensed._model import CondensationModel, filter_frequencies, share
 from fedaudit.attacks.condensed.condensed_recovery import CondensedRecovery
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import images
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.audit_net import audit_net

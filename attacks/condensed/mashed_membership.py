@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardise
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import (
     Condition,
     Counts,
@@ -39,7 +39,6 @@ from fedaudit.attacks.counts._counts import (
     overlap_evidence,
     possible_values,
 )
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.counting import count_labels

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, GeneratorArchitecture, Images, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, GeneratorArchitecture, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints

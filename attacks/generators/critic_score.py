@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Images, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.flagging import count_flagged
 from fedaudit.attacks.evaluation.matching import Matched, halves, match_members, score_client

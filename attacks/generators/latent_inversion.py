@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, GeneratorArchitecture, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Claim, Effort, GeneratorArchitecture, Truth
 from fedaudit.attacks.evaluation.matching import Matched
 from fedaudit.attacks.evidence import ImageGallery
 from fedaudit.attacks.generators._latent import LatentSearch, Settings

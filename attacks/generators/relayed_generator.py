@@ -11,8 +11,7 @@ Claim: as in attacks/generators/_membership.py; `queried` holds the images made.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.generators._handed import list_relays, newest
 from fedaudit.attacks.generators.generator_distance import GeneratorDistance
 from fedaudit.fl.artifact import Artifact

@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Floats, Images, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.membership import curve, judge_buckets

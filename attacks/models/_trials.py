@@ -66,6 +66,7 @@ class _ModelQuery(Query):
 
 
 Place = tuple[str, str, int]  # of a bucket: model, origin, n of a curve
+_Tested = tuple[int, _ModelQuery, NDArray[np.int64]]  # a client, a model, non-members
 Limits = tuple[int, int, int]  # members of one model, non-members in all, people who are tested
 
 
@@ -76,6 +77,7 @@ class ModelTrials:
         self._claim, self._truth, self._rng = claim, truth, rng
         candidates, self._queries = _make_queries(claim, truth, limits, rng)
         self._latest = _collect_latest(claim, self._queries)
+        self._tested = _collect_tested(claim, self._queries)
         self._blind = {place: _pair_blind(claim, queries) for place, queries in self._latest.items()}
         asked = self._choose_asked(len(candidates))
         self._table = _scale(claim["scorer"][0](candidates, asked), asked) if self._queries else np.zeros((0, 0))
@@ -88,9 +90,8 @@ class ModelTrials:
                 asked[q.row, some] = True
         for row, query in chain.from_iterable(self._blind.values()):
             asked[row, query.members] = asked[row, query.others] = True
-        for kind in self._list_kinds():
-            for _, query, others in self._list_tested(kind):
-                asked[query.row, others] = True
+        for _, query, others in chain.from_iterable(self._tested.values()):
+            asked[query.row, others] = True
         return asked
 
     @cached_property
@@ -110,34 +111,36 @@ class ModelTrials:
         sent = self._claim["kind"]
         uploaded = {str(k) for k in sent[self._claim["model"] == UPDATE]}
         counted = []
-        for kind in self._list_kinds():
+        for kind, tested in self._tested.items():
             planted = [
                 Planted(_score_planted_model(self._table[q.row], q), q.origin == REPLAYED)
                 for q in self._queries
                 if q.origin in (REPLAYED, UNPROTECTED)
                 and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
             ]
-            scored = [_score_client(self._table, *tested) for tested in self._list_tested(kind)]
+            scored = [_score_client(self._table, *of) for of in tested]
             counted += count_flagged(scored, planted, self._claim["senders"].tolist(), self._truth, Kind(kind))
         return counted
 
-    def _list_kinds(self) -> list[str]:
-        """Kinds of the recorded messages that are queried."""
-        return [*dict.fromkeys(str(self._claim["kind"][q.row]) for q in self._queries if q.origin == "recorded")]
 
-    def _list_tested(self, kind: str) -> list[tuple[int, _ModelQuery, NDArray[np.int64]]]:
-        """Every client with every model of a kind that may know its people: its own upload, what all get.
+def _collect_tested(claim: Claim, queries: Sequence[_ModelQuery]) -> dict[str, list[_Tested]]:
+    """By kind of message every client with every model that may know its people: its own upload, what all get.
 
-        With each the non-members: those of the model with the fewest people behind it, whose classes are most
-        like the client's.
-        """
-        known: dict[int, list[_ModelQuery]] = {}
-        for q in self._queries:
-            if q.origin == "recorded" and self._claim["kind"][q.row] == kind:
-                for client in q.people:
-                    known.setdefault(client, []).append(q)
-        fewest = {client: min(queries, key=lambda q: q.n).others for client, queries in known.items()}
-        return [(client, q, fewest[client]) for client in sorted(known) for q in known[client]]
+    With each the non-members: those of the model with the fewest people behind it, whose classes are most
+    like the client's.
+    """
+    known: dict[str, dict[int, list[_ModelQuery]]] = {}
+    for q in queries:
+        if q.origin == "recorded":
+            clients = known.setdefault(str(claim["kind"][q.row]), {})
+            for client in q.people:
+                clients.setdefault(client, []).append(q)
+    tested: dict[str, list[_Tested]] = {kind: [] for kind in known}
+    for kind, clients in known.items():
+        for client, own in sorted(clients.items()):
+            others = min(own, key=lambda q: q.n).others
+            tested[kind] += [(client, q, others) for q in own]
+    return tested
 
 
 def _collect_latest(claim: Claim, queries: Sequence[_ModelQuery]) -> dict[Place, list[_ModelQuery]]:

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._gradients import score_per_image
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask
@@ -64,12 +63,9 @@ class UpdateNorm(GradientCosine):
     """
 
     card = replace(
-        CARD,
+        GradientCosine.card,
         title="Membership from the length of an update",
         source="Li, Li, Ribeiro, ICLR 2023, difference attack",
-        aids=(Kind.GLOBAL_MODEL, Kind.NUM_STEPS),  # where the update begins
-        learns="whether a given image was in one client's training data, from its upload",
-        effort=Effort(seconds=4, grows=("network", "clients")),
     )
 
     def scorer(self, queried: Sequence[Target], knowledge: Knowledge, rng: np.random.Generator) -> Scorer:

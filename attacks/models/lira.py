@@ -18,8 +18,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask, lira_offline, lira_online, scaled_logit, score_outputs
 from fedaudit.attacks.models._shadows import lacking, shadows

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge, Player, Visit
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge, Player, Visit
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.covariance import factor_covariance
 from fedaudit.attacks.evidence import UNPROTECTED

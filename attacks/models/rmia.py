@@ -16,8 +16,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD, ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask, likelihood_ratio, log_probability, rmia, score_outputs
 from fedaudit.attacks.models._shadows import lacking, shadows

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Extractor, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.decoder import initialise, tensor
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes._weights import Prototype, Source

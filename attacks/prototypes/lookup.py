@@ -14,8 +14,7 @@ import scipy
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Extractor, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Extractor, Knowledge
 from fedaudit.attacks.evaluation.covariance import shrink_covariance
 from fedaudit.attacks.prototypes._inversion import InversionTask, PrototypeInversion
 from fedaudit.attacks.prototypes.ridge import Ridge

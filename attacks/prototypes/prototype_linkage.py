@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import Claim, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople
 from fedaudit.attacks.evaluation.features import extract_each

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Card, Extractor, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Card, Effort, Extractor, Knowledge
 from fedaudit.attacks.prototypes._inversion import (
     ALSO_READS,
     REQUIRES,

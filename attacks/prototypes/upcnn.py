@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort
 from fedaudit.attacks.evaluation.decoder import build
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
 from fedaudit.attacks.prototypes._inversion import InversionTask, Standard

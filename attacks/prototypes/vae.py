@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Extractor
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Extractor
 from fedaudit.attacks.evaluation.decoder import build, initialise, tensor
 from fedaudit.attacks.prototypes._decoding import DecoderInversion
 from fedaudit.attacks.prototypes._inversion import InversionTask, Standard

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_whole
 from fedaudit.attacks.evaluation.judging import Judge

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Extractor, Images, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Extractor, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import count_labels

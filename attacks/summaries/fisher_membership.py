@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Images, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Images, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.models._gradients import Gradients
 from fedaudit.attacks.prototypes._weights import sent_with

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Floats, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Floats, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_each_kind, is_largest

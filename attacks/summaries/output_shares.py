@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, PublicImages, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, PublicImages, Truth
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_largest
 from fedaudit.attacks.evaluation.judging import Control, Judge

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.attacks import stats
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.membership import Scores, curve, evidence, halves, score_clusters
 from fedaudit.attacks.evidence import Evidence, Series
 from fedaudit.attacks.models._scores import lira_offline, scaled_logit

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.attack import MODALITIES, Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, measure_revelations, overlap_evidence
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evidence import Baseline, Evidence

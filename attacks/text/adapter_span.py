@@ -18,8 +18,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Claim, Effort, Knowledge
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._inputs import compute_inputs
 from fedaudit.attacks.text._reading import Network, read_first

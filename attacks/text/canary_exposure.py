@@ -21,8 +21,7 @@ import numpy as np
 import scipy
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Claim, Effort, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.trials import find_members

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Claim, Extractor, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Claim, Effort, Extractor, Knowledge, Truth
 from fedaudit.attacks.evaluation.artifacts import list_senders
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from fedaudit.attacks.attack import Floats, Images, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Floats, Images, Knowledge
 from fedaudit.attacks.models._membership import CARD as MODELS
 from fedaudit.attacks.models._membership import ModelMembership, Scorer
 from fedaudit.attacks.models._scores import Mask, score_asked

@@ -18,8 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Card, Claim, Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Card, Claim, Effort, Knowledge
 from fedaudit.attacks.prototypes._weights import UPLOADS
 from fedaudit.attacks.text._inputs import find_token_embedding, name_parameters
 from fedaudit.attacks.text._tokens import TokenAttack, TokenReading, make_claim

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evaluation.decoder import initialise
 from fedaudit.attacks.prototypes.grnn import INPUTS, build_generator, total_variation
 from fedaudit.attacks.updates._gradients import Imitation, Update, squared_distance

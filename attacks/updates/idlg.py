@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Claim, Knowledge, Truth
+from fedaudit.attacks.attack import Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import blind_counts, exact_match
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evidence import Evidence, is_replay
 from fedaudit.attacks.updates._gradients import Imitation, Update, labels, squared_distance
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion

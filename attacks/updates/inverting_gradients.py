@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Knowledge
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Effort, Knowledge
 from fedaudit.attacks.evidence import is_replay
 from fedaudit.attacks.updates._gradients import Imitation, Update, cosine_distance, labels
 from fedaudit.attacks.updates._inversion import CARD, UpdateInversion

@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.counts._counts import Condition, Counts, blind_counts, exact_match, overlap_evidence, spread
-from fedaudit.attacks.effort import Effort
 from fedaudit.attacks.evaluation.assertions import OF_COUNTS, by_client, format_counts
 from fedaudit.attacks.evaluation.groups import SIZE_KNOWN, count_known, is_exact
 from fedaudit.attacks.evidence import Assertion, Evidence, is_replay

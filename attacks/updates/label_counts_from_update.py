@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation.assertions import OF_CLASSES, by_client, name_classes
 from fedaudit.attacks.evaluation.counting import collect_images, count_labels
 from fedaudit.attacks.evaluation.groups import CLASS_KNOWN, count_known, is_held

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge, Truth
-from fedaudit.attacks.effort import Effort
+from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.assertions import by_client
 from fedaudit.attacks.evaluation.membership import Scores, curve

@@ -218,10 +218,10 @@ class RecordedClients(RecordedData):
 
     @cached_property
     def network_size(self) -> NetworkSize:
-        first = self.initial()
-        numbers = count(first) if first else 0
+        first = self.initial() or {}
+        numbers = count(first)
         if self.make_net is None:
-            return NetworkSize(parameters=numbers, layers=len(first or ()), products=numbers)
+            return NetworkSize(parameters=numbers, layers=len(first), products=numbers)
         return replace(measure_size(self.make_net(), self.data.shape), parameters=numbers)
 
     @cached_property

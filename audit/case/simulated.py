@@ -161,10 +161,10 @@ class SimulatedClients(SimulatedData):
 
     @cached_property
     def network_size(self) -> NetworkSize:
-        return measure_size(self._untrained, self.data.shape)
+        return measure_size(self._blank_network, self.data.shape)
 
     @cached_property
-    def _untrained(self) -> Net:
+    def _blank_network(self) -> Net:
         """The model before round 0, on weights of no base; only looked at."""
         return initialise(self.make_untrained, self.streams)
 
@@ -237,7 +237,7 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
         _ = self.device
         method = copy(self.method)  # which learns of the network
         with fork_rng(devices=[]):
-            make, initial = self.make_untrained, state_of(self._untrained)
+            make, initial = self.make_untrained, state_of(self._blank_network)
             site = partial(build_site, method, self.holdings, make, "cpu", self.private, self.compromise)
             with InProcess(site) as workers:
                 wire = Wire(self.card, self.streams, self.protections)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedaudit.attacks.attack import Attack, Card
-from fedaudit.attacks.effort import Sizes
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.controls.updates import count_groups
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds, predict_traffic
+from fedaudit.audit.phases.efforts import Sizes, estimate_seconds
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.controls import Replay
@@ -88,7 +88,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             rounds=max(1, max((len(r.kept) for r in scene.rounds.values()), default=1)),
         )
         known = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
-        cost = {name: card.effort.estimate_seconds(sizes) for name, card in known.items()}
+        cost = {name: estimate_seconds(card.effort, sizes) for name, card in known.items()}
         specs, left = config.attacks, dict[str, str]()
         if specs is None:
             specs, left = _choose_fitting(scene, traffic.title, known, cost, config.budget.minutes)
@@ -100,7 +100,11 @@ def choose(config: Config, case: Case) -> AttackChoice:
             scene=scene,
             specs=specs,
             cards=cards,
-            seconds={s.label: build_plugin("attacks", s, "attacks").estimate_seconds(sizes) for s in specs},
+            seconds={
+                s.label: build_plugin("attacks", s, "attacks").count_times()
+                * estimate_seconds(cards[s.label].effort, sizes)
+                for s in specs
+            },
             others=others,
             others_seconds={n: cost[n] for n in others},
             left=left,

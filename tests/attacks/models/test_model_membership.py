@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -229,10 +230,10 @@ def test_all_that_is_judged_was_asked(name: str) -> None:
     trials = ATTACKS[name]._trials(claim, world)
     judged = [s for b in trials.buckets for s in (b.scores, b.silent, *b.blind.values())]
     assert len(judged) > 4 and all(np.isfinite([*s.members, *s.others]).all() for s in judged)
-    for kind in trials._list_kinds():
-        for client, query, others in trials._list_tested(kind):
-            people = query.people[client][1]
-            assert len(people) and np.isfinite(trials._table[query.row][[*people, *others]]).all()
+    assert trials._tested
+    for client, query, others in chain.from_iterable(trials._tested.values()):
+        people = query.people[client][1]
+        assert len(people) and np.isfinite(trials._table[query.row][[*people, *others]]).all()
 
 
 def sure_of_theirs(

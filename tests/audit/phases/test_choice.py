@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedaudit.attacks.effort import DIGITS
 from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.observer.reach import ObservedTraffic
@@ -22,6 +21,7 @@ from fedaudit.audit.phases.choice import (
     rank_attacks,
     refuse_impossible,
 )
+from fedaudit.audit.phases.efforts import DIGITS, estimate_seconds
 from fedaudit.audit.settings.config import Config, SimulatedConfig, load
 from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.resolve import dump, resolve
@@ -94,7 +94,7 @@ def credit(traffic: ObservedTraffic) -> tuple[dict[str, list[Credit]], dict[str,
     """What every attack earns of such traffic, and what it costs."""
     asked = list_questions(Scene(traffic=traffic, rounds={}, modality="image"), DEMANDS)
     cards = {n: c for n, c in CARDS.items() if not traffic.missing(c, "this")}
-    return give_credits(cards, asked, traffic), {n: c.effort.estimate_seconds(DIGITS) for n, c in cards.items()}
+    return give_credits(cards, asked, traffic), {n: estimate_seconds(c.effort, DIGITS) for n, c in cards.items()}
 
 
 def collect(credits: Mapping[str, Sequence[Credit]], names: Sequence[str], required: bool) -> float:
