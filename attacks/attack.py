@@ -31,7 +31,9 @@ Claim = Mapping[str, NDArray[Any]]
 
 MODALITIES: frozenset[Modality] = frozenset(get_args(Modality))
 
-Size = Literal["pixels", "parameters", "network", "auxiliary", "replays", "updates", "clients", "rounds"]
+Size = Literal[
+    "pixels", "parameters", "network", "convolutions", "auxiliary", "replays", "updates", "clients", "rounds"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class ActivationDecoder(ActivationInversion):
         width: int = Field(default=256, ge=32, multiple_of=32, description="width of the hidden layers")
         batch: AtLeastOne = Field(default=128, description="images in a batch")
         lr: Amount = Field(
-            default=2e-3, description="step size until held-out images no longer gain; half of it to fine-tune"
+            default=5e-3, description="step size until held-out images no longer gain; half of it to fine-tune"
         )
 
     def invert(

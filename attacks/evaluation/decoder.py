@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.floating[Any]]
 
 HELD_OUT = 1000
-LOOK, PATIENCE, GAIN = 50, 2, 0.02
+LOOK, PATIENCE, GAIN = 50, 2, 0.03
 WARM, FALL = 50, 0.25  # steps in which the rate rises, and share of the steps so far in which it falls
 
 

@@ -51,7 +51,7 @@ class DecoderInversion(PrototypeInversion):
         )
         batch: AtLeastOne = Field(default=128, description="images in a batch")
         lr: Amount = Field(
-            default=2e-3,
+            default=5e-3,
             description="step size until held-out images no longer gain; half of it when fine-tuning",
         )
 

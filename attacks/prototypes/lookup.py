@@ -31,7 +31,7 @@ class Lookup(PrototypeInversion):
         source="nearest-neighbour baseline (Fix, Hodges, 1951) in feature space",
         learns="an image that resembles one a client trained on",
         does_not_show="details that no auxiliary image has; compare with a decoder",
-        effort=Effort(seconds=3, grows=("network", "replays", "rounds"), examples=500),
+        effort=Effort(seconds=3, grows=("network", "replays"), examples=500),
     )
 
     @settings

@@ -43,7 +43,7 @@ class Ridge(PrototypeInversion):
         learns="images a client trained on, or their mean where several stand behind a prototype",
         does_not_show="what a non-linear decoder adds, nor what an attacker without auxiliary data gets",
         remedy="release no prototype of few samples (minimum count), or clip and noise prototypes",
-        effort=Effort(seconds=3, grows=("network", "replays", "rounds"), examples=500),
+        effort=Effort(seconds=3, grows=("network", "replays"), examples=500),
     )
 
     @settings

@@ -51,7 +51,7 @@ class Analytic(UpdateInversion):
         source="Phong et al., IEEE TIFS 2018, sec. 3; arXiv:2003.14053, prop. 3.1",
         learns="what entered a client's first dense layer, exactly, and from it the image",
         does_not_show="the single images behind an update of many: only a mean of what they made",
-        effort=Effort(seconds=26, grows=("network", "updates"), beside=0.75),
+        effort=Effort(seconds=26, grows=("convolutions", "updates")),
     )
 
     @settings

@@ -221,7 +221,8 @@ class RecordedClients(RecordedData):
         first = self.initial() or {}
         numbers = count(first)
         if self.make_net is None:
-            return NetworkSize(parameters=numbers, layers=len(first), products=numbers)
+            convolved = count({name: v for name, v in first.items() if v.dim() == 4})
+            return NetworkSize(parameters=numbers, layers=len(first), products=numbers, convolved=convolved)
         return replace(measure_size(self.make_net(), self.data.shape), parameters=numbers)
 
     @cached_property

@@ -3,8 +3,8 @@
 Few federations hold classes of every size. The auditor therefore has clients send once more, trained no further,
 what their own code makes of n of their images of each class, for every n in replay.sizes, through the run's
 protections; of single images through every client's code, and once more without the protections. Where the method
-can start from real images it does so once for the smallest n: the planted leak,
-what unsafe implementations upload.
+can start from real images, some clients do so for the smallest n: the planted leak, what unsafe implementations
+upload.
 
 The classes of one visit are condensed together, as a client does. Large groups are costly, so a size gets fewer
 of them, replay.groups images' worth times `_IMAGES`.
@@ -46,11 +46,10 @@ def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig)
     """
     iterations, made = (int(getattr(training, name, 1)) for name in ("iterations", "images_per_class"))
     steps = Counter[int]()
-    for n in settings.sizes:
-        held, wanted = clients.take(settings.clients), settings.groups
-        if n == 1:
-            held, wanted = clients.classes, max(settings.groups, EACH * len(clients))
-        ways = (2 if n == min(settings.sizes) else 1) + (n == 1 and clients.is_protected)
+    some, least = clients.take(settings.clients), min(settings.sizes)
+    every = (clients.classes, max(settings.groups, EACH * len(clients)), 1 + clients.is_protected)
+    plans = [(n, *(every if n == 1 else (some, settings.groups, 1))) for n in settings.sizes]
+    for n, held, wanted, ways in (*plans, (least, some, settings.groups, 1)):
         groups = ways * min(count_groups(held, n, wanted), _count_groups(n, wanted))
         steps += Counter({n: groups * iterations}) + Counter({1: groups * iterations * made * _TWICE})
     return steps
@@ -70,19 +69,18 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     senders = sorted(k for k in latest if k is not None)
     some = sorted(rng.permutation(senders)[: settings.clients].tolist())
     jobs = list[_Visit]()
-    for n in settings.sizes:
-        clients, wanted = some, settings.groups
-        if n == 1:
-            clients, wanted = senders, max(settings.groups, EACH * len(senders))
+    every = (senders, max(settings.groups, EACH * len(senders)))
+    plans = [(n, "own", *(every if n == 1 else (some, settings.groups))) for n in settings.sizes]
+    for n, init, clients, wanted in (*plans, (min(settings.sizes), "real", some, settings.groups)):
+        if (bench := _start_lab(lab, init)) is None:
+            continue
         visits = _visits({k: lab.owned[k] for k in clients}, lab.holdings.data.train.y, n, wanted, rng)
-        for init in ("own", "real") if n == min(settings.sizes) else ("own",):
-            if (bench := _start_lab(lab, init)) is None:
-                continue
-            for origin, player in bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]:
-                jobs += [
-                    _Visit(player, latest[client], groups, n, init, origin, i)
-                    for i, (client, groups) in enumerate(visits)
-                ]
+        players = bench.with_and_without() if (n, init) == (1, "own") else [(REPLAYED, bench)]
+        jobs += [
+            _Visit(player, latest[client], groups, n, init, origin, i)
+            for origin, player in players
+            for i, (client, groups) in enumerate(visits)
+        ]
     return Replays.join(collect(jobs, partial(_play, recorded)))
 
 

@@ -66,20 +66,21 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             record_error(chosen.setup, f"{CONTROL}{name}", stated[name], bench.seconds[name])
         runner = _Runner(run.path, specs, seconds, chosen.setup, bench, progress)
         runner.run(longest if call is None else call.claim(longest))
-    for number, death in call.answers(longest) if call else ():
-        runner.count_end(number, death)
-    checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
-    run.write_json(run.evidence / CHECKS, {name: dataclasses.asdict(results) for name, results in checks.items()})
-    reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
-    if reading is None:
-        durable.remove(run.evidence / CLAIMED)
-        return
-    progress(f"claimed counts (about {describe_duration(claims)})", 0, 1)
-    began = processor_seconds()
-    with share_cores(workers.processes(config.workers, case.device)):
+        for number, death in call.answers(longest) if call else ():
+            runner.count_end(number, death)
+        checks = {name: catalog.load("checks", name)().check(case, bench.lab) for name in catalog.names("checks")}
+        run.write_json(
+            run.evidence / CHECKS, {name: dataclasses.asdict(results) for name, results in checks.items()}
+        )
+        reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
+        if reading is None:
+            durable.remove(run.evidence / CLAIMED)
+            return
+        progress(f"claimed counts (about {describe_duration(claims)})", 0, 1)
+        began = processor_seconds()
         checked = check_claimed_counts(case, reading)
-    if CLAIMS in stated:
-        record_error(chosen.setup, f"{CONTROL}{CLAIMS}", stated[CLAIMS], processor_seconds() - began)
+        if CLAIMS in stated:
+            record_error(chosen.setup, f"{CONTROL}{CLAIMS}", stated[CLAIMS], processor_seconds() - began)
     run.write(run.evidence / CLAIMED, checked.model_dump_json(indent=1).encode())
     progress("claimed counts", 1, 1)
 

@@ -34,6 +34,7 @@ class Sizes:
     parameters: int  # numbers in the model
     layers: int  # of the model
     products: int  # multiply-adds of one example in the model
+    convolved: int  # of these, in convolutions
     auxiliary: int  # examples that an adversary may have
     replays: int  # replayed prototypes, of all sizes together
     updates: int  # images that are redrawn from uploads, replayed and recorded ones together
@@ -48,12 +49,17 @@ class Sizes:
         """
         return 0.1 * self.layers + 2.3e-6 * self.parameters + 2.8e-8 * self.products * examples
 
+    def time_convolutions(self) -> float:
+        """Milliseconds of a step that fits an image through the convolutions; all but none without any."""
+        return 0.1 * self.layers + 2.8e-8 * self.convolved if self.convolved else 0.005
+
 
 DIGITS = Sizes(  # of the quickstart
     pixels=64,
     parameters=13_706,
     layers=4,
     products=91_776,
+    convolved=82_944,
     auxiliary=503,
     replays=600,
     updates=114,
@@ -69,6 +75,8 @@ def estimate_seconds(effort: "Effort", sizes: Sizes) -> float:
         if name == "network":
             times = sizes.time_step(effort.examples) / DIGITS.time_step(effort.examples)
             found *= effort.beside + (1 - effort.beside) * times
+        elif name == "convolutions":
+            found *= sizes.time_convolutions() / DIGITS.time_convolutions()
         else:
             found *= getattr(sizes, name) / getattr(DIGITS, name)
     return found

@@ -35,7 +35,7 @@ from fedaudit.attacks.updates._head import HeadUpdate, head_names, head_updates
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.messages import messages
-from fedaudit.audit.controls.effort import READ, PlayedClients
+from fedaudit.audit.controls.effort import READ, VISITS, PlayedClients
 from fedaudit.audit.controls.lab import Lab, find_received_message
 from fedaudit.audit.observer.view import grant_knowledge
 from fedaudit.audit.robustness.copied_changes import LastChanges, is_copy
@@ -103,11 +103,13 @@ def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig)
     usual, visits = clients.median_size, 2 * REPLAYS + 1  # for a claim, and for its twin
     if usual < FEWEST or not clients.auxiliary:
         return {}
-    played = usual * (PROBES * (1 + REPLAYS) + 3 + visits * (2 + LARGEST + len(clients)))
+    beside = PROBES * (1 + REPLAYS) + 3
+    played = usual * (beside + visits * (2 + LARGEST + len(clients)))
     read = clients.auxiliary * LabelCountsFromUpdate.Config().points * (PROBES + 2 * (3 + len(clients)))
     batch = min(training.batch_size, usual)
     steps = Counter({batch: min(MOST, played * training.local_epochs) // batch})
-    return steps + Counter({clients.auxiliary: read // READ // clients.auxiliary})
+    steps += Counter({clients.auxiliary: read // READ // clients.auxiliary})
+    return steps + Counter({VISITS: beside + visits * (3 + len(clients))})
 
 
 def read_claims(recorded: Sequence[Artifact], knowledge: Knowledge) -> list[ClaimedUpload]:

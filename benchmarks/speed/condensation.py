@@ -1,6 +1,6 @@
 """Speed of condensation: condensed images per second, ours against a loop over classes.
 
-`python -m benchmarks.speed.training.condensation --model small_cnn --classes 10`. The loop is what code of
+`python -m benchmarks.speed.condensation --model small_cnn --classes 10`. The loop is what code of
 dataset condensation does: for each class, one backward pass on its real images and one with graph on its image,
 parameter by parameter. Both draw the same networks; rounds of both alternate, one thread, so that a
 drifting machine slows both alike, and the processor's time is what counts. Random images of 28 x 28; an
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher, _measure_distance
+from fedaudit.fl.families.condensation import ClassBatch, Condensing, Matcher, measure_distance
 from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.plugin import load
 from fedaudit.fl.runtime.streams import Streams
@@ -38,7 +38,7 @@ def loop(matcher: Matcher, cells: list[ClassBatch], images: Tensor, rng: torch.G
         real = torch.autograd.grad(cross_entropy(matcher.net(cell.real), y.expand(len(cell.real))), weights)
         made = torch.autograd.grad(cross_entropy(matcher.net(x), y.expand(len(x))), weights, create_graph=True)
         pairs = zip(made, real, strict=True)
-        total = torch.stack([_measure_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs])
+        total = torch.stack([measure_distance(a.flatten(1)[None], b.flatten(1)[None], 1e-6) for a, b in pairs])
         found += torch.autograd.grad(total.sum(), [x])
     return torch.stack(found)
 
@@ -52,7 +52,7 @@ def ours(matcher: Matcher, cells: list[ClassBatch], images: Tensor, rng: torch.G
 
 def main() -> None:
     """Print images per second for classes of several sizes."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.training.condensation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.condensation", description=__doc__)
     parser.add_argument("--model", default="small_cnn")
     parser.add_argument("--classes", type=int, default=10, help="classes of a client")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 5, 50], help="images of each")

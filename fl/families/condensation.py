@@ -8,15 +8,16 @@ uses it: in every iteration a fresh random network theta, and for each class c
 
 The networks are never trained and have nothing to do with the model of the federation.
 
-All classes of a client share theta, and their gradients are taken at once: one pass through the network,
-and the gradient of a layer's weights as one matrix product a class (its input times the gradient of its
-output). Real batches large enough to fill a core run one by one instead, because together they leave the
-cache. Only convolutions and linear layers are matched; normalisation layers run in evaluation mode.
+All classes of a client share theta. The gradients of the images that are made, and of real ones where every
+class has one, are taken at once: one pass through the network, and the gradient of a layer's weights as one
+matrix product a class (its input times the gradient of its output). A linear layer's on one image is never
+multiplied out: lengths and products of its rows follow from the two factors. Real batches run class by class.
+Only convolutions and linear layers are matched; normalisation layers run in evaluation mode.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,6 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import seed_networks
 
 EPSILON = 1e-6
-_TOGETHER = 32  # real images that run as one batch; larger ones gain nothing from company
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,16 @@ class ClassBatch:
 
     real: Tensor
     label: int
+
+
+class Outer(NamedTuple):
+    """Gradients of a linear layer's weights on one image a cell, [m, rows, columns], as two vectors each."""
+
+    slopes: Tensor  # [m, rows], of the loss by what the layer gives
+    given: Tensor  # [m, columns], what it is given
+
+
+Gradients = Tensor | Outer  # of the weights of a layer, [m, rows, columns]
 
 
 class Matcher:
@@ -98,35 +108,34 @@ class Matcher:
         batches = [_draw_batch(c.real, self.settings.real_batch, rng) for c in cells]
         labels = torch.tensor([c.label for c in cells], device=images.device)
         real = self._compute_real_gradients(batches, labels)
-        made = self._compute_gradients(images.flatten(0, 1), [images.shape[1]] * len(cells), labels, True)
+        made = self._compute_gradients(images, labels, graph=True)
+        by_layer = self.settings.match == "layer"
         return sum(
-            (_measure_distance(s, d, epsilon) for s, d in zip(made, real, strict=True)),
+            (measure_distance(s, d, epsilon, by_layer=by_layer) for s, d in zip(made, real, strict=True)),
             start=images.new_zeros(len(cells)),
         )
 
-    def _compute_real_gradients(self, batches: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
-        """Gradients of the real batches, layer by layer, [m, rows, columns] each."""
-        pieces = []
-        for rows in _split_cells([len(b) for b in batches]):
-            sizes = [len(b) for b in batches[rows]]
-            x = torch.cat(list(batches[rows]))
-            if len(sizes) == 1:
-                pieces.append(self._compute_own_gradients(x, labels[rows]))
-            else:
-                pieces.append(self._compute_gradients(x, sizes, labels[rows], False))
-        return [torch.cat(layer).detach() for layer in zip(*pieces, strict=True)]
+    def _compute_real_gradients(self, batches: Sequence[Tensor], labels: Tensor) -> list[Gradients]:
+        """Gradients of the real batches, layer by layer."""
+        if all(len(batch) == 1 for batch in batches):
+            return self._compute_gradients(torch.stack(list(batches)), labels, graph=False)
+        each = [self._compute_own_gradients(x, label) for x, label in zip(batches, labels, strict=True)]
+        return [torch.stack(layer) for layer in zip(*each, strict=True)]
 
     def _compute_own_gradients(self, x: Tensor, label: Tensor) -> list[Tensor]:
+        """Of one batch, [rows, columns] each."""
         loss = cross_entropy(self.net(x), label.expand(len(x)))
-        wanted = [p for m in self.layers for p in (m.weight, m.bias) if p is not None]
+        wanted = [p for m in self.layers for p in (m.weight, self._choose_bias(m)) if p is not None]
         found = iter(torch.autograd.grad(loss, wanted))
-        return [
-            self._shape_gradients(next(found).flatten(1)[None], None if m.bias is None else next(found)[None])
-            for m in self.layers
-        ]
+        rows = []
+        for layer in self.layers:
+            weight = next(found).flatten(1)
+            has_bias = self._choose_bias(layer) is not None
+            rows.append(torch.cat([weight, next(found)[:, None]], 1) if has_bias else weight)
+        return rows
 
-    def _compute_gradients(self, x: Tensor, sizes: Sequence[int], labels: Tensor, graph: bool) -> list[Tensor]:
-        """Per-cell gradients of the mean loss of consecutive cells in x [sum of sizes, C, H, W]."""
+    def _compute_gradients(self, x: Tensor, labels: Tensor, *, graph: bool) -> list[Gradients]:
+        """Of the mean losses of all cells, x [m, n, C, H, W]; with the `graph` differentiable in x."""
         seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
         def remember(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -134,33 +143,32 @@ class Matcher:
 
         hooks = [m.register_forward_hook(remember) for m in self.layers]
         try:
-            logits = self.net(x)
+            logits = self.net(x.flatten(0, 1))
         finally:
             for hook in hooks:
                 hook.remove()
-        each = torch.tensor(sizes, device=x.device)
-        losses = cross_entropy(logits, labels.repeat_interleave(each), reduction="none")
-        outputs = [seen[m][1] for m in self.layers]
-        total = (losses / each.repeat_interleave(each)).sum()
+        (m, n), outputs = x.shape[:2], [seen[layer][1] for layer in self.layers]
+        total = cross_entropy(logits, labels.repeat_interleave(n), reduction="sum") / n
         slopes = torch.autograd.grad(total, outputs, create_graph=graph)
-        found = []
+        found: list[Gradients] = []
         for layer, slope in zip(self.layers, slopes, strict=True):
-            given = seen[layer][0]
+            given = seen[layer][0] if graph else seen[layer][0].detach()
             if isinstance(layer, nn.Conv2d):
-                patches = unfold(given, layer.kernel_size, layer.dilation, _read_padding(layer), layer.stride)
+                given = unfold(given, layer.kernel_size, layer.dilation, _read_padding(layer), layer.stride)
+                slope = slope.flatten(2)
             else:
-                patches, slope = given[:, :, None], slope[:, :, None]
-            by_cell = _sum_products(slope.flatten(2), patches, sizes)
-            bias = None if layer.bias is None else _sum_cells(slope.flatten(2).sum(2), sizes)
-            found.append(self._shape_gradients(by_cell, bias))
+                given, slope = given[:, :, None], slope[:, :, None]
+            if self._choose_bias(layer) is not None:
+                given = torch.cat([given, torch.ones_like(given[:, :1])], 1)
+            if n == given.shape[2] == 1:
+                found.append(Outer(slope[:, :, 0], given[:, :, 0]))
+            else:
+                found.append(_join_images(slope, m) @ _join_images(given, m).transpose(1, 2))
         return found
 
-    def _shape_gradients(self, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """[m, out, in] with one row a cosine: an output unit, or the whole layer with its bias."""
-        if self.settings.match == "dc_rows":
-            return weight
-        parts = [weight.flatten(1)] + ([] if bias is None else [bias])
-        return torch.cat(parts, 1)[:, None]
+    def _choose_bias(self, layer: nn.Conv2d | nn.Linear) -> Tensor | None:
+        """The bias, where it is matched with the rest of its layer."""
+        return layer.bias if self.settings.match == "layer" else None
 
 
 def condense(net: Net, cells: Sequence[ClassBatch], settings: Condensing, rng: torch.Generator) -> Tensor:
@@ -197,41 +205,40 @@ def clip(gradient: Tensor, most: float) -> Tensor:
     return gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
 
 
-def _measure_distance(made: Tensor, real: Tensor, epsilon: float) -> Tensor:
-    """Sum of 1 - cosine over the rows, [m, rows, columns] twice -> [m]; a row without gradient is 1."""
-    product = (made * real).sum(2)
-    lengths: Tensor = made.norm(dim=2) * real.norm(dim=2)
-    total: Tensor = (1 - product / (lengths + epsilon)).sum(1)
+def measure_distance(made: Gradients, real: Gradients, epsilon: float, *, by_layer: bool = False) -> Tensor:
+    """Sum of 1 - cosine over the rows, or of the whole layer, [m]; what has no gradient is 1."""
+    products, lengths = _multiply_rows(made, real), (_measure_rows(made), _measure_rows(real))
+    if by_layer:
+        products, lengths = products.sum(1, True), tuple(rows.norm(dim=1, keepdim=True) for rows in lengths)
+    total: Tensor = (1 - products / (lengths[0] * lengths[1] + epsilon)).sum(1)
     return total
+
+
+def _multiply_rows(a: Gradients, b: Gradients) -> Tensor:
+    """Inner products of the rows, [m, rows]."""
+    if isinstance(a, Tensor):
+        return (a * b).sum(2) if isinstance(b, Tensor) else _multiply_rows(b, a)
+    if isinstance(b, Tensor):
+        return a.slopes * torch.bmm(b, a.given[:, :, None])[:, :, 0]
+    return a.slopes * b.slopes * (a.given * b.given).sum(1, True)
+
+
+def _measure_rows(a: Gradients) -> Tensor:
+    """Lengths of the rows, [m, rows]."""
+    lengths: Tensor = (
+        a.slopes.abs() * a.given.norm(dim=1, keepdim=True) if isinstance(a, Outer) else a.norm(dim=2)
+    )
+    return lengths
+
+
+def _join_images(values: Tensor, m: int) -> Tensor:
+    """[m n, k, places] of the n images of every cell to [m, k, n places]."""
+    return values.reshape(m, -1, *values.shape[1:]).transpose(1, 2).flatten(2)
 
 
 def _draw_batch(real: Tensor, most: int, rng: torch.Generator) -> Tensor:
     chosen = torch.randperm(len(real), generator=rng)[:most]
     return real[chosen.to(real.device)]
-
-
-def _split_cells(sizes: Sequence[int]) -> Iterator[slice]:
-    """Consecutive cells of at most _TOGETHER images together."""
-    start = total = 0
-    for i, size in enumerate(sizes):
-        if i > start and total + size > _TOGETHER:
-            yield slice(start, i)
-            start, total = i, 0
-        total += size
-    yield slice(start, len(sizes))
-
-
-def _sum_products(slope: Tensor, patches: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Sum over a cell's images and places; [n, out, L] and [n, in, L] -> [m, out, in]."""
-    if len(set(sizes)) == 1:
-        a, b = (t.reshape(len(sizes), sizes[0], *t.shape[1:]) for t in (slope, patches))
-        return torch.einsum("mnol,mnil->moi", a, b)
-    pairs = zip(torch.split(slope, list(sizes)), torch.split(patches, list(sizes)), strict=True)
-    return torch.stack([torch.einsum("nol,nil->oi", a, b) for a, b in pairs])
-
-
-def _sum_cells(rows: Tensor, sizes: Sequence[int]) -> Tensor:
-    return torch.stack([part.sum(0) for part in torch.split(rows, list(sizes))])
 
 
 def _read_padding(layer: nn.Conv2d) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ class NetworkSize:
     parameters: int  # numbers of its weights; 0: not known
     layers: int
     products: int  # multiply-adds of one example's forward pass
+    convolved: int  # of these, in convolutions
 
 
 Layers = tuple[tuple[str, ...], ...]  # names of parameters and buffers, layer by layer
@@ -81,11 +82,14 @@ def multiply_adds(net: nn.Module, of: Layers, shape: tuple[int, ...]) -> tuple[i
 def measure_size(net: Net, shape: tuple[int, ...]) -> NetworkSize:
     """Of a network of examples of this shape; what cannot be counted multiplies once by each weight."""
     of, parameters = layers(net), count(state_of(net))
+    convolutions = {name for name, m in net.named_modules() if isinstance(m, nn.modules.conv._ConvNd)}
     try:
-        products = sum(multiply_adds(net, of, shape))
+        counts = multiply_adds(net, of, shape)
     except Exception:  # other people's code, which a run calls in its own way  # noqa: BLE001
-        products = parameters
-    return NetworkSize(parameters=parameters, layers=len(of), products=products)
+        sizes = {name: v.numel() for name, v in state_of(net).items()}
+        counts = tuple(sum(sizes[name] for name in names) for names in of)
+    convolved = sum(n for names, n in zip(of, counts, strict=True) if names[0].rpartition(".")[0] in convolutions)
+    return NetworkSize(parameters=parameters, layers=len(of), products=sum(counts), convolved=convolved)
 
 
 def _count(module: nn.Module, given: Tensor, out: Any) -> int:

@@ -38,7 +38,7 @@ class Outcome:
     code: int
     text: str
     seconds: float
-    peak: int  # bytes
+    peak: int  # bytes, beside what it began with
 
     def fault(self) -> str:
         """What must never happen, as a phrase; empty where nothing of it did."""
@@ -53,7 +53,7 @@ class Outcome:
 
 def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
     """Run `act` in a child whose working directory is `sandbox`."""
-    out = sandbox.parent / f"{sandbox.name}.out"
+    out, before = sandbox.parent / f"{sandbox.name}.out", _measure_idle_child()
     started = time.monotonic()
     child = os.fork()
     if not child:
@@ -81,7 +81,15 @@ def ended(act: Callable[[], None], sandbox: Path) -> Outcome:
     _, status, used = os.wait4(child, 0)
     text = out.read_text(errors="replace")
     out.unlink()
-    return Outcome(os.waitstatus_to_exitcode(status), text, time.monotonic() - started, used.ru_maxrss << 10)
+    grown = (used.ru_maxrss << 10) - before
+    return Outcome(os.waitstatus_to_exitcode(status), text, time.monotonic() - started, grown)
+
+
+def _measure_idle_child() -> int:
+    """Peak of a child that does nothing, in bytes: what it shares with this process, which may have grown."""
+    if not (child := os.fork()):
+        os._exit(0)
+    return os.wait4(child, 0)[2].ru_maxrss << 10
 
 
 def watch(sandbox: Path) -> None:

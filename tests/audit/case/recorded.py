@@ -49,7 +49,7 @@ class Recorded:
     @property
     def network_size(self) -> NetworkSize:
         numbers = count(self.first or {})
-        return NetworkSize(parameters=numbers, layers=len(self.first or {}), products=numbers)
+        return NetworkSize(parameters=numbers, layers=len(self.first or {}), products=numbers, convolved=0)
 
     def sampling(self, client: int | None) -> Drawn:
         return Drawn()

@@ -9,7 +9,7 @@ import pytest
 from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
-from fedaudit.audit.controls.effort import READ, PlayedClients
+from fedaudit.audit.controls.effort import READ, VISITS, PlayedClients
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.robustness.claimed_counts import (
     FLIPPED,
@@ -125,6 +125,7 @@ def test_what_is_stated_is_within_a_factor_of_two_of_what_is_played(
     reading = len(case.examples.auxiliary)
     for many, counted in (
         (stated.pop(reading) * reading, sum(read) / READ),
+        (stated.pop(VISITS), len(trained)),
         (sum(size * steps for size, steps in stated.items()), sum(trained)),
     ):
         assert counted / 2 <= many <= 2 * counted, (many, counted)

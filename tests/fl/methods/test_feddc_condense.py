@@ -63,12 +63,16 @@ def test_reweighting_lets_every_class_weigh_the_same() -> None:
 
 
 @pytest.mark.parametrize("match", ["dc_rows", "layer"])
-def test_batched_distances_are_those_of_a_plain_loop_over_classes(match: str) -> None:
+@pytest.mark.parametrize("sizes", [(1, 5, 40, 9), (1, 1, 1, 1)])
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_distances_are_those_of_a_plain_loop_over_classes(
+    match: str, sizes: tuple[int, ...], per_class: int
+) -> None:
     matcher = Matcher(TinyNet(), Condensing(match=match, real_batch=100))  # type: ignore[arg-type]
-    images = torch.randn(4, 2, 1, 6, 6, generator=generator(8))
-    found = matcher.distances(cells(), images, generator())
+    images = torch.randn(4, per_class, 1, 6, 6, generator=generator(8))
+    found = matcher.distances(cells(sizes), images, generator())
     net, expected = matcher.net, []  # the network that was drawn
-    for cell, made in zip(cells(), images, strict=True):
+    for cell, made in zip(cells(sizes), images, strict=True):
         both = []
         for x in (made, cell.real):
             y = torch.full((len(x),), cell.label)
