@@ -35,7 +35,7 @@ class UpCNN(DecoderInversion):
         learns="images a client trained on, or their class where many stand behind a prototype",
         does_not_show="what a better decoder, or more auxiliary data, would recover",
         # steps hardly grow with the images they are drawn from
-        effort=Effort(seconds=30, grows=("pixels",), settings=("epochs",)),
+        effort=Effort(seconds=25, grows=("pixels",), settings=("epochs",)),
     )
 
     def build_networks(

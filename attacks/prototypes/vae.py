@@ -50,7 +50,7 @@ class VAE(DecoderInversion):
         source="arXiv:1312.6114, eq. 10; Sohn et al., NeurIPS 2015, eqs. 4, 7",
         learns="plausible images with the features of those a client trained on",
         does_not_show="that a plausible image is a true one: read re-identification, not the images",
-        effort=Effort(seconds=60, grows=("pixels",), settings=("epochs",)),  # as UpCNN
+        effort=Effort(seconds=50, grows=("pixels",), settings=("epochs",)),  # as UpCNN
     )
 
     @settings

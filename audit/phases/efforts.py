@@ -50,7 +50,7 @@ class Sizes:
         return 0.1 * self.layers + 2.3e-6 * self.parameters + 2.8e-8 * self.products * examples
 
     def time_convolutions(self) -> float:
-        """Milliseconds of a step that fits an image through the convolutions; all but none without any."""
+        """Milliseconds of a step that fits an image through the convolutions; without any, of a division."""
         return 0.1 * self.layers + 2.8e-8 * self.convolved if self.convolved else 0.005
 
 
