@@ -83,6 +83,7 @@ TOOK = {
     "rmia": 116,
     "label_counts_from_update": 149,
     "label_counts_from_gradient": 142,
+    "analytic": 20,
 }
 
 
