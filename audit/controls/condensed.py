@@ -14,7 +14,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ _IMAGES = 5  # real images in all groups of one size, per group that is wanted
 _LEAST = 8  # groups of any size
 _TWICE = 5  # steps as long as a gradient that is differentiated again: 4.5 to 6 on four of the networks here
 _KINDS = (Kind.CONDENSED_IMAGES, Kind.CONDENSED_LABELS)
+_Played = TypeVar("_Played")  # a client, or what it holds
 
 
 def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig) -> dict[int, int]:
@@ -46,10 +47,9 @@ def count_steps(clients: PlayedClients, settings: Replay, training: LocalConfig)
     """
     iterations, made = (int(getattr(training, name, 1)) for name in ("iterations", "images_per_class"))
     steps = Counter[int]()
-    some, least = clients.take(settings.clients), min(settings.sizes)
-    every = (clients.classes, max(settings.groups, EACH * len(clients)), 1 + clients.is_protected)
-    plans = [(n, *(every if n == 1 else (some, settings.groups, 1))) for n in settings.sizes]
-    for n, held, wanted, ways in (*plans, (least, some, settings.groups, 1)):
+    some = clients.take(settings.clients)
+    for n, init, held, wanted in _list_sets(settings, clients.classes, some):
+        ways = 1 + ((n, init) == (1, "own") and clients.is_protected)
         groups = ways * min(count_groups(held, n, wanted), _count_groups(n, wanted))
         steps += Counter({n: groups * iterations}) + Counter({1: groups * iterations * made * _TWICE})
     return steps
@@ -69,9 +69,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     senders = sorted(k for k in latest if k is not None)
     some = sorted(rng.permutation(senders)[: settings.clients].tolist())
     jobs = list[_Visit]()
-    every = (senders, max(settings.groups, EACH * len(senders)))
-    plans = [(n, "own", *(every if n == 1 else (some, settings.groups))) for n in settings.sizes]
-    for n, init, clients, wanted in (*plans, (min(settings.sizes), "real", some, settings.groups)):
+    for n, init, clients, wanted in _list_sets(settings, senders, some):
         if (bench := _start_lab(lab, init)) is None:
             continue
         visits = _visits({k: lab.owned[k] for k in clients}, lab.holdings.data.train.y, n, wanted, rng)
@@ -82,6 +80,15 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
             for i, (client, groups) in enumerate(visits)
         ]
     return Replays.join(collect(jobs, partial(_play, recorded)))
+
+
+def _list_sets(
+    settings: Replay, every: Sequence[_Played], some: Sequence[_Played]
+) -> list[tuple[int, str, Sequence[_Played], int]]:
+    """Sets of groups: images of a group, what condensed ones start from, who is played, and groups wanted."""
+    single = (every, max(settings.groups, EACH * len(every)))
+    own = [(n, "own", *(single if n == 1 else (some, settings.groups))) for n in settings.sizes]
+    return [*own, (min(settings.sizes), "real", some, settings.groups)]
 
 
 class _Visit(NamedTuple):

@@ -27,7 +27,7 @@ from fedaudit.fl.training.layout import channels_last
 from fedaudit.fl.wire.protection import Message, Protection
 from fedaudit.fl.wire.wire import Wire
 
-_TOGETHER = 12  # groups that share their random networks; more of them leave the cache
+_TOGETHER = 12  # groups that share their random networks, few enough that all cores have some
 
 
 @dataclass(frozen=True, kw_only=True)
