@@ -6,11 +6,12 @@ Prototypes, MOON's representation and the label-inference attacks all mean this 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn, stack
 from torch.nn.functional import cross_entropy, log_softmax
 
 from fedaudit.fl.kinds import Task
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, read_message
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.streams import Streams, seed_networks
 
@@ -98,7 +99,7 @@ class Adapted(Net):
         return self
 
     def features(self, x: Tensor) -> Tensor:
-        return self.catch_features(lambda: self._inner[0](x))
+        return self.catch_features(lambda: self(x))
 
     def catch_features(self, run: Callable[[], object]) -> Tensor:
         """What enters the head while `run` runs the module."""
@@ -111,7 +112,19 @@ class Adapted(Net):
         return caught[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._inner[0](x)
+        """[b, ...] -> [b, C]; raises UserError that says what the module was given where it fails."""
+        inner = self._inner[0]
+        try:
+            out: Tensor = inner(x)
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            mode = "training" if inner.training else "evaluation"
+            raise UserError(
+                f"{type(inner).__name__} cannot compute {list(x.shape)} {str(x.dtype).removeprefix('torch.')} in "
+                f"{mode} mode: {type(error).__name__}: {read_message(error):.300}",
+                hint="that is a batch of examples as fedaudit gives it: look at the module's forward()",
+            ) from error
         return out
 
 

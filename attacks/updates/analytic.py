@@ -34,6 +34,7 @@ from fedaudit.attacks.updates._inversion import CARD, UpdateInversion
 from fedaudit.attacks.updates.inverting_gradients import roughness
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, AtLeastZero
 from fedaudit.fl.runtime.settings import settings
 
@@ -297,7 +298,7 @@ def _alone(model: "nn.Module", images: Floats) -> NDArray[np.float64] | None:
         for x in tensor(images, find_device(own)):
             try:
                 found.append(entering(own, x[None])[1][0].double().cpu().numpy())
-            except ValueError:  # one number a channel has no spread
+            except (ValueError, UserError):  # one number a channel has no spread
                 return None
     return np.stack(found)
 

@@ -4,10 +4,11 @@ Every phase that needs them builds them anew from the config and the seed; nothi
 logs is carried between phases. Built data are the auditor's: an attack gets what Knowledge grants.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 
+import torch
 from torch.random import fork_rng
 
 from fedaudit.audit.case.base import Base, describe_base
@@ -21,6 +22,8 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.aggregation.aggregator import Aggregator
 from fedaudit.fl.clients.time_model import Devices, TimeModel
 from fedaudit.fl.data.participation import UNKNOWN, Availability, Drawn, describe_drawing
+from fedaudit.fl.data.partition import Index
+from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.execution.site import Site, build_site
 from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.federation import Federation, Holdings
@@ -34,6 +37,7 @@ from fedaudit.fl.runtime.sharing import share_result
 from fedaudit.fl.runtime.workers import InProcess, Workers
 from fedaudit.fl.threats.adversary import Adversary
 from fedaudit.fl.threats.compromise import Compromise, choose_compromised_clients
+from fedaudit.fl.training.batches import find_smallest_batch
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.fl.wire.wire import Wire
@@ -243,6 +247,23 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
                 wire = Wire(self.card, self.streams, self.protections)
                 method.open(self.build_federation(self.holdings, wire, workers, initial=initial))
 
+    def _refuse_lone_examples(self, parts: Sequence[Index], workers: Workers) -> None:
+        """Raise UserError where a client has a batch of a single example, on which the network cannot train."""
+        each = self.training.batch_size == 1
+        lone = next((k for k, rows in enumerate(parts) if len(rows) == 1 or (each and len(rows))), None)
+        if lone is None:
+            return
+        x = normalise(torch.from_numpy(self.data.train.x[parts[lone][:1]]), self.data)
+        if max(workers.map("inspect", [partial(find_smallest_batch, x=x)])) > 1:
+            other = (
+                "take fewer clients, another partition, or group normalisation in place of batch normalisation"
+            )
+            raise UserError(
+                f"client {lone} trains on a batch of one example, and the model's batch normalisation needs two",
+                hint="set method.batch_size to 2 or more" if each else other,
+                key="method.batch_size" if each else "federation.partition",
+            )
+
     def build_federation(
         self,
         holdings: Holdings,
@@ -256,8 +277,10 @@ class SimulatedCase(SimulatedClients, SimulatedServer):
     ) -> Federation:
         """Over these holdings, from its own weights or `initial`.
 
-        Without `metrics` and `checkpoints` nothing is kept on disk.
+        Without `metrics` and `checkpoints` nothing is kept on disk. Raises UserError where the network cannot
+        train on what a client holds.
         """
+        self._refuse_lone_examples(holdings.parts, workers)
         federation = self.config.federation
         return Federation(
             holdings=holdings,

@@ -12,7 +12,7 @@ ones (`alone`), since the truth that an attack is held against is the image itse
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from fedaudit.fl.model import Net, State
 from fedaudit.fl.recording.recorder import read
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import to_numpy
+from fedaudit.fl.training.batches import find_smallest_batch
 from fedaudit.fl.training.private import PrivateTraining
 from fedaudit.fl.wire.protection import Message, Protection, anew
 from fedaudit.fl.wire.sums import Sums
@@ -220,6 +221,15 @@ class Lab:
         site = Site(self.method, self.holdings, self.net, self.device, self.private)
         site.install(self.initial)
         return site
+
+    @cached_property
+    def smallest_batch(self) -> int:
+        """Examples that the clients' network needs in a training batch."""
+        first = [rows[:1] for rows in self.owned.values() if len(rows)][:1]
+        questions = [
+            partial(find_smallest_batch, x=self.site.examples(self.holdings.data.train, r)[0]) for r in first
+        ]
+        return max(map(self.site.inspect, questions), default=1)
 
     def train(self, client: int, round: int, received: Message) -> Reply:
         """A visit: what the client's function returns for what it received that round."""

@@ -58,7 +58,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
     clients = every[: settings.clients]
     groups = count_groups(max(a.size_bytes for a in uploads), settings)
     for batch in settings.updates:
-        able = [k for k in clients if len(lab.owned[k]) >= batch]
+        able = [k for k in clients if len(lab.owned[k]) >= batch >= lab.smallest_batch]
         for i in range(groups if able else 0):
             client = able[i % len(able)]
             chosen = np.sort(rng.choice(lab.owned[client], batch, replace=False))
@@ -69,7 +69,7 @@ def plant(lab: Lab, recorded: Sequence[Artifact], settings: Replay) -> Replays:
                 made.add(
                     id, latest[client], _send(lab, latest[client], chosen, steps, recorded, streams), chosen, note
                 )
-    if settings.update_groups and every:
+    if settings.update_groups and every and lab.smallest_batch == 1:
         _plant_people(lab, {k: latest[k] for k in every}, recorded, made)
     return made
 

@@ -20,6 +20,7 @@ from fedaudit.fl.families.splitting import BATCHES
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import LocalConfig
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 
 
 class MissingTruth(UserError):
@@ -121,10 +122,15 @@ class KnownTruth:
     def _draw_batches(self, round: int, client: int, training: LocalConfig) -> Sequence[Tensor]:
         """Places of the examples of each batch of a simulated client's visit."""
         if (round, client) not in self._batches_by_visit:
-            number, streams = len(self._parts[client]), self._case.streams
-            batches = iterate_batches(streams, round, client, number, training.local_epochs, training.batch_size)
+            sizes = split_into_batches(len(self._parts[client]), training.batch_size, joins=self._joins)
+            batches = iterate_batches(self._case.streams, round, client, sizes, training.local_epochs)
             self._batches_by_visit[round, client] = list(batches)
         return self._batches_by_visit[round, client]
+
+    @cached_property
+    def _joins(self) -> bool:
+        make = self._case.make_net
+        return make is not None and has_batch_statistics(make())
 
     @cached_property
     def _batches_by_visit(self) -> dict[tuple[int, int], Sequence[Tensor]]:

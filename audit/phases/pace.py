@@ -53,7 +53,7 @@ def training_seconds(
     if not epochs or not settings.rounds:
         return 0.0
     parts = [part for part in federation.examples.parts.values() if len(part)]
-    each = measure_step(federation, make_net, parts[0][:size], size) / size
+    each = measure_step(federation, make_net, np.concatenate(parts), size) / size
     seconds = each * sum(map(len, parts)) * epochs
     if private is not None:
         beside = len(parts) * private.steps * (PRIVATE_STEP + PRIVATE_NUMBER * parameters)
@@ -90,7 +90,7 @@ def estimate_controls(
         module = claimed_counts if name == CLAIMS else importlib.import_module(f"fedaudit.audit.controls.{name}")
         steps: dict[int, int] = module.count_steps(clients, settings, training)
         found[name] = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
-            number * measure_step(federation, make_net, rows[:size], size)
+            number * measure_step(federation, make_net, rows, size)
             for size, number in steps.items()
             if number and size != VISITS
         )
@@ -103,10 +103,12 @@ def correct_controls(setup: str, seconds: Mapping[str, float]) -> dict[str, floa
 
 
 def measure_step(federation: KnownFederation, make_net: "partial[Net]", rows: Index, size: int) -> float:
-    """Seconds of one step on a batch of so many examples, by one on these rows; kept for a model of ours.
+    """Seconds of one step on a batch of so many examples, by one on the first rows; kept for a model of ours.
 
-    Where a few examples take long already, more of them take as many times as long.
+    Two of them at least, since normalisation over one value has no variance. Where a few examples take long
+    already, more of them take as many times as long.
     """
+    rows = rows[: max(2, size)]
     key = name_model(make_net)
     each = index.recall("pace", f"{key} {size}") if key else None
     if not isinstance(each, float):

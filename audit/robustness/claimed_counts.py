@@ -168,7 +168,7 @@ class CountBench:
         if left < 0:
             return CheckedCounts(reason="clients hold so many examples that playing honest ones takes too long")
         like = claims[0].upload
-        if self._train_reply(like, self.rows[:1], "memory").memory is not None:
+        if self._train_reply(like, self.rows[:FEWEST], "memory").memory is not None:
             return CheckedCounts(
                 reason="clients remember what they did in earlier rounds, and honest ones of the auditor do not"
             )

@@ -44,6 +44,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.method import ClientSide, LocalConfig, RoundMethod, ServerSide
 from fedaudit.fl.model import Net, head_names
 from fedaudit.fl.runtime.plugin import is_shipped
+from fedaudit.fl.training.batches import split_into_batches
 from fedaudit.reports.robustness import DataCertificate
 
 LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of what is put into an image: l2, of pixels in [0, 1]; 0 changes labels alone
@@ -167,11 +168,6 @@ def describe_clients(run: FinishedRun) -> list[ClientRound]:
         )
         for weight, part in zip(weights, parts, strict=True)
     ]
-
-
-def split_into_batches(examples: int, size: int) -> list[int]:
-    """The sizes of an epoch's batches; the last may be smaller."""
-    return [min(size, examples - start) for start in range(0, examples, size)]
 
 
 def measure_sizes(images: NDArray[Any], data: Data) -> Numbers:

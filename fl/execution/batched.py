@@ -27,6 +27,7 @@ from fedaudit.fl.execution.site import Site
 from fedaudit.fl.execution.stack import Stack
 from fedaudit.fl.method import is_stackable
 from fedaudit.fl.runtime.workers import Workers
+from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 from fedaudit.fl.training.local import Trained, crop_flip
 from fedaudit.fl.training.private import train as train_privately
 
@@ -144,7 +145,13 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
     stack = Stack(site, clients, const)
     record = CudaRecorder() if torch.device(site.device).type == "cuda" else None
     step = Step(stack.advance, site.device, record)
-    queues = [_BatchQueue(c, method.count_epochs(len(c.y)), config.batch_size) for c in clients]
+    joins = has_batch_statistics(site.net)
+    queues = [
+        _BatchQueue(
+            c, method.count_epochs(len(c.y)), split_into_batches(len(c.y), config.batch_size, joins=joins)
+        )
+        for c in clients
+    ]
     x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
     offsets = torch.tensor([0, *(len(c.y) for c in clients)]).cumsum(0)
     while rows := _choose_rows(queues):
@@ -161,9 +168,9 @@ def _train(site: Site, clients: list[Client], const: Any) -> list[Trained]:
 class _BatchQueue:
     """The batches of one client, drawn as it comes to them."""
 
-    def __init__(self, client: Client, epochs: int, size: int) -> None:
+    def __init__(self, client: Client, epochs: int, sizes: Sequence[int]) -> None:
         self.order = client.generator("batches")
-        self._count, self._epochs, self._size = len(client.y), epochs, size
+        self._count, self._epochs, self._sizes = len(client.y), epochs, [*sizes]
         self._left: list[Tensor] = []
         self.steps, self.lasts = -1, 1  # taken, and those of the last epoch
         self.next = torch.zeros(0, dtype=torch.int64)
@@ -180,7 +187,7 @@ class _BatchQueue:
         if not self._left and self._epochs and self._count:
             self._epochs -= 1
             permutation = torch.randperm(self._count, generator=self.order)
-            self._left = list(torch.split(permutation, self._size))[::-1]
+            self._left = list(torch.split(permutation, self._sizes))[::-1]
             self.lasts = len(self._left)
         self.next = self._left.pop() if self._left else self.next[:0]
 

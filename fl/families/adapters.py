@@ -18,6 +18,7 @@ from torch.nn.functional import linear
 
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.batches import has_batch_statistics
 
 A, B, FOLDED = ".lora_A.weight", ".lora_B.weight", ".folded"
 
@@ -73,7 +74,7 @@ def attach(
         raise UserError(
             f"adapters.targets and adapters.in_full both name {twice[0]!r}", hint="leave it out of one of them"
         )
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in inner.modules()):
+    if has_batch_statistics(inner):
         raise UserError(
             "adapters leave the model below them as it is, and its batch normalisation changes with every batch",
             hint="choose a model with group normalisation or layer norms",

@@ -4,7 +4,7 @@ They are those of local training (fl/training/local.py). A visit holds the state
 goes on where it was; `iterate_batches` draws the same once more, for whoever grades what was sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 from fedaudit.fl.training.local import crop_flip
 
 
@@ -34,7 +35,9 @@ def draw_batch(client: Client, visit: Tree, config: Drawing, epochs: int) -> boo
         if visit["epoch"] == epochs:
             return False
         visit |= {"rows": torch.randperm(len(client.y), generator=order), "place": 0, "epoch": visit["epoch"] + 1}
-    rows = visit["rows"][visit["place"] : visit["place"] + config.batch_size].to(client.y.device)
+    left = visit["rows"][visit["place"] :]
+    size, *_ = split_into_batches(len(left), config.batch_size, joins=has_batch_statistics(client.net))
+    rows = left[:size].to(client.y.device)
     x = client.x[rows]
     x = crop_flip(x, order) if client.augment == "crop_flip" else x
     place = visit["place"] + len(rows)
@@ -56,12 +59,13 @@ def _falsify(visit: Tree, share: float, classes: int) -> None:
 
 
 def iterate_batches(
-    streams: Streams, round: int, client: int, examples: int, epochs: int, size: int
+    streams: Streams, round: int, client: int, sizes: Sequence[int], epochs: int
 ) -> Iterator[Tensor]:
-    """The places of the examples of each batch that a client of so many sends in a round, in their order.
+    """The places of the examples of each batch that a client sends in a round, in their order.
 
-    Of clients whose images are not augmented, which takes draws of its own.
+    `sizes` are those of an epoch (`split_into_batches`). Of clients whose images are not augmented, which takes
+    draws of its own.
     """
     order = streams.torch("batches", round, client)
     for _ in range(epochs):
-        yield from torch.split(torch.randperm(examples, generator=order), size)
+        yield from torch.split(torch.randperm(sum(sizes), generator=order), sizes)

@@ -29,6 +29,7 @@ from fedaudit.fl.methods.fednova import step_weight
 from fedaudit.fl.runtime.ranges import Positive
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 from fedaudit.fl.training.local import Constants, Handle, Params, Trained, bind
 from fedaudit.fl.wire.protection import Message
 
@@ -116,7 +117,8 @@ class Scaffold(RoundMethod):
         bind(client.net, client.start)
         params = dict(client.net.named_parameters())
         const, total = self.compute_constants(client), {k: torch.zeros_like(p) for k, p in params.items()}
-        for x, y in zip(torch.split(client.x, 500), torch.split(client.y, 500), strict=True):
+        sizes = split_into_batches(len(client.y), 500, joins=has_batch_statistics(client.net))
+        for x, y in zip(torch.split(client.x, sizes), torch.split(client.y, sizes), strict=True):
             loss = self.loss(Handle(client.net), x, y, const) * (len(y) / len(client.y))
             for k, g in zip(params, torch.autograd.grad(loss, list(params.values())), strict=True):
                 total[k] = total[k] + g

@@ -42,6 +42,7 @@ from fedaudit.fl.method import Card, Chosen, LocalConfig, RoundMethod
 from fedaudit.fl.runtime.ranges import Amount, AtLeastOne, PositiveShare
 from fedaudit.fl.runtime.settings import settings
 from fedaudit.fl.runtime.tree import Tree
+from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.wire.protection import Message
 
 
@@ -207,7 +208,8 @@ class SeolKim(RoundMethod):
         client = self._draw_examples(client)
         method = self
         if self.config.dynamic_batch:
-            batch = max(1, len(client.y) // self.config.updates)
+            least = 2 if has_batch_statistics(client.net) else 1
+            batch = max(least, len(client.y) // self.config.updates)
             rate = learning_rate(batch, self.config.eta_max, self.config.lr_rule)
             method = copy.copy(self)
             method.config = replace(self.config, batch_size=batch, lr=rate)

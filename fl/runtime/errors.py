@@ -1,11 +1,14 @@
 """Errors a reader of the report can act on: one sentence and a hint, shown without a traceback."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
 
+_OURS = Path(__file__).parents[2]
 # where code lies that no user of ours has written: ours, and that of the interpreter and of its packages
-_INSTALLED = (Path(__file__).parents[2], Path(sys.base_prefix), Path(sys.prefix))
+_INSTALLED = (_OURS, Path(sys.base_prefix), Path(sys.prefix))
+_PLACE = "_fedaudit_place"
 
 
 class UserError(Exception):
@@ -45,14 +48,31 @@ def read_message(error: BaseException) -> str:
 def describe_unexpected(error: BaseException) -> tuple[str, str]:
     """An error that nobody foresaw, as a sentence and a hint; of a plugin of somebody's own, with its line."""
     text = " ".join(read_message(error).split())[:300]
-    places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
-    own = [f"{path.name}, line {line}" for path, line in places if _is_own(path)]
-    hint = "that code is no part of fedaudit" if own else "please report it"
-    where = f" in {own[-1]}" if own else ""
+    place = find_place(error)
+    where = f" in {place}" if place else ""
+    hint = "and what that line was given" if place else "please report it"
     return (
         f"unexpected {type(error).__name__}{where}: {text}",
-        f"`fedaudit --debug ...` shows the traceback; {hint}",
+        f"`fedaudit --debug ...` shows the traceback{',' if place else ';'} {hint}",
     )
+
+
+def find_place(error: BaseException) -> str:
+    """File and line of somebody's own that raised an error, or called the library that did; empty if ours did."""
+    if _PLACE in vars(error):
+        return str(vars(error)[_PLACE])
+    at = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
+    written = [(path, line) for path, line in at if path.is_relative_to(_OURS) or _is_own(path)]
+    if not written or written[-1][0].is_relative_to(_OURS):  # ours called what raised it
+        return ""
+    path, line = written[-1]
+    return f"{path.name}, line {line}"
+
+
+def keep_place(error: BaseException) -> None:
+    """Note it on the error, whose traceback stays behind where another process reads it."""
+    with suppress(Exception):  # one of somebody's own may have no room for it
+        vars(error)[_PLACE] = find_place(error)
 
 
 def _is_own(path: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedaudit.fl.runtime.errors import read_message
+from fedaudit.fl.runtime.errors import keep_place, read_message
 
 SIZE = 64 << 20  # bytes of shared memory, of which the system provides those that were written
 _LENGTH = struct.Struct("<q")
@@ -82,15 +82,19 @@ def serialize(value: Any) -> memoryview:
 def make_portable(error: BaseException) -> BaseException:
     """An error that another process can read: some can be written and not read back.
 
-    One that would end the process that it is raised in, as `sys.exit()` does, ends no other.
+    One that would end the process that it is raised in, as `sys.exit()` does, ends no other. It keeps the line of
+    somebody's own that raised it.
     """
+    keep_place(error)
     try:
         pickle.loads(pickle.dumps(error))  # our own process wrote this
         if isinstance(error, Exception):
             return error
     except Exception:  # noqa: BLE001
         pass
-    return RuntimeError(f"{type(error).__name__}: {read_message(error)}")
+    portable = RuntimeError(f"{type(error).__name__}: {read_message(error)}")
+    keep_place(portable.with_traceback(error.__traceback__))
+    return portable
 
 
 def keep_from_copies(end: Connection | SharedPipe) -> None:

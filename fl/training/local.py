@@ -1,8 +1,8 @@
 """The local training loop every method shares, and the handle through which losses see the model.
 
 Momentum starts empty in every round; each epoch visits the data in a fresh order in
-mini-batches with the last partial one kept; losses are batch means; weight decay is added to the
-gradient. The optimiser is torch.optim.SGD itself, or Adam or AdamW by setting.
+mini-batches with the last partial one kept (fl/training/batches.py); losses are batch means;
+weight decay is added to the gradient. The optimiser is torch.optim.SGD itself, or Adam or AdamW by setting.
 
 Everything a method supplies is a pure function of tensors (loss, correct), so that the same code
 runs one client at a time or, stacked, many at once.
@@ -19,6 +19,7 @@ from torch.func import functional_call
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 
 PAD = 4  # pixels round an image before it is cropped
 Params = dict[str, Tensor]
@@ -157,11 +158,12 @@ def train(
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = stepper(config, list(params.values()), config.lr * scale)
     handle, steps = Handle(net), 0
+    sizes = split_into_batches(len(y), config.batch_size, joins=has_batch_statistics(net))
     losses: list[Tensor] = []
     for epoch in range(1, method.count_epochs(len(y)) + 1):
         losses = []
         permutation = torch.randperm(len(y), generator=order).to(y.device)
-        for batch in torch.split(permutation, config.batch_size):
+        for batch in torch.split(permutation, sizes):
             xb = x[batch]
             if augment == "crop_flip":
                 xb = crop_flip(xb, order)

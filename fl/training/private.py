@@ -30,6 +30,7 @@ from fedaudit.fl.recording.noise import NoiseSource
 from fedaudit.fl.runtime.cipher import RecordCoins
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.batches import has_batch_statistics
 from fedaudit.fl.training.local import (
     PAD,
     Constants,
@@ -250,7 +251,7 @@ def _make_optimiser(config: Any, private: PrivateTraining, params: Params, scale
 
 
 def _check(net: Net, method: TrainingHooks) -> None:
-    if any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in net.modules()):
+    if has_batch_statistics(net):
         raise UserError(
             "dp_sgd cannot train a model with batch normalisation, where examples share statistics",
             hint="choose a model with group normalisation, such as resnet18 with norm: group",

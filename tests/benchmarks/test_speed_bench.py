@@ -18,6 +18,7 @@ from fedaudit.fl.method import RoundMethod
 from fedaudit.fl.model import initialise, state_of
 from fedaudit.fl.runtime.plugin import configure, load
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.batches import split_into_batches
 
 CLIENTS, EACH, ROUNDS = 4, 120, 2
 
@@ -47,7 +48,7 @@ def test_the_file_is_what_ours_trains_on_in_the_order_of_its_first_batches(file:
     assert read.clients == CLIENTS == len(holdings.parts)
     for k in range(CLIENTS):
         x, y = site.examples(holdings.data.train, holdings.parts[k])
-        drawn = list(iterate_batches(streams, 0, k, EACH, 1, read.batch_size))
+        drawn = list(iterate_batches(streams, 0, k, split_into_batches(EACH, read.batch_size), 1))
         for places, (xs, ys) in zip(drawn, read.batches(k), strict=True):
             torch.testing.assert_close(xs, x[places])
             assert torch.equal(ys, y[places])

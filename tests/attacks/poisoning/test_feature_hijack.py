@@ -25,6 +25,7 @@ from fedaudit.fl.methods.split_learning import SplitfedV1, SplitfedV2, SplitLear
 from fedaudit.fl.models.cnns import SmallCNN
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
+from fedaudit.fl.training.batches import split_into_batches
 from tests.attacks.world import digits as load_digits
 from tests.fl.methods.worlds_of_methods import SETTINGS, continues
 from tests.fl.worlds import EVERYONE, World, parts, run, same
@@ -100,7 +101,11 @@ class Told:
         self.rows = dict[str, np.ndarray]()
         for t in range(SPLIT["rounds"]):
             ids = [a.id for a in world.artifacts if a.kind == Kind.SMASHED_GRADIENT and a.round == t]
-            self.rows |= zip(ids, (r.numpy() for r in iterate_batches(Streams(5), t, 0, 600, 1, 32)), strict=True)
+            self.rows |= zip(
+                ids,
+                (r.numpy() for r in iterate_batches(Streams(5), t, 0, split_into_batches(600, 32), 1)),
+                strict=True,
+            )
 
     def find_batch(self, artifact: str) -> BatchTruth:
         rows = self.rows[artifact]

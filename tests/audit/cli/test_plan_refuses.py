@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.plans import plan_audit
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
+from fedaudit.fl.recording.checkpoint import is_finished
 from fedaudit.fl.runtime.errors import UserError
 
 FEDERATION = {"dataset": "digits", "train_limit": 60, "clients": 3, "model": "logreg"}
@@ -59,3 +61,41 @@ def test_a_plan_that_was_kept_is_not_one_of_a_device_that_is_gone(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="no CUDA device"):
         plan_audit(config)
+
+
+class Normalised(nn.Module):
+    """Somebody's own, as the page on models has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.norm(self.first(x.flatten(1))).relu())
+        return out
+
+
+OWN = FEDERATION | {
+    "partition": "iid",
+    "model": f"{__name__}:Normalised",
+    "holdout": {"auxiliary": 0, "reference": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("federation", "method", "words", "key"),
+    [
+        ({}, {"batch_size": 1}, "a batch of one example", "method.batch_size"),
+        ({"train_limit": 31, "clients": 31}, {}, "client .* trains on a batch of one", "federation.partition"),
+    ],
+)
+def test_a_network_that_needs_two_examples_is_refused_where_a_client_has_a_batch_of_one(
+    federation: dict[str, Any], method: dict[str, Any], words: str, key: str, tmp_path: Path
+) -> None:
+    method = {"name": "fedavg", "rounds": 1, "local_epochs": 1, "batch_size": 20}
+    settings = {"federation": OWN | {"train_limit": 63}, "method": method, "attacks": ["loss_threshold"]}
+    config = Config.model_validate(settings)  # 21 examples each
+    assert any("loss_threshold" in line for line in plan_audit(config))
+    folder = RunDir.create(tmp_path / "run")
+    execute(folder, config, ["simulate"], lambda *_: None, skip_finished=False, workers=0)
+    assert is_finished(folder.checkpoint)

@@ -23,6 +23,7 @@ from fedaudit.fl.families.drawn_batches import iterate_batches
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.recording.recorder import MANIFEST, Recorder
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.training.batches import split_into_batches
 from tests.audit.simulated import simulated
 from tests.contracts.growth import sent
 
@@ -147,9 +148,8 @@ def test_the_batches_of_a_visit_are_drawn_once_however_many_are_asked_for(
 ) -> None:
     case = ran()
     own = case.examples.parts[0]
-    drawn = list(
-        iterate_batches(case.streams, 0, 0, len(own), case.training.local_epochs, case.training.batch_size)
-    )
+    sizes = split_into_batches(len(own), case.training.batch_size)
+    drawn = list(iterate_batches(case.streams, 0, 0, sizes, case.training.local_epochs))
     batches = {f"b{i}": replace(sent(Kind.SMASHED, 0), id=f"b{i}") for i in range(len(drawn))}
     times = list[int]()
     monkeypatch.setattr(truth_module, "iterate_batches", lambda *of: times.append(1) or iterate_batches(*of))

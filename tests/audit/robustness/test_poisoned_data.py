@@ -24,7 +24,6 @@ from fedaudit.audit.robustness.poisoned_data import (
     is_linear,
     measure_distances,
     measure_sizes,
-    split_into_batches,
 )
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
@@ -36,6 +35,7 @@ from fedaudit.fl.data.scale import normalise
 from fedaudit.fl.model import adapt
 from fedaudit.fl.models.logreg import LogReg
 from fedaudit.fl.threats.adversary import Adversary, Loss, Message
+from fedaudit.fl.training.batches import split_into_batches
 from fedaudit.reports.result import AuditResult
 from tests.audit.robustness.test_matrix import TEXT
 from tests.audit.tiny import VERDICTS

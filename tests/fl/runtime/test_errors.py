@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedaudit.audit.settings.errors import locate_errors
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, describe_unexpected, find_place
 from fedaudit.fl.runtime.shared_pipe import make_portable
 
 
@@ -42,3 +42,39 @@ def test_nobody_reads_the_words_of_an_error_by_their_place() -> None:
         (name, line) for name, line in lines if re.search(r"(error|missing)\.args\[0\](?! if error\.args)", line)
     ]
     assert len(code) > 400 and found == []
+
+
+def raise_in(folder: Path, text: str, name: str = "somebodys") -> Exception:
+    """What a file of somebody's own raises when it is run."""
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    try:
+        exec(compile(text, str(path), "exec"), {})
+    except Exception as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def test_the_line_that_raised_an_error_is_named_whoever_called_it(tmp_path: Path) -> None:
+    own = raise_in(tmp_path, "import json\n\njson.loads('no')\n")
+    assert find_place(own) == "somebodys.py, line 3"
+    sentence, hint = describe_unexpected(own)
+    assert "somebodys.py, line 3" in sentence and "what that line was given" in hint and "report" not in hint
+
+
+def test_a_fault_of_ours_is_not_told_as_that_of_the_program_that_called_us(tmp_path: Path) -> None:
+    ours = raise_in(
+        tmp_path, "from fedaudit.fl.training.batches import split_into_batches\nsplit_into_batches(3, None)\n"
+    )
+    assert find_place(ours) == ""
+    assert "please report it" in describe_unexpected(ours)[1]
+
+
+def test_the_line_travels_with_the_error_to_another_process(tmp_path: Path) -> None:
+    own = raise_in(tmp_path, "raise ValueError('mine')\n")
+    there = pickle.loads(pickle.dumps(make_portable(own)))
+    assert there.__traceback__ is None and find_place(there) == "somebodys.py, line 1"
+    wild = raise_in(
+        tmp_path, "class Odd(Exception):\n    pass\nraise Odd('mine')\n"
+    )  # no other process has its class
+    assert find_place(pickle.loads(pickle.dumps(make_portable(wild)))) == "somebodys.py, line 3"
