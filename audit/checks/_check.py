@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from fedaudit.audit.case.case import ObservedFederation
 from fedaudit.audit.controls.lab import Lab
+from fedaudit.fl.runtime.errors import describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
+from fedaudit.fl.runtime.side_by_side import DeadPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +59,15 @@ class Check(Plugin):
         """
 
     def check(self, federation: ObservedFederation, lab: Lab | None) -> Checked:
-        """All of it."""
-        seen = list(self.inspect(federation, lab))
+        """All of it, or as far as it came, with the reason among the declared. Raises DeadPart where a part dies."""
+        seen = list[Seen]()
+        try:
+            for one in self.inspect(federation, lab):
+                seen.append(one)
+        except DeadPart:
+            raise
+        except Exception as error:  # the audit goes on without it  # noqa: BLE001
+            seen.append(f"The check {type(self).__name__} could not be carried out: {describe_failure(error)}")
         return Checked(
             results=[s for s in seen if isinstance(s, CheckResult)],
             declared=[s for s in seen if isinstance(s, str)],

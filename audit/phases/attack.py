@@ -28,9 +28,10 @@ from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime import durable, workers
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.side_by_side import DeadPart, Death, Progress, can_copy, share_cores, side_by_side
+from fedaudit.reports.robustness import CheckedCounts
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
@@ -78,7 +79,12 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
             return
         progress(f"claimed counts (about {describe_duration(claims)})", 0, 1)
         began = processor_seconds()
-        checked = check_claimed_counts(case, reading)
+        try:
+            checked = check_claimed_counts(case, reading)
+        except DeadPart:
+            raise
+        except Exception as error:  # the audit goes on without it  # noqa: BLE001
+            checked = CheckedCounts(reason=describe_failure(error))
         if CLAIMS in stated:
             record_error(chosen.setup, f"{CONTROL}{CLAIMS}", stated[CLAIMS], processor_seconds() - began)
     run.write(run.evidence / CLAIMED, checked.model_dump_json(indent=1).encode())

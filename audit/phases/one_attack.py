@@ -23,7 +23,7 @@ from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.runtime.errors import UserError, read_message
+from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.side_by_side import DeadPart
 
 UNMEASURED = "it ran, and this federation has nothing that its claims could be measured on"
@@ -47,7 +47,7 @@ def attack_once(attack: Attack, name: str, bench: Bench) -> dict[str, Any]:
     except UserError as error:
         result |= {"status": "not_applicable", "reason": error.sentence}
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        result |= {"status": "failed", "reason": f"{type(error).__name__}: {read_message(error)}"}
+        result |= {"status": "failed", "reason": describe_failure(error)}
     read = [*(k for k in attack.card.reads if k in opened), *sorted(k for k in opened if k.open)]
     return result | {
         "read": read,

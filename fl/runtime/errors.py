@@ -45,6 +45,11 @@ def read_message(error: BaseException) -> str:
         return "it does not say what is wrong"
 
 
+def describe_failure(error: BaseException) -> str:
+    """Why a part of an audit came to nothing, as a phrase: an attack, a check."""
+    return error.sentence if isinstance(error, UserError) else f"{type(error).__name__}: {read_message(error)}"
+
+
 def describe_unexpected(error: BaseException) -> tuple[str, str]:
     """An error that nobody foresaw, as a sentence and a hint; of a plugin of somebody's own, with its line."""
     text = " ".join(read_message(error).split())[:300]
