@@ -59,7 +59,7 @@ class Check(Plugin):
         """
 
     def check(self, federation: ObservedFederation, lab: Lab | None) -> Checked:
-        """All of it, or as far as it came, with the reason among the declared. Raises DeadPart where a part dies."""
+        """All of it, or as far as it came, and why no further. Raises DeadPart where a part of it dies."""
         seen = list[Seen]()
         try:
             for one in self.inspect(federation, lab):
