@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 # C0 but tab and line feed, C1, separators of lines, overrides of direction, halves of surrogate pairs, and what
-# Unicode calls ignorable by default: no width, no ink. Selectors of a variant stay, which change how a sign looks,
-# and in texts joiners, which words of Persian and Hindi need, and pictures of people.
+# Unicode calls ignorable by default: no width, no ink. Selectors of a variant stay, which change how a sign is
+# drawn, and in texts joiners, which words of Persian and Hindi need, and pictures of people.
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff"
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2060-\u206f"

@@ -190,14 +190,6 @@ def test_nothing_is_written_through_a_hard_link(tmp_path: Path) -> None:
     assert (tmp_path / "shredded").exists()
 
 
-def test_what_is_overwritten_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"people")
-    handle = os.open(tmp_path / "a", os.O_RDONLY)
-    durable.overwrite(tmp_path / "a")
-    assert os.pread(handle, 10, 0) == bytes(6) and not (tmp_path / "a").exists()
-    os.close(handle)
-
-
 LACKING = ["ENOSYS", "EOPNOTSUPP", "ENOLCK", "EINVAL", "EBADF"]
 
 
