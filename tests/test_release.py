@@ -10,10 +10,14 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from packaging.requirements import Requirement
 
 from tests.contracts.test_published_schemas import cyclonedx
 from tests.test_house import PACKAGES, ROOT
@@ -142,21 +146,181 @@ def test_an_example_runs_by_name_without_a_checkout_and_the_version_is_told(tmp_
     assert told.returncode == 0 and re.fullmatch(r"fedaudit \d+\.\d+\.\d+\n", told.stdout)
 
 
-def gate(tmp_path: Path, code: int, cannot_tell: str) -> int:
-    """Exit code of the action's last step, where `fedaudit check` ends with `code`."""
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
-    script = action["runs"]["steps"][-1]["run"]
-    stub = tmp_path / "fedaudit"
-    stub.write_text(f"#!/bin/sh\nexit {code}\n")
-    stub.chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    settings = {"PATH": path, "RUN": "runs/x", "POLICY": "default", "CANNOT_TELL": cannot_tell}
-    return subprocess.run(["bash", "-e", "-c", script], env=settings, capture_output=True).returncode
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+GATE = {name.upper().replace("-", "_"): str(i.get("default", "")) for name, i in ACTION["inputs"].items()}
+
+
+def step(number: int, env: dict[str, str], bin: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """One step of the action in the shell that a runner starts, with the programs of `bin` before others."""
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", ACTION["runs"]["steps"][number]["run"]]
+    runner = {"PATH": f"{bin}:{os.environ['PATH']}", "RUNNER_TEMP": str(cwd / "temp"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(shell, env=runner | env, cwd=cwd, capture_output=True, text=True)
+
+
+def stub(path: Path, code: int = 0) -> Path:
+    """A program that notes where it is called and with what, and ends with `code`."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(f'#!/bin/sh\nprintf \'%s\\n\' "$PWD $*" >> "{path}.called"\nexit {code}\n')
+    path.chmod(0o755)
+    return path
+
+
+def gate(folder: Path, code: int, **given: str) -> tuple[int, list[str]]:
+    """Exit code of the gate, and with what it calls a fedaudit that ends with `code`."""
+    program = stub(folder / "bin" / "fedaudit", code)
+    called = Path(f"{program}.called")
+    called.unlink(missing_ok=True)
+    ended = step(-1, GATE | {"RUN": "runs/x"} | given, program.parent, folder).returncode
+    return ended, [line.partition(" ")[2] for line in called.read_text().splitlines()]
 
 
 def test_the_action_refuses_what_the_gate_refuses(tmp_path: Path) -> None:
-    assert [gate(tmp_path, code, "fail") for code in (0, 1, 2, 3)] == [0, 1, 2, 3]
-    assert [gate(tmp_path, code, "warn") for code in (0, 1, 2, 3)] == [0, 1, 2, 0]
+    for word, codes in (("fail", [0, 1, 2, 3]), ("warn", [0, 1, 2, 0])):
+        assert [gate(tmp_path, code, CANNOT_TELL=word)[0] for code in (0, 1, 2, 3)] == codes
+
+
+def test_what_a_reviewer_holds_goes_to_verify_and_what_is_empty_is_left_out(tmp_path: Path) -> None:
+    assert gate(tmp_path, 0) == (0, ["check --policy=default -- runs/x"])
+    assert gate(tmp_path, 0, REQUIRE="r.yaml") == (0, ["check --policy=default --require=r.yaml -- runs/x"])
+    assert gate(tmp_path, 1, KEY="k.pub", POLICY="p.yaml") == (
+        1,
+        ["verify --policy=p.yaml --key=k.pub -- runs/x"],
+    )
+    whole = "verify --policy=default --require=r.yaml --key=k.pub --digest=ab12 -- runs/x"
+    assert gate(tmp_path, 3, REQUIRE="r.yaml", KEY="k.pub", DIGEST="ab12") == (3, [whole])
+
+
+def test_no_input_of_the_action_is_read_by_the_shell(tmp_path: Path) -> None:
+    evil = "--help; touch broken $(touch broken) `touch broken` * \"'"
+    code, called = gate(tmp_path, 0, RUN=evil, POLICY=evil, KEY=evil, DIGEST=evil, REQUIRE=evil)
+    assert (code, called) == (
+        0,
+        [f"verify --policy={evil} --require={evil} --key={evil} --digest={evil} -- {evil}"],
+    )
+    assert not (tmp_path / "broken").exists()
+    assert "${{" not in "".join(step.get("run", "") for step in ACTION["runs"]["steps"])
+
+
+def test_findings_are_written_as_sarif_of_a_folder_that_is_what_it_says(tmp_path: Path) -> None:
+    for code in (0, 1, 3):
+        assert gate(tmp_path, code, KEY="k.pub", SARIF="found.sarif") == (
+            code,
+            ["verify --policy=default --key=k.pub -- runs/x", "check --policy=default --format=sarif -- runs/x"],
+        )
+        assert (tmp_path / "found.sarif").exists()
+    (tmp_path / "found.sarif").unlink()
+    assert gate(tmp_path, 2, KEY="k.pub", SARIF="found.sarif")[0] == 2 and not (tmp_path / "found.sarif").exists()
+
+
+def test_nothing_that_a_folder_prints_is_a_command_of_the_workflow(tmp_path: Path) -> None:
+    program = stub(tmp_path / "bin" / "fedaudit")
+    program.write_text("#!/bin/sh\necho 'zz ##[error]Ready to deploy'\n")
+    before, between, after = step(-1, GATE | {"RUN": "x"}, program.parent, tmp_path).stdout.splitlines()
+    stop, token = before.rsplit("::", 1)
+    assert stop == "::stop-commands" and re.fullmatch("[0-9a-f]{32}", token) and after == f"::{token}::"
+    assert between.startswith("zz")
+
+
+def test_the_action_installs_its_own_sources_and_the_files_of_the_lock(tmp_path: Path) -> None:
+    python = stub(tmp_path / "bin" / "python3.11")
+    venv = stub(tmp_path / "temp" / "fedaudit" / "bin" / "python")
+    sources = tmp_path / "action"
+    sources.mkdir()
+    env = {"PYTHON": str(python), "GITHUB_ACTION_PATH": str(sources)}
+    done = step(1, env, tmp_path / "bin", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Path(f"{python}.called").read_text() == f"{sources} -m venv {tmp_path / 'temp' / 'fedaudit'}\n"
+    pip = f"{sources} -m pip install --quiet --no-deps"
+    assert Path(f"{venv}.called").read_text().splitlines() == [
+        f"{pip} --require-hashes -r requirements.lock",
+        f"{pip} --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch torchvision",
+        f"{pip} --no-build-isolation .",
+    ]
+    stub(venv, code=1)
+    assert step(1, env, tmp_path / "bin", tmp_path).returncode == 1, "a step that fails ends the action"
+
+
+def test_what_torch_needs_is_in_the_lock_too() -> None:
+    found = locked("requirements.lock")
+    for package in ("torch", "torchvision"):
+        needs = [Requirement(text) for text in metadata.requires(package) or []]
+        for need in (n for n in needs if n.marker is None or n.marker.evaluate({"extra": ""})):
+            name = re.sub("[-_.]+", "-", need.name).lower()
+            if not re.match("nvidia|cuda|triton|torch$", name):  # its builds for CUDA bring their own
+                assert need.specifier.contains(found[name]), need
+
+
+SMALL = """
+federation: {dataset: digits, train_limit: 240, clients: 4, availability: full, model: small_cnn,
+  partition: {name: dirichlet, alpha: 0.3}}
+method: {name: rebafl, rounds: 2, local_epochs: 1, batch_size: 20}
+record: {rounds: all}
+attacks: [class_list]
+report: [json]
+"""
+CLEAN = """
+federation: {dataset: digits, clients: 4, partition: iid, availability: full, model: {name: mlp, hidden: [16]},
+  holdout: {auxiliary: 0.2, reference: 0.4}}
+method: {name: fedavg, rounds: 1, local_epochs: 1, batch_size: 20, weighting: uniform}
+protections: [{name: dp_gaussian, clip_norm: 1.0, noise_multiplier: 30.0}]
+record: {rounds: all}
+attacks: [hidden_images]
+report: [json]
+"""
+
+
+@pytest.mark.nightly
+def test_the_action_ends_with_the_verdict_of_real_runs(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "fedaudit"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedaudit "$@"\n')
+    program.chmod(0o755)
+
+    def call(*words: str) -> None:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([program, *words], cwd=tmp_path, env=env, capture_output=True)
+
+    for name, text in (("clean", CLEAN), ("small", SMALL)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+        call("run", f"{name}.yaml", "--out", name)
+    for name in ("mine", "other"):
+        key = Ed25519PrivateKey.generate()
+        (tmp_path / f"{name}.pem").write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+        (tmp_path / f"{name}.pub").write_bytes(
+            key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        )
+    call("tools", "seal", "clean", "--key", "mine.pem")
+    (tmp_path / "need.yaml").write_text("attacks: [class_list]\n")
+    strict = (ROOT / "audit/policy/default.yaml").read_text().replace("not_ready: high", "not_ready: medium")
+    (tmp_path / "strict.yaml").write_text(strict)
+
+    def ask(**given: str) -> tuple[int, str]:
+        done = step(-1, GATE | given, program.parent, tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = ask(RUN="clean", SARIF="found.sarif")
+    assert code == 0, said
+    assert json.loads((tmp_path / "found.sarif").read_text())["version"] == "2.1.0"
+    (digest,) = re.findall("content: SHA-256 ([0-9a-f]{64})", said)
+    assert ask(RUN="clean", KEY="mine.pub", DIGEST=digest)[0] == 0
+    assert ask(RUN="clean", KEY="other.pub", CANNOT_TELL="warn")[0] == 2
+    assert ask(RUN="clean", DIGEST="0" * 64, CANNOT_TELL="warn")[0] == 2
+    assert ask(RUN="clean", REQUIRE="need.yaml")[0] == 3
+    assert ask(RUN="small")[0] == 3 and ask(RUN="small", CANNOT_TELL="warn")[0] == 0
+    code, said = ask(RUN="small", POLICY="strict.yaml", CANNOT_TELL="warn")
+    assert code == 1 and "Not ready" in said
+
+
+def test_actions_and_base_images_are_named_by_digest() -> None:
+    files = [ROOT / "action.yml", *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    used = [u for f in files for u in re.findall(r"uses: (.*)", f.read_text())]
+    images = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.M)
+    assert len(used) > 8 and len(images) == 2
+    assert [u for u in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", u)] == []
+    assert [i for i in images if not re.fullmatch(r"[\w./:-]+@sha256:[0-9a-f]{64}", i)] == []
+    assert len(set(used)) == len({u.partition("@")[0] for u in used}), "one version of each"
 
 
 def test_workflows_hook_and_container_name_what_is_there() -> None:
@@ -167,7 +331,7 @@ def test_workflows_hook_and_container_name_what_is_there() -> None:
     assert ".ci/run" in commands and all(c[5:] in targets for c in commands if c.startswith("make "))
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     help = subprocess.run([sys.executable, "-m", *hook["entry"].split(), "--help"], capture_output=True, cwd=ROOT)
-    assert help.returncode == 0
+    assert help.returncode == 0 and hook["language"] == "system"  # else pre-commit installs by ranges
     container = (ROOT / "Dockerfile").read_text()
     copied = re.search(r"^COPY ([\w. -]+) \./$", container, re.M)
     assert copied and all((ROOT / name).is_file() for name in copied[1].split())

@@ -1,7 +1,8 @@
 """What somebody handed over, before a byte of it is parsed: regular files only, within budgets, in strict forms.
 
-A link could show another file's text, a pipe or a device never ends, a sparse file is larger than any memory. So
-a folder is looked through without following anything, and JSON is read into the form it must have.
+A link, a hard one too, could show another file's text, a pipe or a device never ends, a sparse file is larger
+than any memory, a name could print a verdict. So a folder is looked through without following anything, and JSON
+is read into the form it must have.
 """
 
 import os
@@ -14,7 +15,9 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.special_files import refuse_hard_link
 from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.reports.visible import visible_name
 
 T = TypeVar("T")
 MOST_FILES = 2_000_000
@@ -24,11 +27,11 @@ DEEPEST = 12
 HINT = "do not trust this folder; ask for one with plain files only"
 
 
-def survey(folder: Path) -> None:
-    """Look through a folder, following nothing.
+def survey(folder: Path, *, hard_links: bool = False) -> None:
+    """Look through a folder, following nothing; only examples may be `hard_links`, as data sets often are.
 
-    Raises UserError naming the first link, pipe, socket or device, the first file above its budget of bytes, and
-    a folder with too many files or too deep.
+    Raises UserError naming the first link, pipe, socket or device, the first name in which a sign is hidden, the
+    first file above its budget of bytes, and a folder with too many files or too deep.
     """
     todo, seen = [(os.fspath(folder), 0)], 0
     while todo:
@@ -43,11 +46,15 @@ def survey(folder: Path) -> None:
             what = f"more than {MOST_FILES:,} files" if seen > MOST_FILES else f"folders {depth} deep"
             raise UserError(f"{folder} holds {what}", hint=HINT)
         for entry in found:
+            if (shown := visible_name(entry.name)) != entry.name:
+                raise UserError(f"a name in {at} hides a sign: {shown}", hint=f"rename it, or {HINT}")
             info = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 todo.append((entry.path, depth + 1))
             else:
                 _require_plain(entry.path, info)
+                if not hard_links:
+                    refuse_hard_link(entry.path, info)
 
 
 def _require_plain(path: str, info: os.stat_result) -> None:

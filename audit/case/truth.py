@@ -55,7 +55,7 @@ def load_truth(folder: Path, subject: RecordedSubject, nodes: Mapping[str, str])
     """The folder's examples; `nodes`: client/3 -> node. Raises UserError that names what is wrong."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}", hint="--truth is a folder with one NAME.npz for each client")
-    survey(folder)
+    survey(folder, hard_links=True)
     whose = _map_names(subject, nodes)
     found = {_compose(name): part for name, part in _find_parts(folder, subject.examples)}
     if not found:
@@ -90,7 +90,7 @@ def load_examples(path: Path) -> Arrays:
 def example_shape(folder: Path) -> list[int]:
     """Of the first example in a folder of truth. Raises UserError where there is none that says it."""
     if folder.is_dir():
-        survey(folder)
+        survey(folder, hard_links=True)
     for path in sorted(folder.glob("*.npz")):
         return list(map(int, _load_npz(path)["x"].shape[1:]))
     for path in sorted(folder.glob("*/*/*")):

@@ -22,7 +22,7 @@ from fedaudit.audit.settings import index
 from fedaudit.fl.runtime import children
 from fedaudit.fl.runtime.errors import UserError, describe_unexpected
 from fedaudit.fl.runtime.special_files import refuse_special
-from fedaudit.reports.visible import visible
+from fedaudit.reports.visible import visible, visible_line
 
 RENAMED: Final = {  # the first word of an earlier command -> what it is called now
     **{name: f"phase {name}" for name in ("simulate", "attack", "account", "score", "report")},
@@ -64,30 +64,32 @@ CONFINED: Final = ContextVar("CONFINED", default=False)  # set by the program th
 READERS: set[str] = set()  # commands that may open what others wrote, such as "check" or "tools seal"
 
 
-def say(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Print; nothing in it can move the cursor, colour the terminal or turn the direction of writing."""
-    safe = visible(text)
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line; nothing in it can begin another, move the cursor or turn the direction of writing."""
+    safe = visible_line(line)
     if (sys.stderr if err else sys.stdout).isatty():
         safe = fold(safe, shutil.get_terminal_size().columns)
-    typer.echo(safe + end, err=err, nl=False)
+    typer.echo(safe, err=err)
 
 
-def fold(text: str, columns: int) -> str:
-    """Long lines broken between words, their rest indented; a command, which is copied, stays whole."""
-    rows = []
-    for row in text.split("\n"):
-        if len(row) <= columns or row.lstrip().startswith(("next: ", "fedaudit ")):
-            rows.append(row)
-            continue
-        indent = " " * (len(row) - len(row.lstrip()))
-        rows += textwrap.wrap(
-            row.strip(),
-            columns,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+def print_document(text: str) -> None:
+    """Print what has a form of its own, such as JSON or YAML, in which a value cannot pass for a line of ours."""
+    typer.echo(visible(text), nl=False)
+
+
+def fold(line: str, columns: int) -> str:
+    """A long line broken between words, its rest indented; a command, which is copied, stays whole."""
+    if len(line) <= columns or line.lstrip().startswith(("next: ", "fedaudit ")):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    rows = textwrap.wrap(
+        line.strip(),
+        columns,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return "\n".join(rows)
 
 
@@ -115,7 +117,8 @@ def command(group: typer.Typer, function: Callable[..., None]) -> Callable[..., 
                 sys.stdout.close()
             raise typer.Exit(2) from None
         except (KeyboardInterrupt, typer.Abort):  # Abort: a question that got no answer
-            say("\nstopped; the same command continues", err=True)
+            say("", err=True)  # below the ^C of a terminal
+            say("stopped; the same command continues", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
             if os.environ.get("FEDAUDIT_DEBUG"):
@@ -173,10 +176,13 @@ def reader(
 
 def _complain(error: Exception) -> None:
     if isinstance(error, UserError):
-        say(f"error: {error}", err=True)
+        say(f"error: {error.sentence}", err=True)
+        if error.hint:
+            say(f"  hint: {error.hint}", err=True)
         return
     if isinstance(error, MemoryError):
-        say("error: it needs more memory than it may have\n  hint: FEDAUDIT_MEMORY=16 allows 16 GiB", err=True)
+        say("error: it needs more memory than it may have", err=True)
+        say("  hint: FEDAUDIT_MEMORY=16 allows 16 GiB", err=True)
         return
     if isinstance(error, PermissionError) and children.is_boxed():
         say(f"error: it may not open {error.filename or 'that'}: {error.strerror}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.app import print_document, reader, say
 from fedaudit.audit.cli.arguments import Data, Trust
 from fedaudit.fl.runtime.errors import UserError
 
@@ -57,21 +57,21 @@ def show(
         from fedaudit.audit.settings.schema import result_schema
         from fedaudit.reports.result import AuditResult
 
-        say(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False))
+        print_document(json.dumps(result_schema(AuditResult), indent=2, allow_nan=False) + "\n")
     elif schema is Schema.CLAIMS:
         from fedaudit.audit.claims.claim import ClaimFile
         from fedaudit.audit.settings.schema import claims_schema
 
-        say(json.dumps(claims_schema(ClaimFile), indent=2, allow_nan=False))
+        print_document(json.dumps(claims_schema(ClaimFile), indent=2, allow_nan=False) + "\n")
     elif schema is Schema.CONFIG:
         from fedaudit.audit.settings.schema import config_schema
 
-        say(json.dumps(config_schema(), indent=2, allow_nan=False))
+        print_document(json.dumps(config_schema(), indent=2, allow_nan=False) + "\n")
     elif config is not None:
         from fedaudit.audit.phases.load import load_config
         from fedaudit.audit.settings.resolve import dump, resolve
 
-        say(dump(resolve(load_config(config))), end="")
+        print_document(dump(resolve(load_config(config))))
 
 
 @reader()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fedaudit.audit.cli.app import reader, say
+from fedaudit.audit.cli.app import print_document, reader, say
 from fedaudit.audit.cli.arguments import Data, RunFolder, Trust
 from fedaudit.fl.runtime.errors import UserError
 
@@ -85,10 +85,10 @@ def check(
         ),
     )
     if format is Format.TEXT:
-        say(_verdict(judged.result))
-        say("\n".join(describe(judged)))
+        for line in (*_list_verdict(judged.result), *describe(judged)):
+            say(line)
     else:
-        say(_export(judged.result, format), end="")
+        print_document(_export(judged.result, format))
     raise typer.Exit(exit_code(judged.result))
 
 
@@ -152,9 +152,9 @@ def verify(
     if statement is not None:
         check_files(judged.folder.path, statement)
     result, lines = _replay(judged, policy) if replay else (judged.result, [])
-    say(_verdict(result))
-    say("\n".join([*describe(judged, statement, replayed=replay), *lines]))
-    say("\n".join([*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)))
+    word = [*describe_seal(statement), stamped] if statement else _describe_trust(digest, judged)
+    for line in (*_list_verdict(result), *describe(judged, statement, replayed=replay), *lines, *word):
+        say(line)
     if attest is not None and signer is not None:
         summary.attest(attest, signer, judged.folder.path, result, replayed=replay, sealed=statement is not None)
         say(f"attested: {attest}")
@@ -173,10 +173,10 @@ def exit_code(result: "AuditResult") -> int:
     return result.verdict.word.exit_code
 
 
-def _verdict(result: "AuditResult") -> str:
+def _list_verdict(result: "AuditResult") -> list[str]:
     """The verdict with what it rests on: the worst findings, at or above the bar, one a line."""
     failing = [f for f in result.findings if f.id in result.verdict.failing]
-    return "\n".join([result.verdict.line, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)])
+    return [result.verdict.line, *(f"  {f.severity:<9} {f.id}: {f.title}" for f in failing)]
 
 
 def _check_seal(run: Path, key: Path | None) -> "Statement | None":
@@ -253,7 +253,8 @@ def _verify_model(model: Path, seal: Path, key: Path | None, unheeded: list[str]
     statement = check_model(model, seal, key)
     word = Word(statement.record.verdict)
     say(f"{model} is the model that was audited: {statement.record.model}. {word.words}")
-    say("\n".join(describe_seal(statement)))
+    for line in describe_seal(statement):
+        say(line)
     raise typer.Exit(word.exit_code)
 
 

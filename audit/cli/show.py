@@ -24,7 +24,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores
 from fedaudit.fl.runtime.plugin import configure
 from fedaudit.reports.format import duration
-from fedaudit.reports.visible import visible
+from fedaudit.reports.visible import visible_line
 
 GAP = 2  # spaces between two columns
 EVERY = 30.0  # seconds between two lines of a log, where nothing else is to be said
@@ -40,7 +40,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             say("\t".join(" ".join(cell.split()) for cell in row))
         return
     console = Console()
-    shown = [[visible(row[0]), *(" ".join(visible(cell).split()) for cell in row[1:])] for row in rows]
+    shown = [[visible_line(row[0]), *(visible_line(" ".join(cell.split())) for cell in row[1:])] for row in rows]
     columns = list(zip(header, *shown, strict=True))
     least = [max(map(cell_len, cells if i == 0 else list_words(cells))) for i, cells in enumerate(columns)]
     if sum(least) + GAP * len(least) > console.width:
@@ -109,7 +109,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console) as bars:
 
         def report(said: str, done: int, total: int) -> None:
-            phase, present = split(visible(said))
+            phase, present = split(visible_line(said))
             if phase not in tasks:
                 tasks[phase] = bars.add_task(phase, total=total, present="", left="")
             paces[phase].note(done, present)

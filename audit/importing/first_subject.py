@@ -16,6 +16,7 @@ from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.reports.visible import visible_name
 
 PROTOTYPES = re.compile(r"^class:\w*(proto|mean|centroid|centre|center)", re.IGNORECASE)
 UNSEEN = {  # key of the subject -> what cannot be seen in an inbox
@@ -46,24 +47,26 @@ def list_unseen(model: str = "", *, has_truth: bool = False) -> list[str]:
 def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> Iterator[str]:
     if not found.messages:
         raise UserError(f"{found.inbox} holds no message", hint="record at least one round")
+    name = visible_name(found.inbox.resolve().name)
+    whose = "" if truth is None else visible_name(truth.name)
     labels = 0 if truth is None else label_count(truth)
     outputs = _count_outputs(found)
     classes = max(labels, outputs, 2)
     shown = f"the smallest layer has {outputs} outputs"
     if truth is not None and labels >= outputs:
-        shown = f"labels of {truth.name} go to {labels - 1}"
-    yield f"# What the operator states of {found.inbox.name} and the auditor cannot see in it."
-    yield f"title: {yaml.safe_dump(found.inbox.resolve().name, width=1000).splitlines()[0]}  # guessed"
+        shown = f"labels of {whose} go to {labels - 1}"
+    yield f"# What the operator states of {name} and the auditor cannot see in it."
+    yield f"title: {yaml.safe_dump(name, width=1000).splitlines()[0]}  # guessed"
     yield "examples:"
     named = ", ".join(f"class {i}" for i in range(classes))
     if truth is not None and (folders := list_classes(truth)):
-        yield f"  classes: {json.dumps(folders, ensure_ascii=False)}  # seen: folders of {truth.name}"
+        yield f"  classes: {json.dumps(folders, ensure_ascii=False)}  # seen: folders of {whose}"
     else:
         yield f"  classes: [{named}]  # guessed: {shown}; names are not seen"
     if truth is None:
         yield "  shape: [1, 28, 28]  # guessed: channels, height, width of one example"
     else:
-        yield f"  shape: {example_shape(truth)}  # seen in {truth.name}: of one example"
+        yield f"  shape: {example_shape(truth)}  # seen in {whose}: of one example"
     yield f"  mean: [0.0]  # not seen: {UNSEEN['examples.mean and std']}"
     yield "  std: [1.0]  # not seen"
     yield f"clients: {found.clients or 'null'}  # seen: {len(found.heard)} were heard; more may exist"

@@ -31,6 +31,7 @@ from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.strict_json import parse_json
+from fedaudit.reports.visible import visible_name
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 PARTY = re.compile(r"server|public|client|(client|mediator)/\d{1,7}")
@@ -288,7 +289,7 @@ def _is_node(name: object) -> bool:
     return (
         isinstance(name, str)
         and 0 < len(name) <= 200
-        and name.isprintable()  # no control characters, and none that turn the direction of a line
+        and visible_name(name) == name
         and name == name.strip()
         and not {"/", "\\"} & {*name}
     )
@@ -332,7 +333,7 @@ def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: InboxLimi
         raise UserError(f"{path} has {len(found):,} arrays", hint=f"at most {limits.arrays:,} in a message")
     for name in found:
         kind, _, part = name.partition("/")
-        if kind not in line["kinds"] or not part or not part.isprintable() or len(part) > 300:
+        if kind not in line["kinds"] or not part or visible_name(part) != part or len(part) > 300:
             raise UserError(
                 f"{path} holds {name!r:.80}, which its line does not list",
                 hint="arrays are named kind/name, with kind in the line's kinds",

@@ -3,11 +3,15 @@
 A file is written aside, flushed to the disk and renamed, and then its folder is flushed, so that what lies there
 is the old file or the whole new one, also after a power cut. A log and the files that its lines name reach the
 disk at `sync`, which a checkpoint calls before it is written itself: many files at once, because each flush alone
-waits for the disk. Links are never written through. What the system refuses is a UserError that names the file.
+waits for the disk. Links are never written through, and hard ones neither: a file with another name may be
+somebody else's. What the system refuses is a UserError that names the file. Network and overlay file systems may
+lack locks, or the flush of a folder: that is a note, once in a process, and the work goes on.
 """
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import shutil
 import stat
@@ -19,14 +23,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.special_files import refuse_hard_link
 
 T = TypeVar("T")
 FLUSHES_AT_ONCE = 16
 BUFFERED = 1 << 20  # bytes of a log that wait for one write
+_LOG = logging.getLogger("fedaudit")
 _MINE = 0o600  # of files, 0o700 of folders: they hold people's data, which only the user reads
 _NEVER = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # through a link, or waiting at a pipe
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NEVER
 _ASIDE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NEVER
+# Answers of file systems that have no such operation; the last two too, of a handle that was just opened
+_LACKING = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.EBADF}
+_WITHOUT = {
+    "lock": "lock files: start one command at a time in a folder",
+    "flush": "flush a folder: after a power cut the last files in it may be missing",
+}
+_noted = set[str]()
 
 
 def _step(what: str, path: Path, act: Callable[[], T]) -> T:
@@ -67,12 +80,12 @@ def remove(path: Path) -> None:
 
 def overwrite(path: Path) -> None:
     """Remove a file after its bytes were replaced by zeros on the disk."""
-    handle = _step("open", path, lambda: os.open(path, os.O_WRONLY | _NEVER))
+    handle = _open_own(path, os.O_WRONLY | _NEVER)
     try:
         left = os.fstat(handle).st_size
         while left > 0:
             left -= _step("write", path, partial(os.write, handle, bytes(min(left, BUFFERED))))
-        _step("flush", path, lambda: os.fsync(handle))
+        _step("flush", path, lambda: _flush(handle, path))
     finally:
         os.close(handle)
     remove(path)
@@ -107,12 +120,7 @@ def lock(path: Path) -> Iterator[None]:
     """
     handle = _step("lock", path, lambda: os.open(path, os.O_RDWR | os.O_CREAT | _NEVER, _MINE))
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"another fedaudit is working in {path.parent}", hint="wait for it, or choose another --out"
-            ) from error
+        _step("lock", path, lambda: _hold(handle, path, fcntl.LOCK_EX | fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)
@@ -122,9 +130,9 @@ def lock(path: Path) -> Iterator[None]:
 def take_turn(at: Path) -> Iterator[None]:
     """Wait until no other process is in here for this folder, which is made where it is missing."""
     folder(at)
-    handle = os.open(at, os.O_RDONLY)
+    handle = _step("open", at, lambda: os.open(at, os.O_RDONLY))
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _step("lock", at, lambda: _hold(handle, at, fcntl.LOCK_EX))
         yield
     finally:
         os.close(handle)
@@ -136,7 +144,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         folder(path.parent)
         self.path = path
-        self._handle = _step("open", path, lambda: _require_regular(os.open(path, _APPEND, _MINE)))
+        self._handle = _open_own(path, _APPEND)
         self._lines = bytearray()
         self._unsynced = {path, path.parent}
 
@@ -213,15 +221,59 @@ def _flush_path(path: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except PermissionError:
+        if not path.is_dir():
+            raise
+        _note("flush", path)  # a folder that may be written to and not be listed
+        return
+    try:
+        _flush(handle, path)
     finally:
         os.close(handle)
 
 
-def _require_regular(handle: int) -> int:
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+def _flush(handle: int, path: Path) -> None:
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
+        _note("flush", path)
+
+
+def _hold(handle: int, path: Path, how: int) -> None:
+    try:
+        fcntl.flock(handle, how)
+    except BlockingIOError as error:
+        raise UserError(
+            f"another fedaudit is working in {path.parent}", hint="wait for it, or choose another --out"
+        ) from error
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
+        _note("lock", path)
+
+
+def _note(what: str, path: Path) -> None:
+    """Say once what a file system cannot do."""
+    if what not in _noted:
+        _noted.add(what)
+        _LOG.warning("note: the file system of %r cannot %s", str(path), _WITHOUT[what])
+
+
+def _open_own(path: Path, flags: int) -> int:
+    """Open a file to change it where it lies. Raises UserError where a change would reach another one."""
+    handle = _step("open", path, lambda: os.open(path, flags, _MINE))
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise UserError(
+                f"cannot open {path}: it is not a file", hint="remove it; a file is made in its place"
+            )
+        refuse_hard_link(path, found)
+    except UserError:
         os.close(handle)
-        raise OSError(0, "it is not a file")
+        raise
     return handle

@@ -1,4 +1,7 @@
-"""Pipes, sockets and devices: who opens one waits for ever, so they are refused before anything is read."""
+"""Files that are more than a file in a folder, refused before they are read or changed.
+
+Who opens a pipe, a socket or a device waits for ever. A hard link is another name of what may be anybody's file.
+"""
 
 import os
 from contextlib import suppress
@@ -28,6 +31,15 @@ def refuse_special(path: Path, *, below: bool = True) -> None:
             seen.add((found.st_dev, found.st_ino))
             with os.scandir(at) as entries:  # of a plain file the folder itself says that it is one
                 waiting += [e.path for e in entries if e.is_symlink() or not e.is_file(follow_symlinks=False)]
+
+
+def refuse_hard_link(path: str | Path, found: os.stat_result) -> None:
+    """Raise UserError for a file that has another name too, perhaps elsewhere: both would change."""
+    if found.st_nlink > 1:
+        raise UserError(
+            f"{path} is a hard link: the same file has {found.st_nlink} names, and may lie elsewhere too",
+            hint="copy the folder, which makes files of its own: cp -r FOLDER COPY, and name the copy",
+        )
 
 
 def _is_special(path: str) -> bool:

@@ -68,4 +68,5 @@ def _tag(finding: Finding, result: AuditResult) -> str:
 
 
 def _clean(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+    """On one line: a log that prints the file is read line by line."""
+    return _NOT_XML.sub("\ufffd", " ".join(text.split()))

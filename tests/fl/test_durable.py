@@ -1,9 +1,11 @@
 """Writing: in one module, never through links, and what is written is on the disk before what says so."""
 
 import ast
+import errno
+import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,97 @@ def test_a_log_is_cut_and_continued(tmp_path: Path) -> None:
     log.add({"c": 3})
     log.close()
     assert (tmp_path / "log.jsonl").read_text() == '{"a":1}\n{"c":3}\n'
+
+
+def test_nothing_is_written_through_a_hard_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"precious\n")
+    for name in ("log.jsonl", "a", "shredded", ".a.partial"):
+        os.link(mine, tmp_path / name)
+    with pytest.raises(UserError, match=r"log\.jsonl is a hard link: the same file has 5 names.*\n.*cp -r"):
+        Log(tmp_path / "log.jsonl")
+    with pytest.raises(UserError, match="shredded is a hard link"):
+        durable.overwrite(tmp_path / "shredded")
+    durable.write(tmp_path / "a", b"new")
+    assert mine.read_bytes() == b"precious\n" and (tmp_path / "a").read_bytes() == b"new"
+    assert (tmp_path / "shredded").exists()
+
+
+LACKING = ["ENOSYS", "EOPNOTSUPP", "ENOLCK", "EINVAL", "EBADF"]
+
+
+def refusing(name: str) -> Callable[..., None]:
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    return refuse
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """What is printed on the terminal since it was asked last."""
+    monkeypatch.setattr(durable, "_noted", set())
+    return lambda: capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_file_system_without_locks_is_a_note_and_no_stop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refusing(name))
+    for _ in range(2):
+        with durable.lock(tmp_path / ".lock"), durable.take_turn(tmp_path / "turns"):
+            pass
+    assert notes() == [
+        f"note: the file system of '{tmp_path}/.lock' cannot lock files: start one command at a time in a folder"
+    ]
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_folder_that_cannot_be_flushed_is_a_note_and_no_stop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(os, "fsync", refusing(name))
+    durable.write(tmp_path / "new" / "a", b"x")
+    log = Log(tmp_path / "log.jsonl")
+    log.attach(tmp_path / "b", b"y")
+    log.add({"message": "b"})
+    sync([log])
+    durable.overwrite(tmp_path / "b")
+    assert (tmp_path / "new" / "a").read_bytes() == b"x"
+    (note,) = notes()
+    assert note.startswith("note: ") and "cannot flush a folder: after a power cut" in note
+
+
+def test_a_folder_that_may_be_written_and_not_listed_is_a_note_and_a_file_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: Callable[[], list[str]]
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    monkeypatch.setattr(os, "open", refusing("EACCES"))  # whoever runs the tests may be root, who may all
+    durable._flush_path(tmp_path)
+    assert len(notes()) == 1
+    with pytest.raises(UserError, match=r"cannot flush .*a: Permission denied"):
+        durable._flush_path(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EDQUOT", "ESTALE"])
+def test_a_disk_that_fails_is_a_stop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refusing(name))
+    monkeypatch.setattr(os, "fsync", refusing(name))
+    with pytest.raises(UserError, match="cannot lock"), durable.lock(tmp_path / ".lock"):
+        pass
+    with pytest.raises(UserError, match="cannot lock"), durable.take_turn(tmp_path):
+        pass
+    with pytest.raises(UserError, match="cannot flush"):
+        durable.write(tmp_path / "a", b"x")
+    assert not notes()
+
+
+def test_only_a_lock_that_somebody_holds_says_so(tmp_path: Path) -> None:
+    path, busy = tmp_path / ".lock", pytest.raises(UserError, match="another fedaudit is working in")
+    with durable.lock(path), busy, durable.lock(path):
+        pass
+    with durable.lock(path):
+        pass

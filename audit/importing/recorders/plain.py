@@ -8,11 +8,13 @@
 Record what the server received, after all filters of the clients. A message is a file written aside and renamed,
 then its line in manifest.jsonl: whatever kills the process, a line stands for a whole file. Nothing is raised
 into the training: what cannot be recorded is logged and counted in the manifest. Several processes of one
-machine may write to one folder. At a site, `approve` asks a command such as `fedaudit tools guard` before
-anything leaves, and is the one thing that raises. The format is docs/artifact-format.md of fedaudit.
+machine may write to one folder, which its user alone may open. At a site, `approve` asks a command such as
+`fedaudit tools guard` before anything leaves, and is the one thing that raises. The format is
+docs/artifact-format.md of fedaudit.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -22,7 +24,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors.numpy import save
@@ -30,6 +32,8 @@ from safetensors.numpy import save
 FORMAT, VERSION = "fedaudit-artifacts", 1
 LOG = logging.getLogger("fedaudit.recorder")
 Arrays = Mapping[str, Any]
+# what file systems answer that cannot lock: network mounts of clusters, overlays
+NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.EBADF}
 
 
 def _store(value: Any) -> np.ndarray[Any, Any]:
@@ -42,6 +46,11 @@ def _store(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array
 
 
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that is its user's alone, whatever the umask is."""
+    return os.open(path, flags, 0o600)
+
+
 class Inbox:
     """One folder of recorded messages. `recorder` says in the manifest what wrote it."""
 
@@ -51,6 +60,7 @@ class Inbox:
         self._names: dict[str, int] = {}  # how often each was used; the second one is NAME.2
         self._sent: dict[tuple[int, str, str], set[str]] = {}  # what was sent by the server already
         self._read = 0  # bytes of the manifest that were read
+        self._told = False  # that the folder cannot be locked
         self._lock = threading.RLock()
 
     def client(self, node: object) -> str:
@@ -135,9 +145,10 @@ class Inbox:
             number = self._names.get(base, 0) + 1
             name = base if number == 1 else f"{base}.{number}"
             path = self.folder / f"{name}.safetensors"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(0o700, exist_ok=True)
             aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
-            aside.write_bytes(data)
+            with open(aside, "wb", opener=_open_private) as file:
+                file.write(data)
             os.replace(aside, path)
             line = {"message": name, "round": round, "channel": channel, "sender": sender}
             line |= {"receivers": list(receivers), "seen_by": list(seen_by), "kinds": list(kinds)}
@@ -151,12 +162,9 @@ class Inbox:
     def _manifest(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
         """The manifest, ours alone meanwhile; what others added is read, half a line of a killed one cut."""
         with self._lock:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(self.folder / "manifest.jsonl", "ab+") as file:
-                with contextlib.suppress(ImportError):  # not on Windows
-                    import fcntl
-
-                    fcntl.flock(file, fcntl.LOCK_EX)
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+            with open(self.folder / "manifest.jsonl", "ab+", opener=_open_private) as file:
+                self._hold(file)
                 file.seek(self._read)
                 tail = file.read()
                 whole = tail.rpartition(b"\n")[0].splitlines()
@@ -174,6 +182,20 @@ class Inbox:
                 if not self._read:
                     add({"format": FORMAT, "version": VERSION, "recorder": self.recorder})
                 yield add
+
+    def _hold(self, file: BinaryIO) -> None:
+        """Lock the manifest until it is closed; where the system has no locks, one process alone may write."""
+        with contextlib.suppress(ImportError):  # not on Windows
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                if not self._told:
+                    self._told = True
+                    LOG.warning("%s cannot be locked: let one process alone write to it", self.folder)
 
     def _take_up_line(self, line: Mapping[str, Any]) -> None:
         if "party" in line:

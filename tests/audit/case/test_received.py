@@ -11,12 +11,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedaudit.audit.case.reading import parse, survey
 from fedaudit.audit.case.schemas import AttackFile, MetricsLine
+from fedaudit.audit.case.truth import example_shape
 from fedaudit.audit.cli.app import READERS
+from fedaudit.audit.importing.inbox import take_in
+from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.special_files import refuse_special
 from fedaudit.reports.visible import visible
 from tests.audit.cli.test_cli import list_commands
 from tests.audit.test_bad_input import refused, run_folder
@@ -50,6 +55,11 @@ def bound(path: Path) -> None:
         os.chdir(here)
 
 
+def hard_link(path: Path) -> None:
+    (path.parents[2] / "mine").write_bytes(b"{}")
+    os.link(path.parents[2] / "mine", path)
+
+
 def folder_link(path: Path) -> None:
     path.symlink_to("/etc", target_is_directory=True)
 
@@ -57,6 +67,7 @@ def folder_link(path: Path) -> None:
 STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a link to a file": (link, "is a link, not a file"),
     "a link to a folder": (folder_link, "is a link, not a file"),
+    "another name of somebody's file": (hard_link, "is a hard link: the same file has 2 names"),
     "a pipe": (os.mkfifo, "is a pipe, not a file"),
     "a socket": (bound, "is a socket, not a file"),
     "100 GiB of nothing": (sparse, "bytes, and at most"),
@@ -79,6 +90,22 @@ def test_what_is_no_plain_file_is_refused_wherever_it_lies(strange: str, tmp_pat
         path.unlink()
         if kept is not None:
             path.write_bytes(kept)
+
+
+def test_an_inbox_of_hard_links_is_refused_and_examples_may_be_hard_links(tmp_path: Path) -> None:
+    inbox, truth = tmp_path / "inbox", tmp_path / "truth"
+    Inbox(inbox).message(
+        0, "uplink", "client/0", ["server"], {"local_model": {"w": np.zeros((2, 3), np.float32)}}
+    )
+    truth.mkdir()
+    np.savez(tmp_path / "mine.npz", x=np.zeros((2, 1, 4, 4), np.float32), y=np.zeros(2, np.int64))
+    os.link(tmp_path / "mine.npz", truth / "client-0.npz")
+    refuse_special(truth)  # as a data set's files are looked at
+    assert example_shape(truth) == [1, 4, 4] and take_in(inbox, tmp_path / "out").messages == 1
+    copied = shutil.copytree(inbox, tmp_path / "snapshot", copy_function=os.link)
+    with pytest.raises(UserError, match="is a hard link"):
+        take_in(copied, tmp_path / "out")
+    assert take_in(Path(shutil.copytree(copied, tmp_path / "copy")), tmp_path / "new").messages == 1
 
 
 def test_a_run_is_not_written_into_a_folder_that_leads_elsewhere(tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """Recorders for other people's environments: one file, safe when killed, silent towards the training."""
 
+import errno
+import fcntl
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +150,40 @@ def test_checkpoints_become_an_inbox_of_models_made_of_everybodys_examples(tmp_p
     ]
     lines_ = [x for x in manifest(tmp_path / "inbox") if "message" in x]
     assert [x.get("behind") for x in lines_] == [None, {"global_model": [0, 1]}, {"global_model": [0, 1]}]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_an_inbox_is_its_users_alone_whatever_the_umask(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        recorded(tmp_path / "inbox")
+    finally:
+        os.umask(before)
+    found = [tmp_path / "inbox", *(tmp_path / "inbox").rglob("*")]
+    assert len(found) == 1 + 1 + 2 + 6
+    for path in found:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize("name", ["ENOSYS", "EOPNOTSUPP", "ENOLCK"])
+def test_a_recorder_goes_on_where_nothing_can_be_locked_and_says_so_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    recorded(tmp_path)
+    assert len(list(manifest(tmp_path))) == 6 and not [x for x in lines(tmp_path) if "error" in x]
+    assert capsys.readouterr().err == f"{tmp_path} cannot be locked: let one process alone write to it\n"
+
+
+def test_a_recorder_whose_disk_fails_says_so_and_records_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    assert not Inbox(tmp_path).message(0, "downlink", "server", ["client"], {"global_model": MODEL})
+    assert "not recorded" in capsys.readouterr().err

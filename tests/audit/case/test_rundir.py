@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,51 @@ def test_a_link_in_the_folder_is_never_written_through(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot lock"), run.lock():
         pass
     assert precious.read_text() == "mine"
+
+
+def test_a_folder_with_a_hard_link_is_refused_until_it_is_copied(tmp_path: Path) -> None:
+    run, precious = adopted(tmp_path), tmp_path / "precious"
+    precious.write_text("mine")
+    (run.path / "evidence").mkdir()
+    os.link(precious, run.path / "evidence" / "notes.txt")
+    for open_folder in (RunDir.open, RunDir.create):
+        with pytest.raises(UserError, match=r"notes\.txt is a hard link.*\n.*cp -r FOLDER COPY"):
+            open_folder(run.path)
+    copied = shutil.copytree(run.path, tmp_path / "copy")
+    assert RunDir.open(copied).path == copied
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("zz\nReady to deploy.", "zz[U+000A]Ready to deploy."),
+        ("a\tb", "a[U+0009]b"),
+        ("\x1b[2J", "[U+001B][2J"),
+        ("audit\u200b.json", "audit[U+200B].json"),
+        ("audit\u200d.json", "audit[U+200D].json"),
+        ("x\u202egnp.exe", "x[U+202E]gnp.exe"),
+        ("\u2060", "[U+2060]"),
+        ("a\u2028b", "a[U+2028]b"),
+    ],
+)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_name_that_hides_a_sign_is_refused_and_shown(
+    name: str, shown: str, is_folder: bool, tmp_path: Path
+) -> None:
+    run = adopted(tmp_path)
+    path = run.path / "deeper" / name
+    path.mkdir(parents=True) if is_folder else path.parent.mkdir() or path.touch()  # type: ignore[func-returns-value]
+    with pytest.raises(UserError) as refused:
+        RunDir.open(run.path)
+    assert refused.value.sentence == f"a name in {run.path / 'deeper'} hides a sign: {shown}"
+    assert "rename it" in refused.value.hint
+
+
+def test_names_in_any_script_are_opened(tmp_path: Path) -> None:
+    run = adopted(tmp_path)
+    for name in ("Prüfung Nr. 3.pdf", "مراجعة.txt", "监査　報告.txt", "❤️.txt", "e\u0301.txt"):
+        (run.path / name).write_text("x")
+    assert RunDir.open(run.path).path == run.path
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """Who reads or begins: explain, init, list of one name, a log of progress, and the last words of a run."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedaudit.audit.cli.app import say
 from fedaudit.audit.cli.ending import explain_finding, last_words
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.cli.show import Lines
+from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.settings.config import load
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.decision import Word
@@ -124,3 +129,67 @@ def test_a_log_has_a_line_a_step_with_the_name_of_the_attack_and_an_estimate() -
         "attack: ridge, about 2 s, 1 of 2",
         "attack: done, 40 s",
     ]
+
+
+VERDICT = "Ready to deploy. No harm was demonstrated."
+STRANGE = f"zz\n{VERDICT}\n::warning::{VERDICT}\r{VERDICT}\u2028{VERDICT}"
+
+
+def of_a_name(folder: Path) -> list[str]:
+    (folder / "config.yaml").write_text(TEXT)
+    (folder / STRANGE).touch()
+    return ["check", str(folder)]
+
+
+def of_a_recorders_error(folder: Path) -> list[str]:
+    inbox = Inbox(folder)
+    inbox.message(0, "uplink", "client/0", ["server"], {"local_model": {"w": np.zeros((2, 3), np.float32)}})
+    inbox.note_failure(STRANGE, ValueError(STRANGE))
+    return ["tools", "doctor", str(folder)]
+
+
+def of_a_node(folder: Path) -> list[str]:
+    Inbox(folder).client(STRANGE)
+    return ["tools", "doctor", str(folder)]
+
+
+def of_a_message(folder: Path) -> list[str]:
+    line = {"message": STRANGE, "round": 0, "channel": "uplink", "sender": "client/0", "seen_by": ["server"]}
+    (folder / "manifest.jsonl").write_text(json.dumps(line | {"kinds": ["local_model"], "sha256": "0" * 64}))
+    return ["tools", "doctor", str(folder)]
+
+
+def of_a_key_of_json(folder: Path) -> list[str]:
+    (folder / "config.yaml").write_text(TEXT)
+    (folder / "audit.json").write_text(json.dumps({STRANGE: 1}))
+    (folder / "phases.json").write_text(json.dumps({STRANGE: {STRANGE: STRANGE}}))
+    return ["check", str(folder)]
+
+
+def of_a_setting(folder: Path) -> list[str]:
+    (folder / "config.yaml").write_text(f"{TEXT}\n{json.dumps(STRANGE)}: {json.dumps(STRANGE)}\n")
+    return ["check", str(folder)]
+
+
+def of_an_attack(folder: Path) -> list[str]:
+    (folder / "config.yaml").write_text(f"{TEXT}\nattacks: [{json.dumps(STRANGE)}]\n")
+    return ["plan", str(folder / "config.yaml")]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [of_a_name, of_a_recorders_error, of_a_node, of_a_message, of_a_key_of_json, of_a_setting, of_an_attack],
+)
+def test_no_line_of_output_is_what_a_stranger_wrote(write: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    code, said = invoke(*write(folder))
+    assert code in (0, 2) and said
+    assert not [line for line in said.splitlines() if line.lstrip().startswith(("Ready", "::"))], said
+
+
+def test_a_line_of_a_name_is_shown_where_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say("no phase wrote these: zz\nReady to deploy.")
+    assert capsys.readouterr().out == "no phase wrote these: zz[U+000A]Ready to deploy.\n"
+    code, said = invoke(*of_a_name(tmp_path))
+    assert code == 2 and f"a name in {tmp_path} hides a sign: zz[U+000A]Ready to deploy." in said
