@@ -6,11 +6,13 @@ It also imports the file of `__main__` in each of them, so that a program of a u
 first line unless it guards itself. Ours need nothing of that file, and do not see it.
 """
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
@@ -23,6 +25,16 @@ BOXED = "FEDAUDIT_BOXED"  # set by whoever puts a process and its children into 
 def is_boxed() -> bool:
     """Whether this process may open no sockets, and so cannot reach a server of processes."""
     return os.environ.get(BOXED) == "1"
+
+
+def die_with_parent() -> None:
+    """A killed run must not leave processes behind that hold its files and its lock.
+
+    Linux only; elsewhere one ends when it next reads from its parent.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 @contextmanager

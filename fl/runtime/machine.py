@@ -1,8 +1,12 @@
 """What this process may use of the machine."""
 
 import os
+from pathlib import Path
 
 from fedaudit.fl.runtime.errors import UserError
+
+# Where data sets are that were downloaded once. Where nobody's home is known this is a path of no folder
+DATA = Path(os.path.expanduser("~/.cache/fedaudit"))
 
 
 def cores() -> int:

@@ -24,7 +24,7 @@ from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_pipe import keep_from_copies, make_portable
 from fedaudit.fl.runtime.sharing import sharing
-from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
+from fedaudit.fl.runtime.workers import tune_allocator
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -275,7 +275,7 @@ def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores) -> None:
     global _spare
     _spare = spare
     keep_from_copies(pipe)
-    die_with_parent()
+    children.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and stops us
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # of libraries that are not loaded yet, and of children

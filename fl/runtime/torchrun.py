@@ -26,12 +26,12 @@ from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
 from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.runtime.strict_json import parse_json
-from fedaudit.fl.runtime.workers import Pool, die_with_parent, serve
+from fedaudit.fl.runtime.workers import Pool, serve
 
 _OVER = "fedaudit/over"
 _CONNECTING = timedelta(minutes=1)
@@ -171,7 +171,7 @@ def _store() -> Store:
             hint="torchrun --nproc-per-node 2 -m fedaudit run CONFIG --workers torchrun, or workers: auto",
         )
     if not _stores:
-        die_with_parent()  # torchrun has the store: without it a rank would wait for ever
+        children.die_with_parent()  # torchrun has the store: without it a rank would wait for ever
         try:
             store, _, _ = next(iter(rendezvous("env://", timeout=_CONNECTING)))
         except DistError as error:

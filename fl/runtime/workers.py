@@ -10,11 +10,10 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 
 import ctypes
 import multiprocessing
-import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from mmap import mmap
 from multiprocessing.connection import wait
 from typing import Any, cast
@@ -229,7 +228,7 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     keep_from_copies(end)
-    die_with_parent()
+    children.die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
     site, unmade = None, None
@@ -250,14 +249,6 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
             return
         except BaseException as error:  # noqa: BLE001
             end.send((False, make_portable(error)))
-
-
-def die_with_parent() -> None:
-    """A killed run must not leave workers behind that hold its files and its lock. Linux only;
-    elsewhere a worker ends when it next reads from its parent."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def tune_allocator() -> None:
