@@ -1,7 +1,7 @@
 """An ordinary user, whoever runs the tests: uid 65534 where that is the administrator.
 
-Everything that the user runs has to be readable by everybody, which an interpreter below /root is not: its files are
-then linked into the user's folder.
+Whatever it runs has to be readable by everybody, which an interpreter below /root is not: that one's files are
+linked into the user's folder.
 """
 
 import os

@@ -77,6 +77,7 @@ def done(folder, outside, parent):
 # What Ubuntu 24.04 refuses an ordinary user's program that made a namespace of users, which the kernel allows
 DENIED = """
 import sys
+import tempfile
 def deny(event, arguments):
     if event == "open" and str(arguments[0]).startswith("/proc/self/") and arguments[2] & 3:
         raise PermissionError(13, "Permission denied", str(arguments[0]))
@@ -232,6 +233,56 @@ def test_what_the_kernel_refuses_is_one_sentence_and_the_command_goes_on(
     done = ordinary.run(["-c", REFUSED, repr(calls), str(reads)])
     sentence = f"note: this system cannot {', nor '.join(missing)}; the other limits hold\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, "r\n", sentence)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the rights of an administrator")
+def test_an_administrator_whose_rights_and_signals_stay_is_told_so(folders: tuple[Path, Path, Path]) -> None:
+    calls = [(CAPSET, None, errno.EPERM), (PRCTL, 22, errno.EINVAL)]
+    text = REFUSED.replace("from pathlib", f"from fedaudit.audit.cli import box\n{lower(2)}from pathlib")
+    done = subprocess.run(
+        [sys.executable, "-c", text, repr(calls), str(folders[0])], capture_output=True, text=True
+    )
+    missing = ", nor ".join((box.RIGHTS, box.CUTTING, box.NETWORK, box.SIGNALS))
+    assert (done.returncode, done.stdout) == (7, "r\n")
+    assert done.stderr == f"note: this system cannot {missing}; the other limits hold\n"
+
+
+HOMELESS = """
+import sys, tempfile
+from fedaudit.audit.cli.access import derive_access
+from fedaudit.audit.cli.confine import choose_limits, confine
+from fedaudit.audit.settings.index import find_folder
+keeps = [find_folder()] if find_folder() else []
+confine(derive_access({}, writes=[], own=[])._replace(writes=keeps), choose_limits(works=False))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "home"),
+    [(54321, ""), (None, "closed"), (None, "/proc"), (None, "/dev/null")],
+    ids=["nobody knows who it is", "somebody else's", "one that nobody writes", "no folder"],
+)
+def test_a_user_without_a_home_has_every_command(number: int | None, home: str, ordinary: OrdinaryUser) -> None:
+    (ordinary.folder / "closed").mkdir(mode=0o700, exist_ok=True)
+    done = ordinary.run(["-c", HOMELESS], number=number, HOME=home and str(ordinary.folder / home))
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_user_without_a_place_for_temporary_files_is_told_so(ordinary: OrdinaryUser) -> None:
+    full = "import tempfile\ntempfile._candidate_tempdir_list = lambda: []\n"
+    done = ordinary.run(["-c", full + HOMELESS])
+    assert done.returncode == 7
+    assert done.stderr == "note: this system cannot give it a folder for temporary files; the other limits hold\n"
+
+
+def test_a_user_who_may_start_no_process_is_told_so_in_a_sentence(ordinary: OrdinaryUser) -> None:
+    none = "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
+    (scratch := ordinary.folder / "scratch").mkdir()
+    ordinary.give(scratch)
+    done = ordinary.run(["-c", none + HOMELESS], TMPDIR=str(scratch))
+    assert done.returncode == 1 and "UserError: the system starts no process for this command" in done.stderr
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
