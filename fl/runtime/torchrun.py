@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from multiprocessing import AuthenticationError, get_context
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
@@ -31,7 +31,7 @@ from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
 from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.runtime.strict_json import parse_json
-from fedaudit.fl.runtime.workers import Pool, serve
+from fedaudit.fl.runtime.workers import Pool, choose_context, serve
 
 _OVER = "fedaudit/over"
 _CONNECTING = timedelta(minutes=1)
@@ -135,8 +135,9 @@ def lend(make_site: Callable[[], Any], address: str) -> None:
     """Answer rank 0, which listens at "HOST PORT KEY", until it closes its pool; for every other rank."""
     host, port, key = address.split()
     _store().set(f"fedaudit/lent/{rank()}", str(cores_of_rank()))
+    context: Any = choose_context()
     lent = [
-        get_context("fork").Process(
+        context.Process(
             target=_serve_requests, args=((host, int(port)), bytes.fromhex(key), foreign.Carried(make_site))
         )
         for _ in range(cores_of_rank())
