@@ -1,6 +1,8 @@
 """Every method trains on an accelerator, stacked where it can be, and agrees with the processor."""
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
-from fedaudit.fl.runtime.workers import one_thread
+from fedaudit.fl.runtime.workers import one_thread, start
 from tests.accelerator import AMPLIFIED, DEVICE, OWN, REAL, TOLERANCE, accelerator, apart, run_apart
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
@@ -165,6 +167,16 @@ def test_a_run_on_the_processor_is_the_same_beside_a_device_that_it_does_not_use
     with one_thread():
         alone = audit_on_processor(tmp_path / "alone", 0)
         assert len(alone) > 8 and audit_on_processor(tmp_path / "workers", 2) == alone
+
+
+@pytest.mark.gpu
+@apart
+def test_a_site_that_no_other_process_can_make_works_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a network that a cell of a notebook defines."""
+    site = type("Mine", (), {"pid": lambda self, _: os.getpid(), "__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", site, raising=False)
+    with start(2, site) as there:
+        assert [*there.map("pid", [1, 2])] == [os.getpid()] * 2
 
 
 @pytest.mark.skipif(OWN, reason="this is the process of its own")
