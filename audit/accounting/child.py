@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from fedaudit.fl.runtime import children
+from fedaudit.fl.runtime.machine import hide_unused, own_process
 
 PATIENCE = 20  # times as long by the clock as by the processor, before a child counts as hung
 STEP = 0.25  # seconds between two looks at it
@@ -112,6 +113,8 @@ class Child:
 
 
 def _run_child(pipe: Connection, gigabytes: float) -> None:
+    own_process()
+    hide_unused("cpu")
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -9,6 +9,7 @@ from fedaudit.audit.cli.box import Access
 from fedaudit.audit.settings.index import find_folder
 from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import DATA
 
 
 def derive_access(
@@ -22,17 +23,15 @@ def derive_access(
         own: Which of them are configs of the user, who may name data, policies and code elsewhere.
         more: Paths that are read where they are there, without an argument.
     """
-    reads = [path for path in map(Path, more) if path.exists()]
+    reads = [path for path in map(Path, more) if os.path.exists(path)]
     reads += [path for value in given.values() for path in _paths(value)]
     for name in own:
         path = given.get(name)
-        if isinstance(path, Path) and path.is_file() and is_run_folder(path):
-            reads.append(path.absolute().parent)
-        elif isinstance(path, Path) and path.is_file():
-            reads += [path.absolute().parent, *_named_in(path)]
+        if isinstance(path, Path) and os.path.isfile(path):
+            reads += [path.absolute().parent, *([] if is_run_folder(path) else _named_in(path))]
     if given.get("trust"):
-        reads += [Path.cwd(), *(path.absolute().parent for path in reads if path.is_file())]  # trusted code
-    reads += [_data(), *([folder] if (folder := find_folder()) else [])]
+        reads += [Path.cwd(), *(path.absolute().parent for path in reads if os.path.isfile(path))]  # trusted code
+    reads += [DATA, *([folder] if (folder := find_folder()) else [])]
     return Access(reads, [_to_write(given[name]) for name in writes if given.get(name) is not None])
 
 
@@ -65,12 +64,7 @@ def _named_in(config: Path) -> Iterator[Path]:
             yield from _paths(value)
 
 
-def _data() -> Path:
-    """Where data sets are that were downloaded once."""
-    return Path.home() / ".cache" / "fedaudit"
-
-
 def _to_write(path: Path) -> Path:
     """The folder itself, or the one in which a file is put together and renamed."""
-    is_file = path.suffix in (".yaml", ".yml", ".pdf", ".svg", ".html", ".json", ".jsonl") and not path.is_dir()
-    return path.absolute().parent if is_file else path.absolute()
+    is_file = path.suffix in (".yaml", ".yml", ".pdf", ".svg", ".html", ".json", ".jsonl")
+    return path.absolute().parent if is_file and not os.path.isdir(path) else path.absolute()

@@ -6,7 +6,6 @@ FEDAUDIT_SECONDS allow more: `verify --replay` of a long run may need it.
 """
 
 import contextlib
-import ctypes
 import os
 import resource
 import shutil
@@ -20,9 +19,9 @@ from typing import NamedTuple
 
 from fedaudit.audit.cli import box
 from fedaudit.fl.runtime import children
+from fedaudit.fl.runtime.errors import UserError
 
 WEEK = 604_800  # seconds
-_DIE_WITH_PARENT = 1  # of prctl
 
 
 class ProcessLimits(NamedTuple):
@@ -35,44 +34,75 @@ class ProcessLimits(NamedTuple):
 
 def choose_limits(works: bool) -> ProcessLimits:
     """Those of a reader, or of a command that trains and attacks for hours; the environment may say otherwise."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
-    usual = ProcessLimits(memory=max(8, pages), seconds=WEEK) if works else ProcessLimits()
+    usual = ProcessLimits(memory=max(8, _count_memory()), seconds=WEEK) if works else ProcessLimits()
     return usual._replace(
         memory=_setting("FEDAUDIT_MEMORY", usual.memory), seconds=_setting("FEDAUDIT_SECONDS", usual.seconds)
     )
 
 
+def _count_memory() -> int:
+    """GiB of the machine; 0 where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
+    except (ValueError, OSError):
+        return 0
+
+
 def confine(access: box.Access, within: ProcessLimits) -> None:
-    """Go on in a child process that is in a box. This process waits, and leaves with the child's exit code."""
-    scratch = Path(tempfile.mkdtemp(prefix="fedaudit-"))
+    """Go on in a child process that is in a box. This process waits, and leaves with the child's exit code.
+
+    What the system refuses is one sentence, and the command goes on with what it grants.
+    """
+    scratch = _make_scratch()
     made = list(_make(access.writes))
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        _remove(scratch, made)
+        raise UserError(
+            f"the system starts no process for this command: {error.strerror}",
+            hint="end others, or see `ulimit -u`",
+        ) from error
     if not child:
-        _restrict(within)
+        missing = [] if scratch else ["give it a folder for temporary files"]
+        missing += _restrict(within)
         _use(scratch)
-        for what in box.enter(access._replace(writes=[*access.writes, scratch])):
-            sys.stderr.write(f"note: this system cannot {what}; the other limits hold\n")
+        missing += box.enter(access._replace(writes=[*access.writes, *scratch]))
+        if missing:
+            sys.stderr.write(f"note: this system cannot {', nor '.join(missing)}; the other limits hold\n")
         return
     try:
         code = _wait(child, within)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        for path in reversed(made):
-            with contextlib.suppress(OSError):  # it holds something
-                path.rmdir()
+        _remove(scratch, made)
     os._exit(code)  # nothing is left to do here
+
+
+def _make_scratch() -> list[Path]:
+    """A new folder for temporary files; none where the system has no place for one."""
+    try:
+        return [Path(tempfile.mkdtemp(prefix="fedaudit-"))]
+    except OSError:
+        return []
 
 
 def _make(folders: Sequence[Path]) -> Iterator[Path]:
     """Make the folders that will be written, since only what exists can be admitted. Yields each that is new."""
     for folder in folders:
         for path in reversed([folder, *folder.parents]):
-            if not path.exists() and not path.is_symlink():
-                with contextlib.suppress(OSError):  # the command says what is wrong
-                    path.mkdir(mode=0o700)
-                    yield path
+            with contextlib.suppress(OSError):  # it is there, or the command says what is wrong
+                path.mkdir(mode=0o700)
+                yield path
+
+
+def _remove(scratch: Sequence[Path], made: Sequence[Path]) -> None:
+    for path in scratch:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in reversed(made):
+        with contextlib.suppress(OSError):  # it holds something
+            path.rmdir()
 
 
 def _wait(child: int, within: ProcessLimits) -> int:
@@ -100,8 +130,10 @@ def _wait(child: int, within: ProcessLimits) -> int:
     return 2
 
 
-def _restrict(within: ProcessLimits) -> None:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+def _restrict(within: ProcessLimits) -> list[str]:
+    """Limit what this process uses. Returns what this system cannot do, in words."""
+    children.die_with_parent()
+    refused = False
     for what, most in (
         (resource.RLIMIT_AS, within.memory << 30),
         (resource.RLIMIT_FSIZE, within.memory << 30),
@@ -109,15 +141,20 @@ def _restrict(within: ProcessLimits) -> None:
         (resource.RLIMIT_NOFILE, within.files),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+        try:
+            hard = resource.getrlimit(what)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(what, (most, most))
+        except (ValueError, OSError):  # ValueError is Python's word for EINVAL and EPERM
+            refused = True
+    return ["limit what it uses"] if refused else []
 
 
-def _use(scratch: Path) -> None:
+def _use(scratch: Sequence[Path]) -> None:
     """Temporary files lie in `scratch`, of this process and of those that it starts."""
-    for name in ("TMPDIR", "MPLCONFIGDIR"):
-        os.environ[name] = str(scratch)
+    for path in scratch:
+        for name in ("TMPDIR", "MPLCONFIGDIR"):
+            os.environ[name] = str(path)
     tempfile.tempdir = None
     os.environ["JOBLIB_MULTIPROCESSING"] = "0"  # it wants semaphores outside, and complains
     os.environ[children.BOXED] = "1"

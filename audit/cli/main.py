@@ -19,6 +19,7 @@ from fedaudit.audit.cli.app import app as app
 from fedaudit.audit.cli.arguments import ConfigFile, Data, Hours, Out, Trust, Workers, is_of_others, locate_run
 from fedaudit.audit.settings.origin import is_run_folder
 from fedaudit.fl.runtime.children import without_working_directory
+from fedaudit.fl.runtime.machine import own_process
 
 
 def _version(wanted: bool) -> None:
@@ -87,6 +88,7 @@ for _group in (dp, phase, tools):
 
 def main() -> None:
     CONFINED.set(True)
+    own_process()
     try:
         with without_working_directory():
             app()

@@ -22,7 +22,7 @@ from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.limits import name_questions
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores
+from fedaudit.fl.runtime.machine import cores, hide_unused
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.fl.wire.protection import describe_protection
 from fedaudit.reports import format as fmt
@@ -33,6 +33,7 @@ class Forecast:
     """What an audit will do, and how long its training takes, by its config and one batch."""
 
     def __init__(self, config: SimulatedConfig) -> None:
+        hide_unused(config.device)
         self._config, self._case = config, SimulatedCase(config)
 
     def describe(self) -> Iterator[str]:

@@ -30,6 +30,7 @@ from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable, foreign
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import hide_unused
 from fedaudit.reports.imported import ImportRecord
 
 MOST_LEDGER = 2**30
@@ -67,6 +68,7 @@ def bring(
 
     `text` is kept: that of a subject which was written of the inbox. Code runs with `trust` alone.
     """
+    hide_unused(config.device)
     with _stage(folder) as staged:
         _copy_code(staged.path, config.list_code(), sources.beside, trust)
         config.bring_code([sources.beside])

@@ -19,6 +19,7 @@ from fedaudit.audit.case.schemas import PhaseEntry as Entry
 from fedaudit.audit.settings.config import SIMULATED, Config
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import hide_unused
 from fedaudit.fl.runtime.sharing import sharing
 
 Progress = Callable[[str, int, int], None]
@@ -80,6 +81,7 @@ def execute(
 
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
+    hide_unused(config.device)
     with run.lock():
         resolved = run.adopt(config, phases(config.case)[0].keys)
         if workers is not None:

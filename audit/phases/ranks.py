@@ -7,10 +7,12 @@ from fedaudit.audit.phases import attack, cells
 from fedaudit.audit.phases.shares import do_share
 from fedaudit.audit.settings.config import SimulatedConfig
 from fedaudit.fl.runtime import torchrun
+from fedaudit.fl.runtime.machine import hide_unused
 
 
 def follow(config: SimulatedConfig) -> None:
     """Do this rank's shares until rank 0 needs nobody any more; for every other rank."""
+    hide_unused(config.device)
     case = SimulatedCase(config)
     site = case.make_site(case.holdings)
     torchrun.follow(

@@ -20,12 +20,11 @@ from pydantic import Field
 from fedaudit.fl.data.dataset import Arrays, Dataset
 from fedaudit.fl.datasets._arrays import find, images
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.machine import DATA
 from fedaudit.fl.runtime.settings import settings
 
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 MOST = 4 << 30  # bytes of one array; the largest of the family has half a gigabyte
-
-CACHE = Path.home() / ".cache" / "fedaudit"
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -80,7 +79,7 @@ class DownloadConfig:
     @property
     def root(self) -> Path:
         """The folder that is stated, or the cache."""
-        return Path(self.path).expanduser() if self.path else CACHE
+        return Path(self.path).expanduser() if self.path else DATA
 
 
 class IdxDataset(Dataset):

@@ -6,15 +6,19 @@ It also imports the file of `__main__` in each of them, so that a program of a u
 first line unless it guards itself. Ours need nothing of that file, and do not see it.
 """
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
+from typing import Any
 
 SAFE = "PYTHONSAFEPATH"  # Python 3.11 and newer: no working directory on the path
 BOXED = "FEDAUDIT_BOXED"  # set by whoever puts a process and its children into a box (audit/cli/confine.py)
@@ -23,6 +27,16 @@ BOXED = "FEDAUDIT_BOXED"  # set by whoever puts a process and its children into 
 def is_boxed() -> bool:
     """Whether this process may open no sockets, and so cannot reach a server of processes."""
     return os.environ.get(BOXED) == "1"
+
+
+def die_with_parent() -> None:
+    """A killed run must not leave processes behind that hold its files and its lock.
+
+    Linux only; elsewhere one ends when it next reads from its parent.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 @contextmanager
@@ -53,17 +67,37 @@ def get_context(method: str) -> BaseContext:
     return contexts[method]()
 
 
+@cache
+def get_clean_context(preload: tuple[str, ...]) -> BaseContext:
+    """A context whose processes begin with nothing of this one, not even locks that its threads hold.
+
+    They come from a server that imports `preload` once, which takes seconds. In a box there are no sockets, by
+    which such a server is reached; each process starts anew.
+    """
+    if is_boxed() or "forkserver" not in multiprocessing.get_all_start_methods():
+        return get_context("spawn")
+    context: Any = get_context("forkserver")
+    context.set_forkserver_preload([*preload])
+    return context
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Inside, `__main__` is nothing, as it is for what we start."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 class _WithoutMain(BaseProcess):
     """Starts its interpreter while `__main__` is nothing."""
 
     def start(self) -> None:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            with without_working_directory():
-                super().start()
-        finally:
-            sys.modules["__main__"] = main
+        with without_main(), without_working_directory():
+            super().start()
 
 
 class _SpawnProcess(_WithoutMain, SpawnProcess):

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -107,9 +107,38 @@ def remove_empty(path: Path) -> None:
 
 
 def move_to(path: Path, to: Path) -> None:
-    """Rename a file or folder within one disk."""
-    _step("rename", to, lambda: os.rename(path, to))
+    """Rename a file or folder, or copy it and remove it where the system renames nothing from folder to folder.
+
+    In a box no Linux before 5.19 does.
+    """
+    if not _step("rename", to, lambda: _rename(path, to)):
+        _flush_all([*_copy(path, to)])
+        remove_folder(path)
     _flush_path(to.parent)
+
+
+def _rename(path: Path, to: Path) -> bool:
+    """False where both may be written and the system makes it no rename."""
+    try:
+        os.rename(path, to)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _copy(path: Path, to: Path) -> Iterator[Path]:
+    """Yields each file and folder that is made and not yet flushed."""
+    if not path.is_dir():
+        aside = _write_aside(to, _step("read", path, path.read_bytes))
+        _step("rename", to, lambda: os.replace(aside, to))
+        yield to
+        return
+    folder(to)
+    for below in path.iterdir():
+        yield from _copy(below, to / below.name)
+    yield to
 
 
 @contextmanager
@@ -185,14 +214,18 @@ def sync(logs: Iterable[Log]) -> None:
     logs = list(logs)
     for log in logs:
         log.offset()
-    waiting = sorted({path for log in logs for path in log._unsynced})
+    _flush_all({path for log in logs for path in log._unsynced})
+    for log in logs:
+        log._unsynced.clear()
+
+
+def _flush_all(paths: Collection[Path]) -> None:
+    waiting = sorted(paths)
     if len(waiting) == 1:
         _flush_path(waiting[0])
     elif waiting:
         with ThreadPoolExecutor(FLUSHES_AT_ONCE) as pool:
             list(pool.map(_flush_path, waiting))
-    for log in logs:
-        log._unsynced.clear()
 
 
 def _write_aside(path: Path, data: bytes) -> Path:

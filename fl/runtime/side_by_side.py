@@ -5,26 +5,23 @@ with it costs nobody else: the process is replaced, and what ended it is said. A
 its process waits for them and one of them has its core, while the others take cores that nobody uses.
 """
 
-import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar, cast
 
 import torch
 
-from fedaudit.fl.runtime import children, foreign
+from fedaudit.fl.runtime import children, foreign, machine
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_pipe import keep_from_copies, make_portable
 from fedaudit.fl.runtime.sharing import sharing
-from fedaudit.fl.runtime.workers import die_with_parent, tune_allocator
+from fedaudit.fl.runtime.workers import can_fork, tune_allocator
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -97,11 +94,8 @@ def share_cores(number: int) -> Iterator[None]:
 
 
 def can_copy() -> bool:
-    """Whether this process shares cores and can be copied with its memory.
-
-    That is safe where it computes on one thread, and impossible where it computes on a GPU.
-    """
-    return _spare is not None and sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    """Whether this process shares cores and can be copied with its memory, where it computes on one thread."""
+    return _spare is not None and can_fork()
 
 
 def side_by_side(
@@ -132,7 +126,7 @@ def side_by_side(
     """
     waiting, left, alive, own = iter(items), True, 0, processes or 1
     working: dict[Connection, tuple[T, _Process[T, R]]] = {}
-    context = _start_clean(preload) if processes else children.get_context("fork")
+    context = children.get_clean_context(preload) if processes else children.get_context("fork")
     spare = SpareCores(context) if processes else _spare
     assert spare is not None, "a copy takes its core from those that are shared"
     idle: list[_Process[T, R]] = []
@@ -258,24 +252,12 @@ class _Process(Generic[T, R]):
         self.await_end()
 
 
-@cache
-def _start_clean(preload: tuple[str, ...]) -> Any:
-    """Processes come from a clean server: a fork of this one would inherit locked threads of OpenMP and hang.
-
-    In a box there are no sockets, by which such a server is reached; each process starts anew.
-    """
-    if children.is_boxed() or "forkserver" not in multiprocessing.get_all_start_methods():
-        return children.get_context("spawn")
-    context: Any = children.get_context("forkserver")
-    context.set_forkserver_preload([*preload])  # what takes seconds to import is imported once
-    return context
-
-
 def _serve(pipe: Connection, work: foreign.Carried, spare: SpareCores) -> None:
     global _spare
     _spare = spare
     keep_from_copies(pipe)
-    die_with_parent()
+    machine.own_process()
+    children.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too and stops us
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # of libraries that are not loaded yet, and of children

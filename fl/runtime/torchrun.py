@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from multiprocessing import AuthenticationError, get_context
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
@@ -26,12 +26,12 @@ from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from fedaudit.fl.runtime import foreign
+from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores_of_rank
 from fedaudit.fl.runtime.shared_pipe import SharedPipe
 from fedaudit.fl.runtime.strict_json import parse_json
-from fedaudit.fl.runtime.workers import Pool, die_with_parent, serve
+from fedaudit.fl.runtime.workers import Pool, choose_context, serve
 
 _OVER = "fedaudit/over"
 _CONNECTING = timedelta(minutes=1)
@@ -135,8 +135,9 @@ def lend(make_site: Callable[[], Any], address: str) -> None:
     """Answer rank 0, which listens at "HOST PORT KEY", until it closes its pool; for every other rank."""
     host, port, key = address.split()
     _store().set(f"fedaudit/lent/{rank()}", str(cores_of_rank()))
+    context: Any = choose_context()
     lent = [
-        get_context("fork").Process(
+        context.Process(
             target=_serve_requests, args=((host, int(port)), bytes.fromhex(key), foreign.Carried(make_site))
         )
         for _ in range(cores_of_rank())
@@ -171,7 +172,7 @@ def _store() -> Store:
             hint="torchrun --nproc-per-node 2 -m fedaudit run CONFIG --workers torchrun, or workers: auto",
         )
     if not _stores:
-        die_with_parent()  # torchrun has the store: without it a rank would wait for ever
+        children.die_with_parent()  # torchrun has the store: without it a rank would wait for ever
         try:
             store, _, _ = next(iter(rendezvous("env://", timeout=_CONNECTING)))
         except DistError as error:

@@ -10,13 +10,15 @@ Why processes of one thread: on two cores they are 1.7 times faster than one pro
 
 import ctypes
 import multiprocessing
-import signal
+import pickle
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from mmap import mmap
 from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, cast
 
 import torch
@@ -24,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from fedaudit.fl.runtime import children, foreign
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.machine import cores, cores_of_rank
+from fedaudit.fl.runtime.machine import cores, cores_of_rank, hide_unused, own_process
 from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe, keep_from_copies, make_portable, serialize
 
 
@@ -74,9 +76,35 @@ class Workers(ABC):
         self.close()
 
 
+def can_fork() -> bool:
+    """Whether a copy of this process computes as it does, which saves the copy's start and shares its memory.
+
+    Once a process has computed a gradient, torch has a thread in it for each device that it sees, used or not. A
+    copy has none of them, and computes no gradient. Everything that copies this process asks here.
+    """
+    return sys.platform == "linux" and not torch.accelerator.is_available()
+
+
 def start(count: int, make_site: Callable[[], Any]) -> Workers:
-    """`count` worker processes; 0 runs the work here."""
-    return Pool(count, make_site) if count > 0 else InProcess(make_site)
+    """`count` worker processes; with 0, and where no other process could make the site, the work runs here."""
+    if count > 0 and (can_fork() or _can_travel(make_site)):
+        return Pool(count, make_site)
+    return InProcess(make_site)
+
+
+def choose_context() -> BaseContext:
+    """Of processes that compute for this one."""
+    return children.get_context("fork") if can_fork() else children.get_clean_context((__name__,))
+
+
+def _can_travel(make_site: Callable[[], Any]) -> bool:
+    """Whether a process that begins with nothing can make it: not of what a notebook's own cells define."""
+    try:
+        with children.without_main():
+            ForkingPickler.dumps(foreign.Carried(make_site))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def processes(wanted: int | str, device: str) -> int:
@@ -115,20 +143,21 @@ class InProcess(Workers):
 
 
 class Pool(Workers):
-    """Persistent processes, forked where the system can, so that data is shared and not copied."""
+    """Persistent processes, forked where that can be, so that data is shared and not copied."""
 
     def __init__(self, count: int, make_site: Callable[[], Any]) -> None:
         super().__init__()
         self.count = count
-        is_forked = sys.platform == "linux"
-        context: Any = children.get_context("fork" if is_forked else "spawn")
+        is_forked = can_fork()
+        context: Any = choose_context()
         self._ends: list[SharedPipe] = []
         self._processes: list[multiprocessing.Process] = []
         for _ in range(count):
             memory = mmap(-1, SIZE) if is_forked else None
             ours, theirs = (SharedPipe(end, memory) for end in context.Pipe())
+            inherited = [*self._ends, ours] if is_forked else []
             process = context.Process(
-                target=serve, args=(theirs, foreign.Carried(make_site), [*self._ends, ours]), daemon=True
+                target=serve, args=(theirs, foreign.Carried(make_site), inherited), daemon=True
             )
             process.start()
             theirs.close()
@@ -229,7 +258,9 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
     for other in inherited:  # a forked child holds the parent's ends: nobody would ever see them close
         other.close()
     keep_from_copies(end)
-    die_with_parent()
+    own_process()
+    hide_unused("cpu")
+    children.die_with_parent()
     torch.set_num_threads(1)
     tune_allocator()
     site, unmade = None, None
@@ -250,14 +281,6 @@ def serve(end: SharedPipe, make_site: foreign.Carried, inherited: list[SharedPip
             return
         except BaseException as error:  # noqa: BLE001
             end.send((False, make_portable(error)))
-
-
-def die_with_parent() -> None:
-    """A killed run must not leave workers behind that hold its files and its lock. Linux only;
-    elsewhere a worker ends when it next reads from its parent."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def tune_allocator() -> None:

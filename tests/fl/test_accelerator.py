@@ -1,16 +1,24 @@
 """Every method trains on an accelerator, stacked where it can be, and agrees with the processor."""
 
+import os
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.load import make_config
+from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings import catalog
 from fedaudit.fl.execution.batched import plan_width
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Method, is_stackable
 from fedaudit.fl.runtime import plugin
+from fedaudit.fl.runtime.workers import one_thread, start
 from tests.accelerator import AMPLIFIED, DEVICE, OWN, REAL, TOLERANCE, accelerator, apart, run_apart
 from tests.fl.test_all_methods import method
 from tests.fl.worlds import CLASSES, TinyNet, World, close, data, parts, run
@@ -132,6 +140,43 @@ def test_the_pretended_device_refuses_what_cuda_refuses() -> None:
         with pytest.raises(RuntimeError, match="generator"):
             there.uniform_(generator=torch.Generator())
         assert (2 * there).cpu().tolist() == [2, 2, 2]
+
+
+BESIDE = {
+    "federation": {"dataset": "digits", "train_limit": 100, "test_limit": 20, "clients": 3, "model": "logreg"},
+    "method": {"name": "fedavg", "rounds": 1, "local_epochs": 1},
+    "attacks": [{"name": "lira", "shadows": 4}, "label_counts_from_update"],
+    "device": "cpu",
+}
+
+
+def audit_on_processor(folder: Path, workers: int) -> dict[str, bytes]:
+    """What a run leaves of its messages and of its attacks, without the time that they took."""
+    config = make_config(BESIDE | {"workers": workers})
+    execute(RunDir.create(folder), config, ["simulate", "attack"], lambda *_: None, skip_finished=False)
+    files = [p for kind in ("artifacts", "evidence") for p in (folder / kind).rglob("*.*")]
+    return {p.name: re.sub(rb'"seconds": [0-9.e-]+', b"", p.read_bytes()) for p in files}
+
+
+@pytest.mark.gpu
+@apart
+def test_a_run_on_the_processor_is_the_same_beside_a_device_that_it_does_not_use(tmp_path: Path) -> None:
+    """Its engine has a thread for each device since it first computed a gradient, which no copy of it has."""
+    assert torch.accelerator.is_available()
+    torch.ones(1, requires_grad=True).sum().backward()
+    with one_thread():
+        alone = audit_on_processor(tmp_path / "alone", 0)
+        assert len(alone) > 8 and audit_on_processor(tmp_path / "workers", 2) == alone
+
+
+@pytest.mark.gpu
+@apart
+def test_a_site_that_no_other_process_can_make_works_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a network that a cell of a notebook defines."""
+    site = type("Mine", (), {"pid": lambda self, _: os.getpid(), "__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", site, raising=False)
+    with start(2, site) as there:
+        assert [*there.map("pid", [1, 2])] == [os.getpid()] * 2
 
 
 @pytest.mark.skipif(OWN, reason="this is the process of its own")

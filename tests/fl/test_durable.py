@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -153,6 +154,21 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot lock"), durable.lock(tmp_path / ".lock"):
         pass
     assert mine.read_text() == "mine" and not (tmp_path / "a").is_symlink()
+
+
+def test_a_folder_moves_whole_to_where_the_system_renames_nothing(tmp_path: Path) -> None:
+    """To another disk here; in a box of an old kernel to any other folder."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if os.stat(other).st_dev == os.stat(tmp_path).st_dev:
+            pytest.skip("there is one disk")
+        (tmp_path / "run" / "artifacts").mkdir(parents=True)
+        (tmp_path / "run" / "artifacts" / "one").write_bytes(b"1")
+        (tmp_path / "run" / "config.yaml").write_bytes(b"c")
+        (Path(other) / "config.yaml").write_bytes(b"before")
+        durable.move_to(tmp_path / "run" / "artifacts", Path(other) / "artifacts")
+        durable.move_to(tmp_path / "run" / "config.yaml", Path(other) / "config.yaml")
+        found = {str(p.relative_to(other)): p.read_bytes() for p in Path(other).rglob("*") if p.is_file()}
+        assert found == {"artifacts/one": b"1", "config.yaml": b"c"} and list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_pipe_or_a_device_in_place_of_a_log_is_refused_at_once(tmp_path: Path) -> None:

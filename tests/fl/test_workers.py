@@ -22,7 +22,7 @@ import torch
 from fedaudit.fl.clients.delivery import Deliveries
 from fedaudit.fl.methods.fedavg import FedAvg
 from fedaudit.fl.model import Net
-from fedaudit.fl.runtime import children, workers
+from fedaudit.fl.runtime import children, machine, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.shared_pipe import SIZE, SharedPipe
 from fedaudit.fl.runtime.torchrun import _accept_process
@@ -98,6 +98,9 @@ class Site:
 
     def threads(self, _: object) -> int:
         return torch.get_num_threads()
+
+    def devices(self, _: object) -> str | None:
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def noise(self, item: int) -> torch.Tensor:
         x = torch.randn(40, 40, generator=torch.Generator().manual_seed(item))
@@ -401,6 +404,45 @@ def test_cuda_keeps_its_work_in_this_process() -> None:
     assert workers.processes("auto", "cuda") == 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert workers.processes("auto", "cpu") == (cores if (cores or 1) > 1 else 0)
+
+
+def test_what_computes_on_the_processor_hides_devices_from_itself_and_from_no_program_of_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with workers.start(2, Site) as pool:
+        assert [*pool.map("devices", [1, 2])] == ["", ""]
+    machine.hide_unused("cpu")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # tests are a program of a user's
+    monkeypatch.setattr(machine, "_is_ours", True)
+    machine.hide_unused("cuda")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    machine.hide_unused("cpu")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+COMMAND = """
+import atexit, os
+atexit.register(lambda: print("devices", [os.environ["CUDA_VISIBLE_DEVICES"]]))
+from fedaudit.audit.cli.main import main
+main()
+"""
+
+
+@pytest.mark.nightly
+def test_a_command_on_the_processor_hides_devices_from_itself(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "federation: {dataset: digits, train_limit: 100, test_limit: 20, clients: 2, model: logreg}\n"
+        "method: {name: fedavg, rounds: 1, local_epochs: 1}\ndevice: cpu\nworkers: 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "phase", "simulate", "c.yaml"],
+        cwd=tmp_path,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "devices ['']", done.stdout + done.stderr
 
 
 def test_who_does_not_know_the_key_lends_nothing() -> None:

@@ -1,23 +1,27 @@
 """The box around commands that open what others wrote, probed from inside by a process and by its children."""
 
+import errno
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.cli import box
 from fedaudit.audit.cli.access import derive_access
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import load
 from tests.audit.importing.theirs import FLOWER, written
+from tests.ordinary_user import OrdinaryUser, ordinary_user
 
 PROBES = """
-import ctypes, json, os, resource, socket, subprocess, sys, time
+import ctypes, json, os, resource, socket, struct, subprocess, sys, time
 from pathlib import Path
 def tries(folder, outside, parent):
     yield "tcp", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -47,6 +51,10 @@ def tries(folder, outside, parent):
     yield "namespaces", lambda: call(SHARED[2], 0x10000000)
     yield "remove outside", lambda: (outside / "mine.txt").unlink()
     yield "cut outside", lambda: os.truncate(outside / "mine.txt", 0)
+    yield "cut what is read", lambda: os.truncate(folder / "a.txt", 0)
+    yield "cut by opening", lambda: os.open(folder / "a.txt", os.O_RDONLY | os.O_TRUNC)
+    yield "cut by opening for nothing", lambda: os.open(folder / "a.txt", 3 | os.O_TRUNC)
+    yield "cut by the second call", lambda: call(437, -100, os.fsencode(folder / "a.txt"), HOW, 24)
     yield "make device", lambda: os.mknod(outside / "device", 0o060600, os.makedev(7, 0))
     yield "link out", lambda: os.link(outside / "mine.txt", folder / "hard")
     yield "through a link", lambda: (folder / "leads_out").read_text()
@@ -54,6 +62,7 @@ def tries(folder, outside, parent):
     yield "parent's memory", lambda: open(f"/proc/{parent}/mem", "rb")
     yield "signal the parent", lambda: os.kill(parent, 0)
 SHARED = (29, 250, 272) if os.uname().machine == "x86_64" else (194, 219, 97)  # shmget, keyctl, unshare
+HOW = struct.pack("<3Q", os.O_TRUNC, 0, 0)  # of openat2
 def call(number, *arguments):
     if ctypes.CDLL(None, use_errno=True).syscall(number, *arguments) < 0:
         raise OSError(ctypes.get_errno(), "refused")
@@ -64,6 +73,16 @@ def done(folder, outside, parent):
             yield name
         except OSError:
             pass
+"""
+# What Ubuntu 24.04 refuses an ordinary user's program that made a namespace of users, which the kernel allows
+DENIED = """
+import sys
+import tempfile
+def deny(event, arguments):
+    if event == "open" and str(arguments[0]).startswith("/proc/self/") and arguments[2] & 3:
+        raise PermissionError(13, "Permission denied", str(arguments[0]))
+sys.addaudithook(deny)
+from fedaudit.audit.cli import box
 """
 INSIDE = f"""{PROBES}
 from fedaudit.audit.cli import box
@@ -95,14 +114,24 @@ report: [json]
 """
 
 
+def make_folders(place: Path) -> tuple[Path, Path, Path]:
+    for name in ("reads", "writes", "outside"):
+        (place / name).mkdir(parents=True)
+    (place / "reads" / "a.txt").write_text("r")
+    (place / "outside" / "mine.txt").write_text("mine")
+    (place / "reads" / "leads_out").symlink_to(place / "outside" / "mine.txt")
+    return place / "reads", place / "writes", place / "outside"
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
-    for name in ("reads", "writes", "outside"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "reads" / "a.txt").write_text("r")
-    (tmp_path / "outside" / "mine.txt").write_text("mine")
-    (tmp_path / "reads" / "leads_out").symlink_to(tmp_path / "outside" / "mine.txt")
-    return tmp_path / "reads", tmp_path / "writes", tmp_path / "outside"
+    return make_folders(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Iterator[OrdinaryUser]:
+    with ordinary_user() as user:
+        yield user
 
 
 def test_nothing_outside_the_box_is_reached(folders: tuple[Path, Path, Path]) -> None:
@@ -121,6 +150,139 @@ def test_the_probes_reach_everything_without_a_box(folders: tuple[Path, Path, Pa
     reached = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     offered = {"tcp", "udp", "unix", "read outside", "write outside", "accounts", "mode outside", "time outside"}
     assert offered <= set(reached)
+
+
+VERSIONS = (None, 1, 2, 4)  # of Landlock; None: as the kernel has it
+
+
+def lower(version: int | None) -> str:
+    return "" if version is None else f"box.ask_landlock_version = lambda libc: {version}\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_older_kernel_keeps_all_but_signals_and_says_so(
+    version: int | None, folders: tuple[Path, Path, Path]
+) -> None:
+    command = [sys.executable, "-c", DENIED + lower(version) + INSIDE, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    missing, _, mine, theirs, admitted = json.loads(done.stdout)
+    reached = ["signal the parent"] if version else []
+    assert (missing, mine, theirs, admitted) == ([box.SIGNALS] if version else [], reached, reached, "rx")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_ordinary_user_is_boxed_as_an_administrator_is(version: int | None, ordinary: OrdinaryUser) -> None:
+    """Although the system refuses the user a namespace."""
+    folders = make_folders(ordinary.folder / f"box-{version}")
+    ordinary.give(ordinary.folder / f"box-{version}")
+    done = ordinary.run(["-c", DENIED + lower(version) + INSIDE, *map(str, folders)])
+    assert done.returncode == 0, done.stderr
+    missing, _, mine, theirs, admitted = json.loads(done.stdout)
+    reached = ["signal the parent"] if version and os.geteuid() else []  # the administrator's is out of reach
+    assert (missing, mine, theirs, admitted) == ([box.SIGNALS] if version else [], reached, reached, "rx")
+
+
+# A program that a kernel or a container refuses some calls: (number, first argument or None, error)
+REFUSED = """
+import ctypes, os, struct, sys
+def refuse(calls):
+    rows = [(0x20, 0, 0, 0)]  # the number
+    for number, first, error in calls:
+        if first is None:
+            rows += [(0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error)]
+        else:
+            rows += [(0x15, 0, 4, number), (0x20, 0, 0, 16), (0x15, 0, 1, first), (0x06, 0, 0, 0x50000 | error)]
+            rows += [(0x20, 0, 0, 0)]
+    rows += [(0x06, 0, 0, 0x7FFF0000)]
+    raw = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in rows))
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, struct.pack("@HP", len(rows), ctypes.addressof(raw)), 0, 0) == 0
+refuse(eval(sys.argv[1]))
+from pathlib import Path
+from fedaudit.audit.cli.box import Access
+from fedaudit.audit.cli.confine import choose_limits, confine
+confine(Access([Path(sys.argv[2])]), choose_limits(works=True))
+print(Path(sys.argv[2], "a.txt").read_text())
+sys.exit(7)
+"""
+INTEL = os.uname().machine == "x86_64"
+PRCTL, CAPSET, LIMIT = (157, 126, 302) if INTEL else (167, 91, 261)
+LANDLOCK, RULE, RESTRICT = 444, 445, 446
+REFUSALS = {
+    "a kernel without Landlock": ([(LANDLOCK, None, errno.ENOSYS)], [box.FILES, box.SIGNALS]),
+    "Landlock is off": ([(LANDLOCK, None, errno.EOPNOTSUPP)], [box.FILES, box.SIGNALS]),
+    "a rule is not taken": ([(RULE, None, errno.ENOMEM)], [box.FILES, box.SIGNALS]),
+    "boxes in boxes": ([(RESTRICT, None, errno.E2BIG)], [box.FILES, box.SIGNALS]),
+    "no filters": ([(PRCTL, 22, errno.EINVAL)], [box.NETWORK]),
+    "no limits": ([(LIMIT, None, errno.EPERM)], ["limit what it uses"]),
+    "a container that refuses all of it": (
+        [(n, None, errno.EPERM) for n in (LANDLOCK, RULE, RESTRICT, PRCTL, CAPSET, LIMIT)],
+        ["limit what it uses", box.FILES, box.NETWORK, box.SIGNALS],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_the_kernel_refuses_is_one_sentence_and_the_command_goes_on(
+    case: str, ordinary: OrdinaryUser
+) -> None:
+    calls, missing = REFUSALS[case]
+    reads, _, _ = make_folders(ordinary.folder / case)
+    done = ordinary.run(["-c", REFUSED, repr(calls), str(reads)])
+    sentence = f"note: this system cannot {', nor '.join(missing)}; the other limits hold\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, "r\n", sentence)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the rights of an administrator")
+def test_an_administrator_whose_rights_and_signals_stay_is_told_so(folders: tuple[Path, Path, Path]) -> None:
+    calls = [(CAPSET, None, errno.EPERM), (PRCTL, 22, errno.EINVAL)]
+    text = REFUSED.replace("from pathlib", f"from fedaudit.audit.cli import box\n{lower(2)}from pathlib")
+    done = subprocess.run(
+        [sys.executable, "-c", text, repr(calls), str(folders[0])], capture_output=True, text=True
+    )
+    missing = ", nor ".join((box.RIGHTS, box.CUTTING, box.NETWORK, box.SIGNALS))
+    assert (done.returncode, done.stdout) == (7, "r\n")
+    assert done.stderr == f"note: this system cannot {missing}; the other limits hold\n"
+
+
+HOMELESS = """
+import sys, tempfile
+from fedaudit.audit.cli.access import derive_access
+from fedaudit.audit.cli.confine import choose_limits, confine
+from fedaudit.audit.settings.index import find_folder
+keeps = [find_folder()] if find_folder() else []
+confine(derive_access({}, writes=[], own=[])._replace(writes=keeps), choose_limits(works=False))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "home"),
+    [(54321, ""), (None, "closed"), (None, "/proc"), (None, "/dev/null")],
+    ids=["nobody knows who it is", "somebody else's", "one that nobody writes", "no folder"],
+)
+def test_a_user_without_a_home_has_every_command(number: int | None, home: str, ordinary: OrdinaryUser) -> None:
+    (ordinary.folder / "closed").mkdir(mode=0o700, exist_ok=True)
+    done = ordinary.run(["-c", HOMELESS], number=number, HOME=home and str(ordinary.folder / home))
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_user_without_a_place_for_temporary_files_is_told_so(ordinary: OrdinaryUser) -> None:
+    full = "import tempfile\ntempfile._candidate_tempdir_list = lambda: []\n"
+    done = ordinary.run(["-c", full + HOMELESS])
+    assert done.returncode == 7
+    assert done.stderr == "note: this system cannot give it a folder for temporary files; the other limits hold\n"
+
+
+def test_a_user_who_may_start_no_process_is_told_so_in_a_sentence(ordinary: OrdinaryUser) -> None:
+    none = "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
+    (scratch := ordinary.folder / "scratch").mkdir()
+    ordinary.give(scratch)
+    done = ordinary.run(["-c", none + HOMELESS], TMPDIR=str(scratch))
+    assert done.returncode == 1 and "UserError: the system starts no process for this command" in done.stderr
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

@@ -192,7 +192,7 @@ def test_a_rank_whose_torchrun_has_ended_says_so(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torchrun, "_stores", [])
         monkeypatch.setattr(torchrun, "_CONNECTING", timedelta(seconds=1))
-        monkeypatch.setattr(torchrun, "die_with_parent", lambda: None)
+        monkeypatch.setattr(torchrun.children, "die_with_parent", lambda: None)
         with pytest.raises(UserError, match="store of the torchrun job cannot be reached"):
             torchrun.follow({})
 
