@@ -82,9 +82,9 @@ def colour() -> Pair:
 
 @cache
 def larger() -> Pair:
-    """The same, 32 pixels wide."""
+    """The same, 16 pixels wide."""
     x, y = colour()
-    return Pair(x.repeat(4, 2).repeat(4, 3), y)
+    return Pair(x.repeat(2, 2).repeat(2, 3), y)
 
 
 @cache
@@ -955,7 +955,7 @@ DATA: dict[str, Brought] = {
         data=lambda: Pair(larger().x.transpose(0, 2, 3, 1), larger().y),
         file=refused("layout", "channels"),
         attack=refused("channels", "[N, C"),
-        network=lambda: Convolution((3, 32, 32)),
+        network=lambda: Convolution((3, 16, 16)),
     ),
     "channels last, declared": Brought(
         data=lambda: Pair(larger().x.transpose(0, 2, 3, 1), larger().y),
@@ -1050,7 +1050,9 @@ DATA: dict[str, Brought] = {
     "real numbers": Brought(
         data=with_y(lambda y: y + 0.5), file=refused("regression", *LABELS), attack=refused("regression", *LABELS)
     ),
-    "one class": Brought(data=with_y(lambda y: 0 * y + 3), file=refused("one class", *LABELS), attack=RUNS),
+    "one class": Brought(
+        data=with_y(lambda y: 0 * y + 3), file=either("one class", *LABELS, false=("ready",)), attack=RUNS
+    ),
     "a class of one example": Brought(
         data=with_y(lambda y: np.where(np.arange(len(y)) == 0, 9, y % 9)), file=RUNS, attack=RUNS
     ),
