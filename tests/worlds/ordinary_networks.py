@@ -616,7 +616,7 @@ class Recurrent(nn.Module):
         self.rows = self.kind(shape[-1], 16, batch_first=True)
         self.head = nn.Linear(16, classes)
 
-    kind: type[nn.RNNBase] = nn.LSTM
+    kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.rows(x.squeeze(1))[0][:, -1])
@@ -840,7 +840,7 @@ NETWORKS: dict[str, World] = {
     "no arguments": World(network="WithoutArguments", run=RUNS),
     "a subclass of Sequential": World(network="OwnSequential", run=RUNS),
     "the contract, with a setting": World(network="Ours", run=RUNS, setting={"width": 5}),
-    "torchvision's ResNet-18": World(network="ResNet18", run=RUNS, data=larger),
+    "torchvision's ResNet-18": World(network="ResNet18", run=RUNS, data=larger, attacks=()),
     "torchvision's ViT": World(network="ViT", run=RUNS, data=colour),
     "a U-Net": World(network="UNet", run=RUNS),
     "a class for each pixel": World(network="Mask", run=refused("logits", "output", "[")),
@@ -877,7 +877,7 @@ NAMED: dict[str, World] = {
 
 def of_sklearn(kind: Any) -> Any:
     x, y = digits()
-    return kind(max_iter=20).fit(x.reshape(len(x), -1)[:60], y[:60])
+    return kind(max_iter=1000).fit(x.reshape(len(x), -1)[:60], y[:60])
 
 
 def lazily_run() -> nn.Module:

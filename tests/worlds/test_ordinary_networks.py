@@ -54,7 +54,7 @@ def config_of(world: World, folder: Path, attacks: Any = None) -> Path:
     more: dict[str, Any] = {"method": world.method}
     if world.first is not None:
         more["partition"] = {"name": f"{HERE}:FirstHolds", "examples": world.first}
-    return write_config(folder, world.data(), model, attacks or world.attacks, **more)
+    return write_config(folder, world.data(), model, world.attacks if attacks is None else attacks, **more)
 
 
 def check_sentence(said: str, hint: str, truth: Truth) -> None:
@@ -130,7 +130,7 @@ def test_an_ordinary_network_is_planned_and_trained_or_refused_in_a_sentence(nam
     check_run(config_of(world, tmp_path), world.run, world.attacks)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [n for n, world in NETWORKS.items() if world.auto])
 def test_every_attack_that_applies_bears_an_ordinary_network(name: str, tmp_path: Path) -> None:
     world = NETWORKS[name]
