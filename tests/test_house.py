@@ -17,7 +17,16 @@ PACKAGES = ("fl", "attacks", "audit", "reports")
 # Modules on top of a package, beside its folders
 MOST_ON_TOP = {"audit": 0, "attacks": 5, "fl": 6}
 # Folders of tests that stand for no folder of the code
-OWN_TESTS = {"python", "contracts", "fuzz", "leaks", "mutants", "fl/equivalence", "audit/wrong_protections"}
+OWN_TESTS = {
+    "python",
+    "contracts",
+    "fuzz",
+    "leaks",
+    "mutants",
+    "worlds",
+    "fl/equivalence",
+    "audit/wrong_protections",
+}
 
 
 def module_name(path: Path) -> str:
