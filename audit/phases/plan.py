@@ -80,7 +80,7 @@ def execute(
 
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
-    with run.lock():
+    with run.work():
         resolved = run.adopt(config, phases(config.case)[0].keys)
         if workers is not None:
             config = config.model_copy(update={"workers": workers})

@@ -13,7 +13,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,6 +97,19 @@ def move_to(path: Path, to: Path) -> None:
     """Rename a file or folder within one disk."""
     _step("rename", to, lambda: os.rename(path, to))
     _flush_path(to.parent)
+
+
+@contextmanager
+def keep_if_filled(path: Path) -> Iterator[None]:
+    """Make a folder, with those above it; those of them that hold nothing in the end go again."""
+    made = [at for at in (path, *path.absolute().parents) if not at.exists()]
+    folder(path)
+    try:
+        yield
+    finally:
+        for at in made:
+            with suppress(UserError):  # in a box whoever started it removes the folder
+                remove_empty(at)
 
 
 @contextmanager
