@@ -23,7 +23,7 @@ class SamplingScheme(StrEnum):
 Curve = Annotated[Optional[Path], typer.Option("--figure", help="write the curve as SVG")]  # noqa: UP045
 
 
-@reader(dp, writes=["figure"])
+@reader(dp, files=["figure"])
 def budget(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
     delta: Annotated[Optional[float], typer.Option(help="default: the run's")] = None,  # noqa: UP045
@@ -35,7 +35,7 @@ def budget(
     _print(spending(run, delta), figure)
 
 
-@reader(dp, writes=["figure"])
+@reader(dp, files=["figure"])
 def calibrate(
     epsilon: Annotated[float, typer.Option(help="the budget to keep")],
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
@@ -81,7 +81,7 @@ def _print(text: "Text", figure: Path | None) -> None:
         say(f"figure: {figure}")
 
 
-@reader(dp, writes=["out"])
+@reader(dp, files=["out"])
 def claims(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="claims in YAML")],
     out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),

@@ -31,11 +31,7 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     shown = max(rounds, key=lambda r: len({e["event"] for e in r["events"]}))  # the first of the richest
     names = [n for n in _NAMES if any(e["event"] == n for r in rounds for e in r["events"])]
     counts = [
-        Series(
-            name=_NAMES[name],
-            x=list(ends),
-            y=[sum(e["event"] == name for e in r["events"]) for r in rounds],
-        )
+        Series(name=_NAMES[name], x=list(ends), y=[sum(e["event"] == name for e in r["events"]) for r in rounds])
         for name in names
     ]
     points = [

@@ -68,7 +68,7 @@ def run(config: dict[str, Any]) -> tuple[int, str]:
 def run_in_python(config: dict[str, Any]) -> tuple[int, str]:
     try:
         fedaudit.run(config, out="runs/mine")
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return 2, str(error)
     return 0, ""
 
@@ -80,14 +80,18 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("start", [run, run_in_python])
 @pytest.mark.parametrize("mistake", REFUSED)
-def test_a_refused_config_leaves_no_folder(mistake: str, start: Callable[[dict[str, Any]], tuple[int, str]]) -> None:
+def test_a_refused_config_leaves_no_folder(
+    mistake: str, start: Callable[[dict[str, Any]], tuple[int, str]]
+) -> None:
     code, output = start(lay_over(REFUSED[mistake]))
     assert code == 2, output
     assert sorted(os.listdir()) in ([], ["mine.yml"]), output
 
 
 @pytest.mark.parametrize("start", [run, run_in_python])
-def test_the_corrected_config_runs_by_the_same_command(start: Callable[[dict[str, Any]], tuple[int, str]]) -> None:
+def test_the_corrected_config_runs_by_the_same_command(
+    start: Callable[[dict[str, Any]], tuple[int, str]],
+) -> None:
     assert start(lay_over({"protections": [CENTRAL]}))[0] == 2
     assert start(lay_over({"protections": [CENTRAL], "method": {"weighting": "uniform"}}))[0] in VERDICTS
     assert Path("runs/mine/audit.json").is_file()

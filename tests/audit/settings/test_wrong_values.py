@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,11 @@ def test_what_is_wrong_with_a_setting_is_said_in_words_of_ours(kind: str) -> Non
 @pytest.mark.parametrize(
     ("line", "sentence", "hint"),
     [
-        ("federation: {dataset: digits, clients: ten}", "federation.clients must be a whole number, got 'ten'", ""),
+        (
+            "federation: {dataset: digits, clients: ten}",
+            "federation.clients must be a whole number, got 'ten'",
+            "",
+        ),
         ("federation: {dataset: digits, clients: 1e30}", "federation.clients must be <= 1000000", ""),
         ("federation: {dataset: Digits}", "no 'Digits' in fl/datasets/", "did you mean 'digits'?"),
         ("Federation: {dataset: digits}", "unknown key Federation", "did you mean 'federation'?"),
@@ -68,7 +71,9 @@ def test_a_wrong_value_is_said_with_its_line_what_it_may_be_and_what_was_meant(
     (tmp_path / "c.yaml").write_text("\n".join(lines))
     with pytest.raises(UserError) as refused:
         load(tmp_path / "c.yaml")
-        catalog.settings("methods", "fedavg", load(tmp_path / "c.yaml").require_simulated().method.settings, "method")
+        catalog.settings(
+            "methods", "fedavg", load(tmp_path / "c.yaml").require_simulated().method.settings, "method"
+        )
     assert sentence in refused.value.sentence and hint in refused.value.hint
     if not line.startswith("method: {name: fedavg,"):
         assert refused.value.sentence.startswith(f"{tmp_path / 'c.yaml'}:{len(lines)}: ")
