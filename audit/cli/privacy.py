@@ -41,7 +41,9 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="over how many rounds")] = 100,
     rate: Annotated[float, typer.Option(help="probability that a client takes part")] = 1.0,
-    sampling: Annotated[SamplingScheme, typer.Option(help="how clients are drawn")] = SamplingScheme.POISSON,
+    sampling: Annotated[
+        SamplingScheme, typer.Option(help="how clients are drawn", case_sensitive=False)
+    ] = SamplingScheme.POISSON,
     per_round: Annotated[int, typer.Option(help="noised releases of a client a round")] = 1,
     replace: Annotated[bool, typer.Option(help="a client replaced, not removed")] = False,
     clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045
