@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 from fedaudit.audit.accounting.budget import SpentBudget, budgets
@@ -10,6 +11,7 @@ from fedaudit.audit.accounting.spending import figure
 from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.ledger import Release
 from fedaudit.fl.ledger import read as read_ledger
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.bound_text import label_bound
 from fedaudit.reports.result import Figure
 from fedaudit.tables import Row, Table
@@ -94,7 +96,7 @@ def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> T
         delta: Between 0 and 1.
 
     Raises:
-        UserError: For a damaged ledger, with the line.
+        UserError: For a damaged ledger, with the line, and for what is no ledger or no delta.
 
     Examples:
         >>> import fedaudit as fa
@@ -103,6 +105,10 @@ def account(ledger: str | Path | Iterable[Release], *, delta: float = 1e-5) -> T
         True
     """
     releases = read_ledger(Path(ledger)) if isinstance(ledger, str | Path) else list(ledger)
+    if other := [type(r).__name__ for r in releases if not isinstance(r, Release)]:
+        raise UserError(f"a ledger holds releases, got {other[0]}", hint="name a file ledger.jsonl of a run")
+    if isinstance(delta, bool) or not isinstance(delta, Real):
+        raise UserError(f"delta must be a number, got {delta!r}", hint="use 1e-5")
     return Table(budgets(releases, [PluginSpec(name="auto")], delta), lambda b: b.model_dump(mode="json"))
 
 

@@ -93,7 +93,10 @@ class Accountant(Plugin):
         for release in releases:
             if reason := self.refuses(release):
                 return Bound(epsilon=math.inf, unbounded=reason, note=f"Not covered: {reason}.")
-        return self.compose(releases, delta)
+        found = self.compose(releases, delta)
+        if delta == 0 and math.isinf(found.epsilon):
+            return replace(found, unbounded="nothing bounds Gaussian noise at a delta of 0")
+        return found
 
 
 class Numerical(Accountant):
@@ -108,6 +111,7 @@ class Numerical(Accountant):
         gigabytes: Positive = Field(default=8.0, description="address space a bound may take, in gigabytes")
 
     function: Callable[[Terms, float], Bound]
+    least_delta: float = 0.0  # below it rounding could make a bound too low
 
     def declines(self, counts: Terms) -> str:
         """Why these terms cannot be composed, as a phrase; empty where they can. Every way in asks it."""
@@ -124,6 +128,9 @@ class Numerical(Accountant):
             return Bound(epsilon=0.0)
         if delta == 0:
             return Bound(epsilon=math.inf, note=f"{self.card.title} needs a delta above 0.")
+        if delta < self.least_delta:
+            why = f"below a delta of {self.least_delta:g} rounding could make its bound too low"
+            return Bound(epsilon=math.inf, inconclusive=True, note=f"{self.card.title} is inconclusive: {why}.")
         try:
             return compute_apart(type(self).function, self.config, counts, delta)
         except Exceeded as reason:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral, Real
 from typing import Literal, NamedTuple
 
 from fedaudit.audit.accounting.accountants import pld, wor_pld
@@ -12,15 +13,15 @@ from fedaudit.audit.accounting.accountants.exact import closed_form
 from fedaudit.audit.accounting.child import Exceeded, call
 from fedaudit.audit.accounting.terms import Term, merge_gaussians
 from fedaudit.fl.ledger import Sampling
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.reports.bound import PrivacyBound, Reason, Status
 
 How = Literal["poisson", "fixed"]
 SAMPLING: dict[How, Sampling] = {"poisson": "poisson", "fixed": "fixed_without_replacement"}
 SECONDS, GIGABYTES = 300.0, 8.0
 PRECISION = 1e-4  # relative, of the multiplier; the answer is rounded towards more noise
-GRID = 1e-4  # of losses, relative to the budget; never downwards
-RANGE = (1e-3, 1e7)
+GRID = 1e-4  # of losses, relative to the budget or to their spread; never downwards
+RANGE = (2e-2, 1e7)  # of multipliers: at less noise nothing is gained, and losses are too far apart
 MOST = 10**9
 EXAMPLE = "fedaudit dp calibrate --epsilon 8 --rounds 200 --rate 0.1"
 FIXED = "fedaudit dp calibrate --epsilon 8 --rounds 200 --sampling fixed --clients 100 --sampled 10"
@@ -47,6 +48,7 @@ class NoiseQuestion:
     colluders: int = 1  # of them, who put together what they know, the observing one among them
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         for name, good, what in (
             ("epsilon", 0 < self.epsilon < math.inf, "> 0"),
             ("delta", 0 < self.delta < 1, "between 0 and 1"),
@@ -65,6 +67,29 @@ class NoiseQuestion:
                     f"--{name.replace('_', '-')} must be {what}, got {getattr(self, name)}", hint=EXAMPLE
                 )
         self._set_rate()
+
+    def _check_kinds(self) -> None:
+        """Raise UserError for a value of another kind, which Python takes: text, 1.5 rounds, "Poisson"."""
+        for name, kind, what in (
+            *((name, Real, "a number") for name in ("epsilon", "delta", "rate")),
+            *(
+                (name, Integral, "a whole number")
+                for name in ("rounds", "per_round", "contributors", "colluders")
+            ),
+            *(
+                (name, Integral, "a whole number")
+                for name in ("clients", "sampled")
+                if getattr(self, name) is not None
+            ),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise UserError(f"--{name.replace('_', '-')} must be {what}, got {value!r}", hint=EXAMPLE)
+        if self.how not in SAMPLING:
+            raise UserError(
+                f"--sampling must be 'poisson' or 'fixed', got {self.how!r}",
+                hint=suggest_name(self.how, SAMPLING, FIXED),
+            )
 
     def _set_rate(self) -> None:
         if (self.clients is None) != (self.sampled is None):
@@ -122,7 +147,7 @@ def answers(question: NoiseQuestion) -> list[PlannedNoise]:
         return _plan_joint_noise(question, everyone)
     if question.rate == 1:
         return [everyone._replace(observer="everyone")]
-    return [everyone, _plan_hidden_cohort(question)]
+    return [everyone, _plan_hidden_cohort(question, everyone)]
 
 
 def _plan_joint_noise(question: NoiseQuestion, everyone: PlannedNoise) -> list[PlannedNoise]:
@@ -171,9 +196,11 @@ def _choose_points(rounds: int) -> list[int]:
 
 def _plan_fixed_cohort(question: NoiseQuestion, observer: str, counted: str) -> PlannedNoise:
     import dp_accounting
+    import numpy as np
 
     try:
-        one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of probabilities that are 0 in double precision
+            one = float(dp_accounting.get_sigma_gaussian(question.epsilon, question.delta))
         z = _round_up(one * math.sqrt(question.rounds * question.per_round))
         if _compute_in_full(question, z, question.rounds) > question.epsilon:  # by a last digit of the formula
             z = _round_up(z * (1 + 10 * PRECISION))
@@ -200,8 +227,11 @@ def out_of_range(question: NoiseQuestion) -> UserError:
     )
 
 
-def _plan_hidden_cohort(question: NoiseQuestion) -> PlannedNoise:
-    """Amplified by sampling. Poisson amplification needs add-or-remove neighbours."""
+def _plan_hidden_cohort(question: NoiseQuestion, everyone: PlannedNoise) -> PlannedNoise:
+    """Amplified by sampling where that can be computed, and never more noise than without.
+
+    Poisson amplification needs add-or-remove neighbours.
+    """
     if question.replace and question.how == "poisson":
         raise UserError(
             "Poisson sampling is credited for add-or-remove neighbours only",
@@ -214,12 +244,19 @@ def _plan_hidden_cohort(question: NoiseQuestion) -> PlannedNoise:
             f"no answer for those who do not see who takes part: {reason}",
             hint="ask for a smaller epsilon or fewer rounds",
         ) from None
+    observer = "whoever cannot see who takes part (public, other clients)"
+    z *= 2 if question.doubled else 1
+    if (
+        z >= everyone.noise or curve[question.rounds] > question.epsilon
+    ):  # a delta that its grid cannot tell from 0
+        counted = f"all {question.rounds:,} rounds, each in full: no less noise can be computed at this delta"
+        return everyone._replace(observer=observer, counted=counted)
     drawn = "on coins of their own" if question.how == "poisson" else "in a fixed number"
     credited = f", which counts as {question.credited:.4g}" if question.credited != question.rate else ""
     return PlannedNoise(
-        "whoever cannot see who takes part (public, other clients)",
+        observer,
         f"all {question.rounds:,} rounds, clients drawn {drawn} with probability {question.rate:g}{credited}",
-        z * (2 if question.doubled else 1),
+        z,
         curve,
         "PLD" if question.how == "poisson" else "WOR-PLD",
     )
@@ -229,17 +266,27 @@ def search(question: NoiseQuestion) -> tuple[float, dict[int, float]]:
     """The multiplier and the curve; runs in a child."""
     # the curve composes one distribution several times
     of = lru_cache(maxsize=1)(pld.distribution if question.how == "poisson" else wor_pld.distribution)
-    step = max(pld.FINEST, GRID * question.epsilon)
 
     def spent(z: float, rounds: int) -> float:
         # what one round releases shares the round's draw: one release of less noise
         # a rate of 1 earns nothing
         how: Sampling = SAMPLING[question.how] if question.credited < 1 else "none"
         term = Term("gaussian", z / math.sqrt(question.per_round), how, question.credited)
+        step = max(pld.FINEST, GRID * question.epsilon, GRID * _estimate_spread(term, rounds))
         return pld.on_grid({term: rounds}, question.delta, step, of)
 
     z = _round_up(_find_least(lambda z: spent(z, question.rounds), question.epsilon))
     return z, {r: spent(z, r) for r in _choose_points(question.rounds)}
+
+
+def _estimate_spread(term: Term, rounds: int) -> float:
+    """About how far losses lie apart, which is far more than the budget where delta is large: as of a Gaussian.
+
+    By the chi-square of a sampled release, or without sampling if that is less.
+    """
+    squared = 1 / term.z**2
+    sampled = term.rate**2 * math.expm1(min(squared, 700.0))
+    return math.sqrt(rounds * min(squared, sampled))
 
 
 def _find_least(cost: Callable[[float], float], most: float) -> float:

@@ -7,13 +7,13 @@ folder is executed: a config that came with it may not name code, unless the use
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from fedaudit.audit.case.reading import parse, plain_json, survey
-from fedaudit.audit.case.schemas import MetricsLine, TrainedOn
+from fedaudit.audit.case.schemas import MetricsLine, PhaseEntry, TrainedOn
 from fedaudit.audit.settings.config import Config, load
 from fedaudit.audit.settings.received import load_run_config
 from fedaudit.audit.settings.resolve import dump, keep, resolve
@@ -55,7 +55,7 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path) -> "RunDir":
-        """The folder, made where it is missing; one that holds somebody's other files is refused."""
+        """A folder to be worked in, where there may be none yet; one with somebody's other files is refused."""
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file, not a run folder", hint="choose another --out")
         run = cls(path)
@@ -69,7 +69,6 @@ class RunDir:
                     f"{path} holds {sorted(strangers)[0]!r} but no config.yaml: not a run folder",
                     hint="choose another --out",
                 )
-        durable.folder(path)
         return run
 
     @classmethod
@@ -102,7 +101,7 @@ class RunDir:
             if found := difference(old, new):
                 raise UserError(
                     f"{self.path} was made with {found.key}: {found.left!r}, the config says {found.right!r}",
-                    hint="set it back, or choose another --out",
+                    hint=f"set it back to go on there, choose another --out, or delete {self.path}",
                 )
         text = dump(resolved)
         if not self.config.exists() or self.config.read_text(encoding="utf-8") != text:
@@ -160,6 +159,27 @@ class RunDir:
         if not self.data.exists():
             return None
         return self.read(self.data, TrainedOn).model_dump()
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Make the folder where it is missing, with nobody else working in it.
+
+        What is refused before a round or a phase was kept leaves it as it was found.
+        """
+        found = {path.name for path in self.path.iterdir()} if self.path.exists() else set[str]()
+        with durable.keep_if_filled(self.path), self.lock():
+            try:
+                yield
+            except BaseException:
+                if not self._holds_results():
+                    for path in [p for p in self.path.iterdir() if p.name not in found]:
+                        durable.remove_folder(path)
+                raise
+
+    def _holds_results(self) -> bool:
+        """Whether a run could go on from here: a round was kept, or a phase came to its end."""
+        entries = self.read(self.phases, dict[str, PhaseEntry]) if self.phases.exists() else {}
+        return self.checkpoint.exists() or any(entry.seconds is not None for entry in entries.values())
 
     def lock(self) -> AbstractContextManager[None]:
         """Nobody else works in the folder meanwhile."""

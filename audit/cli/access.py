@@ -13,14 +13,20 @@ from fedaudit.fl.runtime.machine import DATA
 
 
 def derive_access(
-    given: Mapping[str, Any], *, writes: Sequence[str], own: Sequence[str], more: Sequence[str] = ()
+    given: Mapping[str, Any],
+    *,
+    writes: Sequence[str],
+    own: Sequence[str],
+    files: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> Access:
     """Access of a command to the paths among its arguments.
 
     Args:
         given: The command's arguments by name: paths, lists of them, `NAME=PATH`, and text that names a file.
-        writes: Which of them are written: a folder with all below it, or a file beside which it is put together.
+        writes: Which of them are folders that are written, with all below them.
         own: Which of them are configs of the user, who may name data, policies and code elsewhere.
+        files: Which of them are files that are written; each is put together in its folder and renamed.
         more: Paths that are read where they are there, without an argument.
     """
     reads = [path for path in map(Path, more) if os.path.exists(path)]
@@ -32,7 +38,8 @@ def derive_access(
     if given.get("trust"):
         reads += [Path.cwd(), *(path.absolute().parent for path in reads if os.path.isfile(path))]  # trusted code
     reads += [DATA, *([folder] if (folder := find_folder()) else [])]
-    return Access(reads, [_to_write(given[name]) for name in writes if given.get(name) is not None])
+    folders = [given[name].absolute() for name in writes if given.get(name) is not None]
+    return Access(reads, [*folders, *(given[name].absolute().parent for name in files if given.get(name))])
 
 
 def _paths(value: Any) -> Iterator[Path]:
@@ -62,9 +69,3 @@ def _named_in(config: Path) -> Iterator[Path]:
             waiting += value
         elif isinstance(value, str) and ("/" in value or "." in value):
             yield from _paths(value)
-
-
-def _to_write(path: Path) -> Path:
-    """The folder itself, or the one in which a file is put together and renamed."""
-    is_file = path.suffix in (".yaml", ".yml", ".pdf", ".svg", ".html", ".json", ".jsonl")
-    return path.absolute().parent if is_file and not os.path.isdir(path) else path.absolute()

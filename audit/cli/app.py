@@ -61,7 +61,8 @@ phase = _group("phase", "One phase alone: simulate, attack, account, score, repo
 tools = _group("tools", "Plugins, recorders, installation, signatures, removal of data.")
 
 CONFINED: Final = ContextVar("CONFINED", default=False)  # set by the program that users start
-READERS: set[str] = set()  # commands that may open what others wrote, such as "check" or "tools seal"
+# Commands that may open what others wrote, such as "check" or "tools seal" -> their arguments that they write
+READERS: dict[str, tuple[str, ...]] = {}
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -133,6 +134,7 @@ def reader(
     group: typer.Typer = app,
     *,
     writes: Sequence[str] = (),
+    files: Sequence[str] = (),
     own: Sequence[str] = (),
     reads: Sequence[str] = (),
     target: Callable[[Mapping[str, Any]], Path] | None = None,
@@ -144,7 +146,8 @@ def reader(
 
     Args:
         group: Where it is: on top, or in `dp`, `phase` or `tools`.
-        writes: Its arguments that it writes, or below which it does.
+        writes: Its arguments that are folders in which it writes.
+        files: Its arguments that are files which it writes, whatever their suffix.
         own: Its arguments that are configs of the user.
         reads: Paths that it reads without being asked to.
         target: The first of them, where it is not what was given.
@@ -160,15 +163,15 @@ def reader(
         def run_confined(*args: Any, **kwargs: Any) -> None:
             given = dict(signature.bind(*args, **kwargs).arguments)
             if CONFINED.get() and when(given):
-                at = {} if target is None else {writes[0]: target(given)}
-                access = derive_access(given | at, writes=writes, own=own, more=reads)
+                at = {} if target is None else {(*writes, *files)[0]: target(given)}
+                access = derive_access(given | at, writes=writes, files=files, own=own, more=reads)
                 if keeps(given) and (folder := index.find_folder()):
                     access = access._replace(writes=[*access.writes, folder])
                 confine(access, choose_limits(works))
             function(*args, **kwargs)
 
         name = function.__name__.removesuffix("_")
-        READERS.add(name if group is app else f"{group.info.name} {name}")
+        READERS[name if group is app else f"{group.info.name} {name}"] = (*writes, *files)
         return command(group, run_confined)
 
     return decorate

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @reader(
-    writes=["out"],
+    files=["out"],
     target=lambda given: given.get("out") or Path("subject.yaml"),
     when=lambda given: given.get("inbox") is not None,
 )

@@ -1,6 +1,5 @@
 """What `fedaudit tools list` prints: a card a plugin, wrapped to the terminal; in a pipe, one line each."""
 
-import difflib
 import shutil
 import sys
 import textwrap
@@ -10,7 +9,7 @@ from functools import partial
 
 from fedaudit.audit.cli.app import say
 from fedaudit.audit.settings.index import Entry, entries
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 
 WIDEST = 100  # longer lines are hard to read
 MARGIN = 26  # of names; a longer one stands on a line of its own
@@ -35,8 +34,8 @@ def cards_of(what: str, kinds: Sequence[str]) -> tuple[list[Entry], bool]:
     ]
     if found:
         return found, True
-    near = difflib.get_close_matches(what, [*kinds, *(e.name for k in kinds for e in known[k])], n=1)
-    hint = f"did you mean {str(near[0])!r}?" if near else f"kinds: {', '.join(kinds)}"
+    names = [*kinds, *(e.name for k in kinds for e in known[k])]
+    hint = suggest_name(what, names, f"kinds: {', '.join(kinds)}")
     raise UserError(f"{what!r} is neither a kind nor the name of a plugin", hint=hint)
 
 

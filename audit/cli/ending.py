@@ -7,7 +7,7 @@ from typing import Any
 
 from fedaudit.audit.attestation.reviewer_files import digest_finding
 from fedaudit.audit.verdict.limits import name_question
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.reports import format as fmt
 from fedaudit.reports.evidence_table import telling
 from fedaudit.reports.questions import Question, describe_answered
@@ -66,12 +66,9 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
         yield from explain_question(question, content)
         return
     if name not in found:
-        import difflib
-
-        near = difflib.get_close_matches(name, found, n=1)
         raise UserError(
             f"the run has no finding {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(found) or 'none'}",
+            hint=suggest_name(name, found, f"it has: {', '.join(found) or 'none'}"),
         )
     finding = found[name]
     grade = finding.severity if finding.outcome is Outcome.DEMONSTRATED else fmt.OUTCOMES[finding.outcome].lower()

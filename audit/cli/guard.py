@@ -18,7 +18,7 @@ class OnAlarm(StrEnum):
     PASS = "pass"
 
 
-@reader(tools, writes=["log"])
+@reader(tools, files=["log"])
 def guard(
     outbox: Annotated[
         Path, typer.Argument(metavar="OUTBOX", help="folder of the site's recorder; its last upload is checked")

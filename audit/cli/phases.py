@@ -62,7 +62,7 @@ def score(run: RunFolder, config: OtherConfig = None, data: Data = None, trust: 
     _repeat(run, "score", config, data, trust)
 
 
-@reader(phase, writes=["run", "annex"], own=["config"])
+@reader(phase, writes=["run"], files=["annex"], own=["config"])
 def report(
     run: RunFolder,
     config: OtherConfig = None,

@@ -23,7 +23,7 @@ class SamplingScheme(StrEnum):
 Curve = Annotated[Optional[Path], typer.Option("--figure", help="write the curve as SVG")]  # noqa: UP045
 
 
-@reader(dp, writes=["figure"])
+@reader(dp, files=["figure"])
 def budget(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
     delta: Annotated[Optional[float], typer.Option(help="default: the run's")] = None,  # noqa: UP045
@@ -35,13 +35,15 @@ def budget(
     _print(spending(run, delta), figure)
 
 
-@reader(dp, writes=["figure"])
+@reader(dp, files=["figure"])
 def calibrate(
     epsilon: Annotated[float, typer.Option(help="the budget to keep")],
     delta: Annotated[float, typer.Option(help="of the budget")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="over how many rounds")] = 100,
     rate: Annotated[float, typer.Option(help="probability that a client takes part")] = 1.0,
-    sampling: Annotated[SamplingScheme, typer.Option(help="how clients are drawn")] = SamplingScheme.POISSON,
+    sampling: Annotated[
+        SamplingScheme, typer.Option(help="how clients are drawn", case_sensitive=False)
+    ] = SamplingScheme.POISSON,
     per_round: Annotated[int, typer.Option(help="noised releases of a client a round")] = 1,
     replace: Annotated[bool, typer.Option(help="a client replaced, not removed")] = False,
     clients: Annotated[Optional[int], typer.Option(help="of the federation")] = None,  # noqa: UP045
@@ -81,7 +83,7 @@ def _print(text: "Text", figure: Path | None) -> None:
         say(f"figure: {figure}")
 
 
-@reader(dp, writes=["out"])
+@reader(dp, files=["out"])
 def claims(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="claims in YAML")],
     out: Annotated[Path, typer.Option(help="the PDF to write")] = Path("claims.pdf"),

@@ -92,7 +92,7 @@ def check(
     raise typer.Exit(exit_code(judged.result))
 
 
-@reader(writes=["attest"], works=True)
+@reader(files=["attest"], works=True)
 def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder; with --seal the file of a model")],
     policy: Policy = "default",

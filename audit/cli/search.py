@@ -72,7 +72,7 @@ def _describe_cost(c: "Candidate") -> tuple[str, str, str]:
     )
 
 
-@reader(app, writes=["out"], own=["config"], target=locate_run, when=is_of_others, works=True)
+@reader(app, writes=["out"], files=["figure"], own=["config"], target=locate_run, when=is_of_others, works=True)
 def sweep(
     config: ConfigFile,
     methods: Annotated[list[str], typer.Option("--method", help="several; the first is compared with")],

@@ -6,7 +6,7 @@ is refused or killed leaves the run folder as it was; one that was not there bef
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -126,14 +126,13 @@ def read_settings(path: Path | None) -> dict[str, Any]:
 def _stage(folder: Path) -> Iterator[RunDir]:
     """A new run folder inside `folder`, which takes its place where nothing fails."""
     staged = folder / STAGING
-    try:
-        durable.remove_folder(staged)  # of an import that was killed
-        yield RunDir.create(staged)
-        _replace(folder, staged)
-    finally:
-        durable.remove_folder(staged)
-        with suppress(UserError):  # in a box whoever started it removes the folder; what failed is said, not this
-            durable.remove_empty(folder)
+    with durable.keep_if_filled(folder):
+        try:
+            durable.remove_folder(staged)  # of an import that was killed
+            yield RunDir.create(staged)
+            _replace(folder, staged)
+        finally:
+            durable.remove_folder(staged)
 
 
 def _replace(folder: Path, staged: Path) -> None:

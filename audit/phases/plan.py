@@ -82,7 +82,7 @@ def execute(
     `workers` stands in for the config's number of processes, here only: no result depends on it.
     """
     hide_unused(config.device)
-    with run.lock():
+    with run.work():
         resolved = run.adopt(config, phases(config.case)[0].keys)
         if workers is not None:
             config = config.model_copy(update={"workers": workers})

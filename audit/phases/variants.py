@@ -147,10 +147,10 @@ class Variants:
         card, failures = RecordedCase(self._config, self._run.artifacts).card, []
         for cell in cells:
             try:
-                folder = RunDir.create(cell.folder)
-                folder.adopt(cell.config, phases(cell.config.case)[0].keys)
-                own = card, cell.config.seed, cell.config.protections
-                copy_with_protections(self._run.path, folder.path, *own)
+                folder, own = RunDir.create(cell.folder), (card, cell.config.seed, cell.config.protections)
+                with folder.work():
+                    folder.adopt(cell.config, phases(cell.config.case)[0].keys)
+                    copy_with_protections(self._run.path, folder.path, *own)
             except UserError as error:
                 failures.append(Failure(name=cell.name, code=2, sentence=error.sentence, hint=error.hint))
         return failures

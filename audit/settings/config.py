@@ -44,7 +44,7 @@ from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl.runtime import foreign, plugin
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 
 MOST_ROUNDS = 1_000_000
 WORDS = ("title", "system", "policy", "claims")  # keys whose text names no code, whatever it looks like
@@ -215,9 +215,15 @@ class Config(Group):
         """The class of a config with these keys; raises UserError for one of the other class."""
         if cls is not Config:
             return cls
-        recorded = data.get("case", "simulated") == "recorded"
-        chosen, other = (RecordedConfig, SimulatedConfig) if recorded else (SimulatedConfig, RecordedConfig)
         words = {True: "recorded", False: "simulated"}
+        if (case := data.get("case", words[False])) not in words.values():
+            raise UserError(
+                f"case must be 'simulated' or 'recorded', got {case!r}",
+                hint=suggest_name(case, words.values(), "leave it out: a config is of a simulated case"),
+                key="case",
+            )
+        recorded = case == words[True]
+        chosen, other = (RecordedConfig, SimulatedConfig) if recorded else (SimulatedConfig, RecordedConfig)
         for key in data:
             if key in other.model_fields and key not in chosen.model_fields and data[key] is not None:
                 raise UserError(

@@ -1,6 +1,5 @@
 """The `record` key of a simulated case: which messages are kept on disk."""
 
-import difflib
 import re
 from typing import Annotated, Any, Literal
 
@@ -8,6 +7,7 @@ from pydantic import Field, WithJsonSchema, field_serializer, field_validator
 
 from fedaudit.audit.settings.controls import MOST_CLIENTS
 from fedaudit.audit.settings.spec import Group
+from fedaudit.fl.runtime.errors import suggest_name
 
 Natural = Annotated[int, Field(ge=0)]
 _ROUNDS = {
@@ -59,10 +59,8 @@ class RecordSettings(Group):
         known = [k.value for k in Kind]
         for kind in value or ():
             if kind not in known:
-                near = difflib.get_close_matches(str(kind), known, n=1)
-                raise ValueError(
-                    f"must hold artifact kinds{f' (did you mean {near[0]!r}?)' if near else ''}, got {kind!r}"
-                )
+                near = f" ({near})" if (near := suggest_name(kind, known)) else ""
+                raise ValueError(f"must hold artifact kinds{near}, got {kind!r}")
         return value
 
     @field_serializer("rounds")

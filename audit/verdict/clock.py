@@ -23,13 +23,18 @@ BY_TIME, BY_DEVICE, LAST_ROUND = "clock-accuracy", "clock-devices", "clock-last-
 Record = Mapping[str, Any]
 
 
+def list_ends(history: Sequence[Record]) -> list[float]:
+    """Simulated time at the end of each round: of the clock that relays keep, or of all lengths until then."""
+    lengths = (float(r.get("round_length", 0.0)) for r in history)
+    return [float(r.get("clock", at)) for at, r in zip(itertools.accumulate(lengths), history, strict=True)]
+
+
 def by_time(history: Sequence[Record]) -> list[Figure]:
     """Accuracy against simulated time; nothing where the time was not kept or one round was measured."""
     if not any("round_length" in r or "clock" in r for r in history):
         return []
-    lengths = (float(r.get("round_length", 0.0)) for r in history)
-    ends = zip(itertools.accumulate(lengths), history, strict=True)
-    points = [(float(r.get("clock", at)), 100 * r["accuracy"]) for at, r in ends if r.get("accuracy") is not None]
+    ends = zip(list_ends(history), history, strict=True)
+    points = [(at, 100 * r["accuracy"]) for at, r in ends if r.get("accuracy") is not None]
     if len(points) < 2:
         return []
     x, y = ([p[i] for p in points] for i in (0, 1))

@@ -1,9 +1,10 @@
-"""Faults over simulated time: what went wrong in the relays of a run, and what the mediators did about it."""
+"""Faults over simulated time: which clients failed in a run, and what mediators of relays did about it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedaudit.attacks.evidence import Series
+from fedaudit.audit.verdict.clock import list_ends
 from fedaudit.reports.result import Figure
 
 # as fl/families/relay.py names its events
@@ -15,25 +16,22 @@ _NAMES = {
     "rollback": "rolled back",
     "restart": "started again",
 }
+_MENDED = {"holder_down", "rollback", "restart"}  # which only mediators of relays do
 
 
 def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """How many faults each round had, and one round fault by fault; none where nothing failed.
 
-    `history`: the run's metrics, of which rounds with relays hold `events` and the simulated `clock`
-    at their end.
+    `history`: the run's metrics, of which rounds in which clients can fail hold `events`.
     """
-    rounds = [r for r in history if r.get("events")]
-    if not rounds:
+    failing = [(at, r) for at, r in zip(list_ends(history), history, strict=True) if r.get("events")]
+    if not failing:
         return []
+    ends, rounds = zip(*failing, strict=True)
     shown = max(rounds, key=lambda r: len({e["event"] for e in r["events"]}))  # the first of the richest
     names = [n for n in _NAMES if any(e["event"] == n for r in rounds for e in r["events"])]
     counts = [
-        Series(
-            name=_NAMES[name],
-            x=[r["clock"] for r in rounds],
-            y=[sum(e["event"] == name for e in r["events"]) for r in rounds],
-        )
+        Series(name=_NAMES[name], x=list(ends), y=[sum(e["event"] == name for e in r["events"]) for r in rounds])
         for name in names
     ]
     points = [
@@ -42,13 +40,19 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
         if (found := [e for e in shown["events"] if e["event"] == name])
     ]
     total = sum(len(r["events"]) for r in rounds)
+    mended, rolled = ".", ""
+    if _MENDED & {*names}:
+        mended = (
+            "; the mediator rolls back to the newest result that a client still holds, or starts again from its "
+            "own copy."
+        )
+        rolled = " A mark for a rollback stands at the client whose earlier result was taken."
     return [
         Figure(
             id="faults-by-time",
             title="Faults over simulated time",
-            caption=f"Events in each of the {len(rounds)} rounds in which a relay failed, {total:,} in all, at "
-            "the simulated time of the round's end. Late results are ignored; the mediator rolls back to "
-            "the newest result that a client still holds, or starts again from its own copy.",
+            caption=f"Events in each of the {len(rounds)} rounds in which a client failed, {total:,} in all, at "
+            f"the simulated time of the round's end. Late results are ignored{mended}",
             alt=f"Line chart: number of events of {len(counts)} kinds over simulated time",
             x_label="simulated time",
             y_label="events in the round",
@@ -59,7 +63,7 @@ def timelines(history: Sequence[Mapping[str, Any]]) -> list[Figure]:
             kind="points",
             title=f"Time-line of round {shown['round']}",
             caption=f"Round {shown['round']}, in which most kinds of fault occurred: which client failed and "
-            "when. A mark for a rollback stands at the client whose earlier result was taken.",
+            f"when.{rolled}",
             alt=f"Points: {len(shown['events'])} events in simulated time, by client",
             x_label="simulated time in the round",
             y_label="client",

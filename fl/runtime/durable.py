@@ -17,7 +17,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,6 +139,19 @@ def _copy(path: Path, to: Path) -> Iterator[Path]:
     for below in path.iterdir():
         yield from _copy(below, to / below.name)
     yield to
+
+
+@contextmanager
+def keep_if_filled(path: Path) -> Iterator[None]:
+    """Make a folder, with those above it; those of them that hold nothing in the end go again."""
+    made = [at for at in (path, *path.absolute().parents) if not at.exists()]
+    folder(path)
+    try:
+        yield
+    finally:
+        for at in made:
+            with suppress(UserError):  # in a box whoever started it removes the folder
+                remove_empty(at)
 
 
 @contextmanager

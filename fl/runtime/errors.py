@@ -1,6 +1,8 @@
 """Errors a reader of the report can act on: one sentence and a hint, shown without a traceback."""
 
+import difflib
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
@@ -35,6 +37,13 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:  # keeps the hint when a worker process raises it
         return _restore_error, (type(self), self.sentence, self.hint, self.key)
+
+
+def suggest_name(given: object, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint: which of the known names is the nearest, capitals or not; where none is near, `otherwise`."""
+    names = {str(name).lower(): str(name) for name in known}
+    near = difflib.get_close_matches(str(given).lower(), names, n=1)
+    return f"did you mean {names[near[0]]!r}?" if near else otherwise
 
 
 def read_message(error: BaseException) -> str:

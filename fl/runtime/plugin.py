@@ -9,7 +9,6 @@ only settings.
 import ast
 import contextlib
 import dataclasses
-import difflib
 import importlib
 import inspect
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from fedaudit.fl.runtime import foreign
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 from fedaudit.fl.runtime.settings import check_settings, plain
 
 T = TypeVar("T")
@@ -136,9 +135,8 @@ def find_module(packages: Sequence[str], name: str, where: str = "") -> str:
     """
     modules = _find_modules(packages)
     if name not in modules:
-        near = difflib.get_close_matches(name, modules, n=1)
         folders = " or ".join(_locate_file(p).removesuffix(".py") + "/" for p in packages)
-        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(modules))
+        hint = suggest_name(name, modules, "known: " + ", ".join(sorted(modules)))
         raise UserError(f"{where}: no {name!r} in {folders}".removeprefix(": "), hint=hint, key=where)
     return modules[name]
 

@@ -7,7 +7,7 @@ default and the words of `fedaudit show`, of the JSON Schema and of the errors:
 """
 
 import dataclasses
-import difflib
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,12 +17,13 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, suggest_name
 
 T = TypeVar("T")
 _EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number below 2^63",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
@@ -124,8 +125,7 @@ def _check_keys(declared: Any, given: Mapping[Any, Any], where: str) -> None:
     for key, value in given.items():
         place = _join_keys(where, str(key))
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "known: " + (", ".join(known) or "no settings")
+            hint = suggest_name(key, known, "known: " + (", ".join(known) or "no settings"))
             raise UserError(f"unknown key {place}", hint=hint, key=place)
         kinds = set(_list_classes(known[key].annotation))
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
@@ -162,16 +162,22 @@ def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, An
     first = errors[0]
     key = _format_path(first["loc"], given, where, absent=first["type"] == "missing")
     hint = _find_hint(declared, first["loc"])
-    if first["type"] == "missing":
+    if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         return UserError(f"{key} is missing", hint=hint or f"add {key}", key=key)
     # of a union every member says why it does not fit
-    same = [e for e in errors if _format_path(e["loc"], given, where) == _format_path(first["loc"], given, where)]
+    key = _format_path(first["loc"], given, where)
+    same = [e for e in errors if _format_path(e["loc"], given, where) == key]
     problems = list(dict.fromkeys(_describe_problem(e) for e in same))
-    if all(p.startswith("must be ") for p in problems):
-        problems = ["must be " + " or ".join(p.removeprefix("must be ") for p in problems)]
-    problem = problems[0]
-    got = "" if ", got " in problem else f", got {_show_value(first['input'])}"
-    return UserError(f"{key} {problem}{got}".strip(), hint=hint or SHOW, key=key)
+    for begin in ("must be ", "must "):
+        if all(p.startswith(begin) for p in problems):
+            problems = [begin + " or ".join(p.removeprefix(begin) for p in problems)]
+    problem, value = problems[0], first["input"]
+    if first["type"] == "missing":  # of a list with so many entries, the last of which is missing as well
+        problem = f"must have at least {same[-1]['loc'][-1] + 1} entries"
+    got = "" if ", got " in problem else f", got {_show_value(value)}"
+    known = re.findall(r"'([^']+)'", problem) if isinstance(value, str) else []
+    hints = filter(None, (suggest_name(value, known), hint or SHOW))
+    return UserError(f"{key} {problem}{got}".strip(), hint="; ".join(hints), key=key)
 
 
 def _describe_problem(first: Any) -> str:
@@ -182,10 +188,11 @@ def _describe_problem(first: Any) -> str:
     if kind in ("literal_error", "enum"):
         return f"must be {context['expected']}"
     if kind in _BOUNDS:
-        return _BOUNDS[kind].format(**{k: _shorten(v) for k, v in context.items()})
+        found = _BOUNDS[kind].format(**{k: _shorten(v) for k, v in context.items()})
+        return re.sub(r" 1 (entr|character)\w+", lambda m: f" 1 {'entry' if m[1] == 'entr' else m[1]}", found)
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}"
-    return str(first["msg"][0].lower() + first["msg"][1:])
+    return "must be as its description says"
 
 
 def _format_path(loc: tuple[int | str, ...], given: Any, where: str, absent: bool = False) -> str:

@@ -82,3 +82,19 @@ class Linear(Net):
 
 class NoPlugin:
     """Not a subclass of anything."""
+
+
+class NoNetwork(Linear):
+    """One that cannot be built."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        raise ValueError("this network is for images of 28 by 28")
+
+
+class FailsInTraining(Linear):
+    """One that learns in its first step that it was not made for this."""
+
+    def features(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise ValueError("this network is for batches of 7")
+        return super().features(x)

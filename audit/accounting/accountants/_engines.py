@@ -6,8 +6,8 @@ The policy, in one place; what an observer may not be credited with is gone from
     all Gaussian, or one release, without sampling     exact: closed form
     Gaussian, drawn in a fixed number, replace-one     wor_pld
     everything else                                    pld
-    Gaussian, more different terms than pld can hold   rdp as well
-    the child ran past its cap                         exact without credit for sampling: still a bound
+    Gaussian, more terms or less delta than pld can    rdp as well
+    no engine came to an end                           exact without credit for sampling: still a bound
 
 Two other engines look at the same releases where they can: RDP must not be below, and the interval of
 PRV must contain PLD's value. Where they contradict each other, the bound says so.
@@ -48,12 +48,11 @@ def tightest(counts: Terms, delta: float, config: Numerical.Config) -> Bound:
     engine = chosen(config)
     assert isinstance(engine, Numerical)
     found = replace(engine.cost(counts, delta), engine=engine.card.title)
-    if len(counts) > MOST_OF_PLD and not rdp.explain_refusal(counts, ""):
+    if (found.inconclusive or len(counts) > MOST_OF_PLD) and not rdp.explain_refusal(counts, ""):
         other = replace(rdp.RDP(config).cost(counts, delta), engine=rdp.RDP.card.title)
         found = min(found, other, key=lambda b: b.epsilon)
     if found.inconclusive:
-        note = f"{found.note} Sampling is not credited instead."
-        return Bound(epsilon=whole.epsilon, engine=whole.engine, note=note)
+        return replace(whole, note=f"{found.note} Sampling is not credited instead.")
     if whole.epsilon <= found.epsilon:
         return whole
     return found
@@ -65,7 +64,8 @@ def cross_check(bound: Bound, counts: Terms, delta: float, config: Numerical.Con
     An engine that refuses the terms or runs past its cap says nothing.
     """
     checkable = all(t.mechanism == "gaussian" and t.sampling != SIZED for t in counts)
-    if not (checkable and 0 < bound.epsilon < LARGEST_CHECKED and len(counts) <= MOST_TERMS):
+    checkable = checkable and len(counts) <= MOST_TERMS and delta >= PLD.least_delta
+    if not (checkable and 0 < bound.epsilon < LARGEST_CHECKED):
         return bound
     try:
         others = compute_apart(_compute_others, config, counts, delta)

@@ -62,5 +62,7 @@ def gaussian(mu: float, delta: float) -> float:
         # P[loss > eps] = Phi(mu/2 - eps/mu) >= delta(eps), so this is never below the exact value
         return max(0.0, mu * mu / 2 - mu * NormalDist().inv_cdf(delta))
     import dp_accounting  # slow to import
+    import numpy as np
 
-    return float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))
+    with np.errstate(divide="ignore", invalid="ignore"):  # of probabilities that are 0 in double precision
+        return float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))

@@ -32,6 +32,7 @@ FEW_TERMS, MANY_TERMS = 8, 64
 FINEST = 1e-4  # grid of losses, at least
 FINE, COARSE, COARSEST = 1e-5, 2e-4, 5e-3  # and relative to the result, for few terms, more and many
 TAIL = 1e-15  # probability that each composition may move to an infinite loss
+LEAST_DELTA = 1e-11  # below it rounding in the Fourier transforms can make a bound too low
 
 
 def explain_refusal(counts: Terms) -> str:
@@ -94,6 +95,9 @@ def _estimate_loss(counts: Terms, delta: float) -> float:
 def on_grid(
     counts: Terms, delta: float, step: float, of: "Callable[[Term, float], PrivacyLossDistribution]"
 ) -> float:
+    """epsilon at `delta`; infinite below LEAST_DELTA."""
+    if delta < LEAST_DELTA:
+        return math.inf
     total: PrivacyLossDistribution | None = None
     for term, count in sorted(counts.items()):
         one = of(term, step).self_compose(count, TAIL) if count > 1 else of(term, step)
@@ -166,6 +170,7 @@ class PLD(Numerical):
         adjacency=("add_or_remove_one", "replace_one"),
     )
     function = staticmethod(bound)
+    least_delta = LEAST_DELTA
 
     def declines(self, counts: Terms) -> str:
         return explain_refusal(counts)

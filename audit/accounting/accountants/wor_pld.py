@@ -97,6 +97,7 @@ def _bound_loss(term: Term) -> float:
 class WorPLD(Numerical):
     card = Card(title="WOR-PLD", source="arXiv:2106.08567, Prop. 30", adjacency=("replace_one",))
     function = staticmethod(bound)
+    least_delta = pld.LEAST_DELTA
 
     def declines(self, counts: Terms) -> str:
         return explain_refusal(counts)

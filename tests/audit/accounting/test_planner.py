@@ -4,14 +4,16 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from scipy.special import log_ndtr
 from typer.testing import CliRunner
 
 from fedaudit.audit.accounting.accountants import pld, wor_pld
-from fedaudit.audit.accounting.accountants.exact import gaussian
-from fedaudit.audit.accounting.planner import NoiseQuestion, answers, search
+from fedaudit.audit.accounting.accountants.exact import closed_form, gaussian
+from fedaudit.audit.accounting.planner import NoiseQuestion, answers, bound_plan, search
 from fedaudit.audit.accounting.spending import PLAIN, figure, over_rounds, spent
 from fedaudit.audit.accounting.terms import Term
 from fedaudit.audit.cli.budget import plan, spending
@@ -25,6 +27,7 @@ from fedaudit.fl.runtime.durable import Log
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.streams import Streams
 from fedaudit.fl.wire.wire import Wire
+from fedaudit.privacy import account
 from fedaudit.reports.bound import PrivacyBound
 from tests.audit.accounting.test_budget import ALL, EXACT, budgets, declared
 from tests.audit.accounting.test_colluders import AUTO, ROUNDS
@@ -100,6 +103,16 @@ def test_hidden_participation_needs_less_noise_and_keeps_the_budget(how: str) ->
         ({"colluders": 0}, "--colluders must be"),
         ({"rounds": 10**400}, "--rounds must be at most"),
         ({"per_round": 10**400}, "--per-round must be at most"),
+        ({"delta": 0.0}, "--delta must be between"),
+        ({"delta": -1.0}, "--delta must be between"),
+        ({"delta": math.nan}, "--delta must be between"),
+        ({"delta": "1e-5"}, "--delta must be a number, got '1e-5'"),
+        ({"epsilon": None}, "--epsilon must be a number, got None"),
+        ({"rounds": 1.5}, "--rounds must be a whole number, got 1.5"),
+        ({"rounds": True}, "--rounds must be a whole number, got True"),
+        ({"clients": 10.5, "sampled": 2}, "--clients must be a whole number, got 10.5"),
+        ({"how": "Poisson"}, "--sampling must be 'poisson' or 'fixed', got 'Poisson'"),
+        ({"how": 3}, "--sampling must be 'poisson' or 'fixed', got 3"),
     ],
 )
 def test_a_question_without_sense_is_refused(wrong: dict[str, float], said: str) -> None:
@@ -262,3 +275,66 @@ def test_a_run_without_releases_says_so_and_has_no_figure(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="no curve"):
         text.draw(tmp_path / "x.svg")
     assert plan(NoiseQuestion(epsilon=1.0, rounds=3)).drawn is not None
+
+
+def log_delta(mu: float, epsilon: float) -> float:
+    """ln delta(epsilon) of a mu-GDP Gaussian mechanism, by Theorem 8 of Balle and Wang."""
+    above, below = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return float(above + math.log1p(-math.exp(below - above)))
+
+
+@pytest.mark.parametrize("delta", [1e-30, 1e-18, 1e-12, 1e-5, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 100.0])
+def test_noise_in_full_is_the_least_of_the_closed_form_at_every_delta(epsilon: float, delta: float) -> None:
+    z = answers(NoiseQuestion(epsilon=epsilon, delta=delta, rounds=10))[0].noise
+    assert log_delta(math.sqrt(10) / z, epsilon) <= math.log(delta)
+    assert log_delta(math.sqrt(10) / (0.998 * z), epsilon) > math.log(delta)
+
+
+@pytest.mark.parametrize("delta", [1e-18, pytest.param(0.9, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("how", ["poisson", "fixed"])
+def test_hidden_participation_never_takes_more_noise(how: str, delta: float) -> None:
+    question = NoiseQuestion(epsilon=1.0, delta=delta, rounds=10, how=how, clients=20, sampled=2)  # type: ignore[arg-type]
+    worst, hidden = answers(question)
+    assert hidden.noise <= worst.noise and hidden.curve[10] <= 1.0
+    assert (hidden.noise == worst.noise) is (delta < 1e-11)
+    assert [b.epsilon for b in bound_plan(question, hidden).values()] == list(hidden.curve.values())
+
+
+def test_a_distribution_of_losses_is_not_asked_at_a_delta_that_rounding_reaches() -> None:
+    terms = {Term("gaussian", 20.0, "none", 1.0): 1000}
+    for delta in (1e-10, 1e-12, 1e-14):
+        found = pld.PLD(pld.PLD.Config()).cost(terms, delta)
+        assert found.epsilon >= closed_form(terms, delta) * (1 - 1e-9)
+        assert found.inconclusive is (delta < 1e-11)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_without_replacement"])
+def test_a_ledger_at_a_small_delta_has_a_bound_and_no_false_contradiction(sampling: str) -> None:
+    release = Release(
+        round=0,
+        kind="global_model",
+        sender="client/*",
+        observers=("public",),
+        mechanism="gaussian",
+        noise_std=1.0,
+        sensitivity=1.0,
+        sampling=sampling,  # type: ignore[arg-type]
+        sample_rate=0.1,
+        participation_seen_by=("server",),
+    )
+    public = next(b for b in account([release], delta=1e-18) if b.observer == "public")
+    assert 1.0 < public.epsilon_upper < 23.0 and not public.disagrees
+    at_zero = next(b for b in account([release], delta=0) if b.observer == "public")
+    assert math.isinf(at_zero.epsilon_upper) and at_zero.unbounded
+
+
+@pytest.mark.parametrize(("ledger", "delta"), [([], "1e-5"), ([], None), ([3], 1e-5), ([{"round": 0}], 1e-5)])
+def test_what_is_no_ledger_or_no_delta_is_said(ledger: list[Any], delta: Any) -> None:
+    with pytest.raises(UserError):
+        account(ledger, delta=delta)
+
+
+def test_a_scheme_may_be_written_in_capitals_on_the_command_line() -> None:
+    words = ["dp", "calibrate", "--epsilon", "1", "--sampling", "Poisson"]
+    assert CliRunner().invoke(app, words).exit_code == 0

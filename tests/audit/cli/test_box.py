@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,8 +16,10 @@ import pytest
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli import box
 from fedaudit.audit.cli.access import derive_access
+from fedaudit.audit.cli.app import READERS
 from fedaudit.audit.phases.plan import execute, phases
 from fedaudit.audit.settings.config import load
+from tests.audit.cli.test_cli import list_commands
 from tests.audit.importing.theirs import FLOWER, written
 from tests.ordinary_user import OrdinaryUser, ordinary_user
 
@@ -337,10 +340,44 @@ def test_a_config_of_the_user_names_data_and_one_of_a_run_folder_does_not(tmp_pa
     assert data not in derive_access({"config": config}, writes=[], own=["config"]).reads
 
 
-@pytest.mark.parametrize("name", ["claims.pdf", "guard.jsonl", "vsa.json"])
+@pytest.mark.parametrize("name", ["claims.pdf", "guard.log", "vsa", "curve.v2"])
 def test_a_file_of_results_is_written_beside_others_of_its_folder(name: str, tmp_path: Path) -> None:
-    access = derive_access({"out": tmp_path / name}, writes=["out"], own=[])
-    assert access.writes == [tmp_path]
+    assert derive_access({"out": tmp_path / name}, writes=[], files=["out"], own=[]).writes == [tmp_path]
+    assert derive_access({"out": tmp_path / name}, writes=["out"], own=[]).writes == [tmp_path / name]
+
+
+@pytest.mark.parametrize("name", ["curve.log", "curve", "new/folder/curve.v2", "c.svg"])
+def test_a_boxed_command_writes_its_file_whatever_it_is_called(name: str, tmp_path: Path) -> None:
+    words = ["dp", "calibrate", "--epsilon", "8", "--figure", name]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedaudit", *words], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / name).read_bytes().startswith(b"<?xml") and f"figure: {name}" in done.stdout
+
+
+def test_a_file_that_cannot_be_written_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    words = ["dp", "calibrate", "--epsilon", "8", "--figure", "taken"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedaudit", *words], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: cannot rename taken: Is a directory\n  hint: ")
+
+
+def test_every_argument_that_names_what_is_written_is_declared() -> None:
+    """What is not declared is not admitted by the box."""
+    undeclared = {
+        f"{name}: {option.name}"
+        for name, command in list_commands().items()
+        for option in command.params
+        if name in READERS
+        and re.search(
+            r"to write|write (the|your|what)|that gets|folder; default runs", getattr(option, "help", "") or ""
+        )
+        and option.name not in READERS[name]
+    }
+    assert undeclared == set()
 
 
 def test_a_failed_import_says_why_and_leaves_neither_its_folder_nor_temporary_files(tmp_path: Path) -> None:

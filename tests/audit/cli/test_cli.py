@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -30,14 +31,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert "explain" in done.stdout
 
 
-def list_commands() -> list[str]:
-    """Every command, those of groups with the group's name before."""
+def list_commands() -> dict[str, Any]:
+    """Every command by its name, those of groups with the group's name before."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    return [
-        " ".join(names)
-        for name, one in commands.items()
-        for names in ([(name, n) for n in one.commands] if hasattr(one, "commands") else [(name,)])
-    ]
+    named = dict[str, Any]()
+    for name, one in commands.items():
+        named |= {f"{name} {n}": c for n, c in one.commands.items()} if hasattr(one, "commands") else {name: one}
+    return named
 
 
 @pytest.mark.parametrize("group", ["", "dp", "phase", "tools"])

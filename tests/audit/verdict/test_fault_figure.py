@@ -1,12 +1,21 @@
 """Figures of faults: every event is counted once, where and when it happened."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.phases.plan import execute
+from fedaudit.audit.phases.result_file import read_result
+from fedaudit.audit.settings.config import Config
+from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.verdict.faults import timelines
 from fedaudit.fl.clients.failures import FailureConfig
 from fedaudit.fl.families.relay import ToleranceConfig, plan
 from fedaudit.reports.charts import svg
 from fedaudit.reports.result import Figure
+from tests.fl.test_all_methods import light, perceptron
 
 
 class Scripted:
@@ -54,3 +63,31 @@ def test_points_are_not_joined_by_lines() -> None:
     joined = Figure(**(points.model_dump() | {"kind": "line"}))
     assert svg(points) != svg(joined)
     assert len(svg(points)) < len(svg(joined))
+
+
+def test_faults_of_clients_that_are_asked_all_at_once_are_drawn_at_the_rounds_ends() -> None:
+    """A method without relays keeps no clock: its rounds have lengths, or no time at all."""
+    late = {"event": "late", "client": 2, "time": 1.0}
+    rounds = [{"round": 0, "round_length": 2.0}, {"round": 1, "round_length": 1.5, "events": [late]}]
+    counts, points = timelines(rounds)
+    assert [s.x for s in counts.series] == [[3.5]] and "mediator" not in counts.caption + points.caption
+    assert timelines([{"round": 0, "events": [late]}])[0].series[0].x == [0.0]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "fedasync", "split_learning", "gandalf"])
+def test_every_kind_of_method_is_audited_where_clients_fail(method: str, tmp_path: Path) -> None:
+    failures = {"transient": 0.5, "crash": 0.3, "delay": 0.3}
+    federation = {"dataset": "digits", "train_limit": 60, "clients": 4, "model": perceptron(method)}
+    settings = {
+        "federation": federation | {"failures": failures},
+        "method": {"name": method, **light(method, rounds=2)},
+        "attacks": [],
+        "replay": {"clients": 0, "update_groups": 0},
+        "noise_audit": {"play": False},
+        "report": ["json"],
+    }
+    names = ["simulate", "attack", "account", "score"]
+    config = validate(Config, settings, "test")
+    execute(RunDir.create(tmp_path / "run"), config, names, lambda *_: None, skip_finished=True, workers=0)
+    drawn = {figure.id for figure in read_result(tmp_path / "run").figures}
+    assert method == "fedasync" or "faults-by-time" in drawn
