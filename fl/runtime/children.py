@@ -18,7 +18,6 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any
 
 SAFE = "PYTHONSAFEPATH"  # Python 3.11 and newer: no working directory on the path
 BOXED = "FEDAUDIT_BOXED"  # set by whoever puts a process and its children into a box (audit/cli/confine.py)
@@ -76,7 +75,7 @@ def get_clean_context(preload: tuple[str, ...]) -> BaseContext:
     """
     if is_boxed() or "forkserver" not in multiprocessing.get_all_start_methods():
         return get_context("spawn")
-    context: Any = get_context("forkserver")
+    context = get_context("forkserver")
     context.set_forkserver_preload([*preload])
     return context
 

@@ -18,7 +18,7 @@ import yaml
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from fedaudit.audit.phases import shares
-from fedaudit.fl.runtime import torchrun
+from fedaudit.fl.runtime import children, torchrun
 from fedaudit.fl.runtime.errors import UserError
 from tests.audit.phases.kills import config
 
@@ -192,7 +192,7 @@ def test_a_rank_whose_torchrun_has_ended_says_so(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torchrun, "_stores", [])
         monkeypatch.setattr(torchrun, "_CONNECTING", timedelta(seconds=1))
-        monkeypatch.setattr(torchrun.children, "die_with_parent", lambda: None)
+        monkeypatch.setattr(children, "die_with_parent", lambda: None)
         with pytest.raises(UserError, match="store of the torchrun job cannot be reached"):
             torchrun.follow({})
 
