@@ -4,7 +4,7 @@ They are those of local training (fl/training/local.py). A visit holds the state
 goes on where it was; `iterate_batches` draws the same once more, for whoever grades what was sent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -59,7 +59,7 @@ def _falsify(visit: Tree, share: float, classes: int) -> None:
 
 
 def iterate_batches(
-    streams: Streams, round: int, client: int, sizes: Sequence[int], epochs: int
+    streams: Streams, round: int, client: int, sizes: list[int], epochs: int
 ) -> Iterator[Tensor]:
     """The places of the examples of each batch that a client sends in a round, in their order.
 
