@@ -4,6 +4,7 @@ Prototypes, MOON's representation and the label-inference attacks all mean this 
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.runtime.errors import UserError, read_message
 from fedaudit.fl.runtime.settings import settings
+from fedaudit.fl.runtime.shared_weights import SharedNames, find_shared_names
 from fedaudit.fl.runtime.streams import Streams, seed_networks
 
 State = dict[str, Tensor]  # parameters and buffers by name
@@ -40,6 +42,17 @@ class Net(nn.Module):
     def __init__(self, shape: tuple[int, ...], classes: int, config: Any = None) -> None:
         """`shape` is one example's, [C, H, W] for images and [T] for tokens."""
         super().__init__()
+
+    @cached_property
+    def shared_names(self) -> SharedNames:
+        """Of its weights, those that have several names."""
+        return find_shared_names(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As torch does; of weights with several names the value of the first counts."""
+        others = self.shared_names.others
+        firsts = {k: state_dict[f] for k, f in others.items() if k in state_dict and f in state_dict}
+        return super().load_state_dict({**state_dict, **firsts}, *args, **kwargs)
 
     def features(self, x: Tensor) -> Tensor:
         raise NotImplementedError

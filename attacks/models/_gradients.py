@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Architecture, Floats, Images
 from fedaudit.attacks.evaluation.decoder import find_device
 from fedaudit.attacks.models._targets import Target
+from fedaudit.fl.runtime.shared_weights import find_shared_names
 
 MOST = 2e7  # gradient entries in memory at a time
 Values = NDArray[np.float64]
@@ -46,7 +47,7 @@ class Gradients:
     """Of the cross-entropy of every image by itself, as a model in use has it."""
 
     def __init__(self, module: Any) -> None:
-        self._module = module.eval()
+        self._module, self._shared = module.eval(), find_shared_names(module)
         self._values = {k: p.detach() for k, p in module.named_parameters()}
 
     def flatten(self, change: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -65,7 +66,10 @@ class Gradients:
         from torch.nn.functional import cross_entropy
 
         def loss(values: Any, image: Any, label: Any) -> Any:
-            return cross_entropy(functional_call(self._module, values, (image[None],)), label[None])
+            given = self._shared.spread(values)
+            return cross_entropy(
+                functional_call(self._module, given, (image[None],), tie_weights=False), label[None]
+            )
 
         many = vmap(grad(loss), in_dims=(None, 0, 0))
         place = find_device(self._module)

@@ -24,6 +24,7 @@ from fedaudit.attacks.updates._head import head_names
 from fedaudit.attacks.updates._label_rules import llg
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
+from fedaudit.fl.runtime.shared_weights import find_shared_names
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -150,7 +151,7 @@ class Imitation:
 
         self.update = update
         self.module: nn.Module = knowledge.granted_architecture(update.start).module()
-        self.device = find_device(self.module)
+        self.device, self.shared = find_device(self.module), find_shared_names(self.module)
         # parameters of the module, and what they are called in uploads
         self.keys = {
             name: next((k for k in update.start if name == k or name.endswith(f".{k}")), "")
@@ -171,7 +172,8 @@ class Imitation:
         used = dict(self.weights if weights is None else weights)
         if weights is None:
             used |= {n: used[n].requires_grad_(True) for n in self.names}
-        loss = cross_entropy(functional_call(self.module, used, (x,)), y)
+        given = self.shared.spread(used)
+        loss = cross_entropy(functional_call(self.module, given, (x,), tie_weights=False), y)
         queried = [used[n] for n in self.names]
         found = torch.autograd.grad(loss, queried, create_graph=True, allow_unused=True)
         return [torch.zeros_like(w) if g is None else g for g, w in zip(found, queried, strict=True)]

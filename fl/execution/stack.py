@@ -72,9 +72,13 @@ class Stack:
 
     def finish(self, steps: Sequence[int], lasts: Sequence[int]) -> list[Trained]:
         """What each client has after so many steps, so many of them in its last epoch."""
-        moved = {**self._params, **self._buffers}
+        moved, others = {**self._params, **self._buffers}, self._net.shared_names.others
         return [
-            Trained({k: _take_row(moved, self._fixed, k, i) for k in self._net.state_dict()}, n, total / m)
+            Trained(
+                {k: _take_row(moved, self._fixed, others.get(k, k), i) for k in self._net.state_dict()},
+                n,
+                total / m,
+            )
             for i, (n, m, total) in enumerate(zip(steps, lasts, self._losses.tolist(), strict=True))
         ]
 

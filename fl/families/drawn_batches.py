@@ -58,9 +58,7 @@ def _falsify(visit: Tree, share: float, classes: int) -> None:
     visit |= {"is_false": is_false, "coins": coins.get_state()}
 
 
-def iterate_batches(
-    streams: Streams, round: int, client: int, sizes: list[int], epochs: int
-) -> Iterator[Tensor]:
+def iterate_batches(streams: Streams, round: int, client: int, sizes: list[int], epochs: int) -> Iterator[Tensor]:
     """The places of the examples of each batch that a client sends in a round, in their order.
 
     `sizes` are those of an epoch (`split_into_batches`). Of clients whose images are not augmented, which takes

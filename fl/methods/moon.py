@@ -66,4 +66,4 @@ class MOON(FedAvg):
 def _copy_layout(client: Client, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state in the memory layout of the client's model: its frozen passes are then as quick."""
     own = dict(client.net.named_parameters()) | dict(client.net.named_buffers())
-    return {k: torch.empty_like(own[k]).copy_(v).detach() for k, v in state.items()}
+    return {k: torch.empty_like(own[k]).copy_(v).detach() for k, v in state.items() if k in own}

@@ -71,9 +71,8 @@ class Handle:
         if self._params is None:
             out: Tensor = getattr(self._net, part)(*inputs)
             return out
-        called = functional_call(
-            _ModelPart(self._net, part), {f"net.{k}": v for k, v in self._params.items()}, inputs
-        )
+        given = {f"net.{k}": v for k, v in self._net.shared_names.spread(self._params).items()}
+        called = functional_call(_ModelPart(self._net, part), given, inputs, tie_weights=False)
         result: Tensor = called
         return result
 
@@ -214,11 +213,12 @@ def _with_grads(params: Params, grads: Params) -> list[Tensor]:
 
 
 def bind(net: Net, state: Mapping[str, Tensor]) -> None:
-    """Copy a state into the model, keeping the model's memory layout."""
+    """Copy a state into the model, keeping the model's memory layout; weights of several names by the first."""
     own = dict(net.named_parameters()) | dict(net.named_buffers())
     with torch.no_grad():
         for name, value in state.items():
-            own[name].copy_(value)
+            if name not in net.shared_names.others:
+                own[name].copy_(value)
 
 
 def snapshot(net: Net) -> State:
