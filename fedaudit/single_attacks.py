@@ -27,6 +27,7 @@ from fedaudit.audit.case.custom import (
     to_array,
 )
 from fedaudit.audit.case.messages import messages as messages_of
+from fedaudit.audit.case.networks import require_logits
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.png import png
 from fedaudit.audit.observer.view import grant_knowledge, observer, select_visible
@@ -276,7 +277,8 @@ def _write_case(
     sent = {_read_client(k): _read_payloads(given, chosen) for k, given in messages.items()}
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
-    classes = max(count_outputs(model, shape), *(int(part.y.max()) + 1 for part in groups if len(part)), 2)
+    classes = count_outputs(model, shape)
+    require_logits(classes, max(2, *(int(part.y.max()) + 1 for part in groups if len(part))))
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedaudit.audit.case.case import Examples
+from fedaudit.audit.case.networks import count_logits
 from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.fl.artifact import SERVER, Channel, Party, Route
 from fedaudit.fl.data.dataset import Arrays, Data
@@ -168,11 +169,9 @@ def to_array(values: Any) -> NDArray[Any]:
 
 
 def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many logits the network gives for an example of this shape. Raises UserError where it refuses one."""
+    """How many logits the network gives for an example of this shape. Raises UserError where it gives none."""
     try:
-        with torch.no_grad():
-            logits = copy.deepcopy(net).eval()(torch.zeros((1, *shape)))
-        return int(logits.shape[1])
+        return count_logits(copy.deepcopy(net), torch.zeros((1, *shape)))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(

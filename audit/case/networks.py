@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.federation import AdapterSettings
@@ -16,6 +17,8 @@ from fedaudit.fl.model import Net, State, adapt
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.settings import check_settings
+
+ONE_LOGIT = "of one logit z for two classes make two: torch.cat([torch.zeros_like(z), z], 1)"
 
 
 def name_model(make_net: "partial[Net]") -> str:
@@ -48,6 +51,57 @@ def read_task(spec: PluginSpec, where: str) -> Task:
     config: Any = check_settings(cls.Config, spec.settings, where) if issubclass(cls, Net) else None
     found: Task = getattr(config, "task", getattr(cls, "task", "classify"))
     return found
+
+
+def count_logits(net: nn.Module, x: Tensor) -> int:
+    """How many logits a network gives for each of the examples x [n, ...]; it is left in evaluation mode.
+
+    Raises UserError where what it gives is no logits [n, classes], or its weights are no 32-bit numbers.
+    """
+    kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
+    if other := kinds - {torch.float32}:
+        raise UserError(
+            f"the network's weights are {_name_dtype(other.pop())}, expected float32",
+            hint="call .float() on it; examples are float32",
+        )
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        logits = net.eval()(x)
+    found = f"a {type(logits).__name__}"
+    if isinstance(logits, Tensor):
+        if logits.is_floating_point() and logits.ndim == 2 and len(logits) == len(x):
+            return logits.shape[1]
+        found = f"{_name_dtype(logits.dtype)} {list(logits.shape)}"
+    raise UserError(
+        f"the network gives {found} for {len(x)} examples, expected logits [{len(x)}, classes]",
+        hint=f"give the logits alone, before any softmax; {ONE_LOGIT}",
+    )
+
+
+def require_logits(logits: int, classes: int, where: str = "") -> None:
+    """Raise UserError where a network has no logit for some of the classes."""
+    if logits < classes:
+        number = f"{logits} logit{'s'[: logits != 1]}"
+        raise UserError(
+            f"the network gives {number} an example, and labels are of {classes} classes",
+            hint=ONE_LOGIT if logits == 1 else f"end it with nn.Linear(..., {classes}); labels count from 0",
+            key=where,
+        )
+
+
+def check_trained_network(net: nn.Module, x: Tensor, classes: int, where: str) -> None:
+    """Raise UserError for a network that cannot be trained to tell classes of examples like x [n, ...] apart."""
+    if not any(p.requires_grad for p in net.parameters()):
+        held = "all its parameters are frozen" if any(True for _ in net.parameters()) else "it has no parameters"
+        raise UserError(
+            f"the network has nothing to train: {held}",
+            hint="leave requires_grad on for some of them, or train adapters: federation.adapters",
+            key=where,
+        )
+    require_logits(count_logits(net, x), classes, where)
+
+
+def _name_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 
+import numpy as np
 import torch
 from torch.random import fork_rng
 
 from fedaudit.audit.case.base import Base, describe_base
 from fedaudit.audit.case.case import About
 from fedaudit.audit.case.messages import read_arrivals
-from fedaudit.audit.case.networks import adapt_maker, maker
+from fedaudit.audit.case.networks import adapt_maker, check_trained_network, maker
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.simulated_data import FromConfig, SimulatedData
 from fedaudit.audit.settings.federation import AdapterSettings
@@ -143,7 +144,16 @@ class SimulatedClients(SimulatedData):
     def _first(self) -> State:
         """The weights of the model without adapters or base, from the stream "model"."""
         asked = repr(self.config.federation.model), self.data.shape, len(self.data.classes), self.config.seed
-        return share_result(("first model", *asked), lambda: state_of(initialise(self._make_whole, self.streams)))
+
+        def make() -> State:
+            net = initialise(self._make_whole, self.streams)
+            state = state_of(net)
+            if self.adapters is None and net.task == "classify":
+                some = torch.from_numpy(np.array(self.data.train.x[:2]))
+                check_trained_network(net, some, len(self.data.classes), "federation.model")
+            return state
+
+        return share_result(("first model", *asked), make)
 
     @cached_property
     def _base(self) -> Base | None:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from fedaudit.fl.clients.client import Client
 from fedaudit.fl.execution.site import Site
 from fedaudit.fl.model import State
-from fedaudit.fl.training.local import Handle, Params, Trained
+from fedaudit.fl.training.local import Handle, Params, Trained, choose_trained
 
 
 class Stack:
@@ -22,7 +22,7 @@ class Stack:
         method, config, net = site.method, site.method.config, site.net
         net.train()
         start = {k: v.to(site.device) for k, v in clients[0].start.items()}
-        trainable = [k for k, _ in net.named_parameters() if method.is_trainable(k)]
+        trainable = list(choose_trained(method, net))
         moving = [k for k, _ in net.named_buffers() if k in start]  # statistics of normalisation
         moving += [k for k in start if k not in (*trainable, *moving) and _differs(k, clients)]
         fixed = {k: v for k, v in start.items() if k not in (*trainable, *moving)}

@@ -79,7 +79,7 @@ class Matcher:
             id(p) for m in net.modules() if hasattr(m, "reset_parameters") for p in m.parameters(recurse=False)
         }
         for name, p in net.named_parameters():
-            if id(p) not in drawn or (p.dim() > 1 and id(p) not in matched):
+            if not p.requires_grad or id(p) not in drawn or (p.dim() > 1 and id(p) not in matched):
                 raise UserError(
                     f"condensation cannot match the gradient of {name} in {type(net).__name__}",
                     hint="use a model of convolutions and linear layers, such as cnn3",

@@ -24,7 +24,7 @@ Raskar. NoPeek. ICDMW 2020, arXiv:2008.09161, eq. 2); it makes activations tell 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -142,7 +142,7 @@ class SplittingWork(RoundMethod):
         bind(server.net, {k: v for k, v in server.start.items() if not k.startswith((MOMENTS, KEPT))})
         server.net.train()
         part = self.cut(server.net).middle
-        return part.module, {k: p for k, p in server.net.named_parameters() if k in part.names}, moments
+        return part.module, _list_trained(server.net, part.names), moments
 
     def _step_server(
         self,
@@ -223,7 +223,7 @@ class SplittingWork(RoundMethod):
         head = self.cut(client.net).head
         assert head is not None
         h = client.message[Kind.SMASHED]["activations"].detach().requires_grad_()
-        params = {k: p for k, p in client.net.named_parameters() if k in head.names}
+        params = _list_trained(client.net, head.names)
         loss = self.loss(cast(Handle, head.module), h, visit["y"].to(h.device), {})
         gradient, *grads = torch.autograd.grad(loss, [h, *params.values()])
         visit["head"] = {k: g.cpu() for k, g in zip(params, grads, strict=True)}
@@ -236,12 +236,12 @@ class SplittingWork(RoundMethod):
         cut, device = self.cut(client.net), client.x.device
         gradient = client.message[Kind.SMASHED_GRADIENT]["gradient"]
         x = visit["x"].to(device)
-        own = {k: p for k, p in client.net.named_parameters() if k in cut.body.names}
+        own = _list_trained(client.net, cut.body.names)
         z = cut.body.module(x)
         objective = (z * gradient).sum()  # whose slope by z is what arrived
         if self.config.nopeek:
             objective = objective + self.config.nopeek * distance_correlation(x, z)
-        grads = torch.autograd.grad(objective, list(own.values()), allow_unused=True)
+        grads = torch.autograd.grad(objective, list(own.values()), allow_unused=True) if own else ()
         of = dict(zip(own, grads, strict=True)) | {k: g.to(device) for k, g in visit.pop("head", {}).items()}
         params: Params = {k: p for k, p in client.net.named_parameters() if k in of}
         hooks: TrainingHooks = self if client.twist is None else client.twist(self, client)
@@ -416,6 +416,11 @@ def _keeping_statistics(net: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         for k, b in net.named_buffers():
             b.copy_(before[k])
+
+
+def _list_trained(net: Net, names: Collection[str]) -> Params:
+    """The parameters of these names; those that the network itself has frozen stay as they are."""
+    return {k: p for k, p in net.named_parameters() if k in names and p.requires_grad}
 
 
 def _measure(sizes: Message, message: Message) -> None:

@@ -116,11 +116,13 @@ class Scaffold(RoundMethod):
         """Gradient of the mean loss over all local examples at the received model."""
         bind(client.net, client.start)
         params = dict(client.net.named_parameters())
+        trained = {k: p for k, p in params.items() if p.requires_grad}
         const, total = self.compute_constants(client), {k: torch.zeros_like(p) for k, p in params.items()}
         sizes = split_into_batches(len(client.y), 500, joins=has_batch_statistics(client.net))
         for x, y in zip(torch.split(client.x, sizes), torch.split(client.y, sizes), strict=True):
             loss = self.loss(Handle(client.net), x, y, const) * (len(y) / len(client.y))
-            for k, g in zip(params, torch.autograd.grad(loss, list(params.values())), strict=True):
+            grads = torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
+            for k, g in zip(trained, grads, strict=True):
                 total[k] = total[k] + g
         decay = self.config.weight_decay
         return {

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net, State, unwrap
 from fedaudit.fl.runtime.eager import eager
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.training.batches import has_batch_statistics, split_into_batches
 
 PAD = 4  # pixels round an image before it is cropped
@@ -153,7 +154,7 @@ def train(
     config = method.config
     bind(net, start)
     net.train()
-    params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
+    params = choose_trained(method, net)
     anchor = {k: p.detach().clone() for k, p in params.items()}
     optimiser = stepper(config, list(params.values()), config.lr * scale)
     handle, steps = Handle(net), 0
@@ -194,6 +195,21 @@ def train(
             optimiser.param_groups[0]["params"] = list(params.values())
     mean = float(torch.stack(losses).mean()) if losses else 0.0
     return Trained(snapshot(net), steps, mean)
+
+
+def choose_trained(method: TrainingHooks, net: Net) -> Params:
+    """The parameters that a method trains, by name; those that the network itself has frozen stay as they are.
+
+    Raises UserError where none is left.
+    """
+    found: Params = {k: p for k, p in net.named_parameters() if p.requires_grad and method.is_trainable(k)}
+    if not found:
+        raise UserError(
+            "all parameters of the network that this method trains are frozen",
+            hint="leave requires_grad on for some of them, or choose another method",
+            key="federation.model",
+        )
+    return found
 
 
 def stepper(config: Any, params: Sequence[Tensor], rate: float) -> torch.optim.Optimizer:

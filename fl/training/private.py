@@ -39,6 +39,7 @@ from fedaudit.fl.training.local import (
     Trained,
     TrainingHooks,
     bind,
+    choose_trained,
     crop_and_flip,
     snapshot,
 )
@@ -191,7 +192,7 @@ class _Learner:
         bind(net, trainee.start)
         net.train()
         self.net, self.const, self.loss = net, trainee.const, 0.0
-        self._params: Params = {k: p for k, p in net.named_parameters() if method.is_trainable(k)}
+        self._params = choose_trained(method, net)
         self.fixed = {k: v for k, v in net.state_dict().items() if k not in self._params}
         self._anchor = {k: p.detach().clone() for k, p in self._params.items()}
         self._optimiser = _make_optimiser(method.config, private, self._params, scale)

@@ -1,5 +1,7 @@
 """Plugins of a user's own, as a config names them by dotted path; small, and independent of fl/'s."""
 
+from typing import Any
+
 import numpy as np
 from torch import Tensor, nn
 
@@ -98,3 +100,71 @@ class FailsInTraining(Linear):
         if self.training:
             raise ValueError("this network is for batches of 7")
         return super().features(x)
+
+
+class OneLogit(Linear):
+    """One number for two classes."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, 1, config)
+
+
+class Squeezed(OneLogit):
+    """One number an example, and no list of logits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, 0]
+
+
+class Paired(Linear):
+    """Logits with something beside them."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), None
+
+
+class Doubled(Linear):
+    """Weights of 64 bits."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.double()
+
+
+class MoreLogits(Linear):
+    """Logits of classes that nobody has."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes + 3, config)
+
+
+class Unused(Linear):
+    """A layer that nobody calls."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.unused = nn.Linear(3, 3)
+
+
+class FrozenBody(Linear):
+    """Its first layer stays as it is."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.body.requires_grad_(False)
+
+
+class FrozenHead(Linear):
+    """Its last layer stays as it is."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.head.requires_grad_(False)
+
+
+class Frozen(FrozenBody):
+    """Nothing of it can be trained."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
+        super().__init__(shape, classes, config)
+        self.requires_grad_(False)
