@@ -29,6 +29,11 @@ class Survey:
         return cls(inbox, inspect(inbox))
 
     @property
+    def unread(self) -> list[str]:
+        """What is odd about messages that an import would set aside."""
+        return [x["why"] for x in self.lines if "unread" in x]
+
+    @property
     def recorder(self) -> str:
         return str(next((x.get("recorder", "") for x in self.lines if "format" in x), ""))
 
@@ -80,10 +85,10 @@ class Survey:
         return Counter(str(Kind(k)) for x in self.on(channel) for k in x["kinds"])
 
 
-def identify_aggregation(inbox: Path) -> tuple[str, str]:
+def identify_aggregation(found: Survey) -> tuple[str, str]:
     """How the server makes a model of uploads, as `subject.aggregation`, and what shows it; ("", why not)."""
     try:
-        rounds = list(whole_rounds(inbox))
+        rounds = list(whole_rounds(found.inbox, found.lines))
     except UserError as error:
         return "", error.sentence
     if not rounds:

@@ -17,7 +17,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import header
+from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
@@ -30,7 +30,7 @@ from fedaudit.audit.settings.errors import validate
 from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
-from fedaudit.fl.recording.recorder import read
+from fedaudit.fl.recording.recorder import manifest, read
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Position
 from fedaudit.reports import format as fmt
@@ -80,10 +80,10 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     ]
     assert all(v.dtype.kind == "i" for v in counters)
     seen = Survey.from_inbox(tmp_path / "inbox")
-    aggregation, _ = identify_aggregation(tmp_path / "inbox")
+    aggregation, _ = identify_aggregation(seen)
     assert aggregation == "samples" or not name.startswith("NVFlare")
     told = "\n".join(summary(tmp_path / "inbox"))
-    lost = {x.partition(":")[0] for x in found.left_out}
+    lost = found.unread
     assert found.messages + len(lost) == len(seen.messages) and f"{len(seen.messages):,} messages" in told
     assert found.clients == (subject["clients"] or 0) == seen.clients and f"of {seen.clients}" in told
     assert f"the server makes its model: {aggregation or 'not seen'};" in told
@@ -93,7 +93,8 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     assert lost or all(f"clients sent something in {fmt.plural(len(rounds), 'round')}" in x for x in stated)
     aggregate = check(found, "aggregate")
     if not lost:  # what was left out was in the server's mean
-        assert len([*whole_rounds(run.artifacts)]) == len([*whole_rounds(tmp_path / "inbox")])
+        rounds = whole_rounds(run.artifacts, manifest(run.artifacts))
+        assert len([*rounds]) == len([*whole_rounds(tmp_path / "inbox", seen.lines)])
         assert aggregate.status == ("holds" if aggregation in ("samples", "uniform") else "open")
         assert not aggregation or subject["aggregation"] == aggregation
 
