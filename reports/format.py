@@ -190,11 +190,11 @@ def describe_unread(found: ImportRecord | None) -> str:
     if found is None or not found.unread:
         return ""
     many = plural(found.messages + len(found.unread), "message")
-    whose = Counter(u.sender for u in found.unread).most_common(MOST_SENDERS)
-    others = len({u.sender for u in found.unread}) - len(whose)
-    names = [f"{sender} ({n:,})" for sender, n in whose] + ([plural(others, "other sender")] if others else [])
-    was = "was" if len(found.unread) == 1 else "were"
-    return f"{len(found.unread):,} of {many} {was} not read, of {join_words(names)}: what they hold is open."
+    sent = Counter(u.sender for u in found.unread)
+    whose = [f"{sender} sent {n:,}" for sender, n in sent.most_common(MOST_SENDERS)]
+    rest = [plural(len(sent) - len(whose), "other") + " the rest"] if len(sent) > len(whose) else []
+    was = "was not read: what it holds" if len(found.unread) == 1 else "were not read: what they hold"
+    return f"{len(found.unread):,} of {many} {was} is open ({join_words(whose + rest)})."
 
 
 def name_observer(position: str) -> str:

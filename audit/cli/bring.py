@@ -107,7 +107,7 @@ def import_(
         found = bring(folder.path, stated, sources, report_progress, limits=limits, trust=trust, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
     for one in found.unread[:MOST_UNREAD]:
-        say(f"unread: {one.sender}, round {one.round}: {one.why}")
+        say(f"unread: {one.sender}, round {one.round + 1}: {one.why}")
     if unread := describe_unread(found):
         say(f"unread: {unread} They lie in {folder.artifacts} as they came.")
     for check in found.checks:

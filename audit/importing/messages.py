@@ -141,7 +141,7 @@ def aggregate(
     artifacts: Path, subject: RecordedSubject, protections: Sequence[Protection]
 ) -> list[CheckedStatement]:
     """The next model from the uploads, and the central noise that is claimed on it."""
-    rounds = list(whole_rounds(artifacts, lines(artifacts)))
+    rounds = list(whole_rounds(artifacts))
     title, stated = "The server's model", subject.aggregation
     if not rounds:
         text = "No round was recorded with all it takes: the model it began with, its uploads and the next model."
@@ -211,9 +211,12 @@ def _central(rounds: list[_Round], claimed: float) -> CheckedStatement:
     return CheckedStatement(id="central", title=title, status="declared", text=text)
 
 
-def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]]) -> Iterator[_Round]:
-    """The latest rounds of which all was read that it takes to make the next model; `told` are the lines."""
-    every = [*told]
+def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]] | None = None) -> Iterator[_Round]:
+    """The latest rounds of which all was read that it takes to make the next model.
+
+    `told` are the lines of the manifest; by default as they stand in the folder.
+    """
+    every = [*(lines(folder) if told is None else told)]
     sent = [x for x in every if "message" in x]
     unread = {x["round"] for x in every if "unread" in x and x["channel"] == Channel.UPLINK}
     down = {x["round"]: x for x in sent if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}

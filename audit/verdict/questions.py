@@ -166,7 +166,7 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
     )
     if not asking:
         return [q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))]
-    part = q.model_copy(update={"rounds": describe_rounds(read, rounds.sent or read)})
+    part = q.model_copy(update={"rounds": describe_rounds((read - rounds.unread) or read, rounds.sent or read)})
     parts = [part.model_copy(update=_answer_by_attacks(part, reach, read, asking, scene, answers))]
     if rest := (rounds.sent - read) | rounds.unread:
         parts.append(_leave_rest(q, rest, rounds, asking))

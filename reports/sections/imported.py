@@ -35,7 +35,7 @@ class Imported(Section):
         for check in found.checks:
             blocks += _matrix(check)
         for title, items in (
-            ("Set aside unread", [f"{u.sender}, round {u.round}: {u.why}" for u in found.unread]),
+            ("Set aside unread", [f"{u.sender}, round {u.round + 1}: {u.why}" for u in found.unread]),
             ("Not recorded", found.errors),
             ("Changed in the audited copy", found.changes),
         ):
