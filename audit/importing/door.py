@@ -78,7 +78,7 @@ class Door:
             updates.add(line)
             forms.add(sent, shapes)
             for oddity, text in self._find_oddities(line, shapes):
-                votes.add(sent, oddity, UserError(f"{sent.message}/{text}"))
+                votes.add(sent, oddity, UserError(text))
         for sent, error in updates.find_doubled():
             votes.add(sent, Oddity.MISFIT, error)
         for sent, text in forms.find_odd():
@@ -104,8 +104,9 @@ class Door:
         message, kinds = str(line["message"]), line["kinds"]
         if unknown := [k for k in kinds if not is_known(k)]:
             raise UserError(
-                f"{message}: {unknown[0]!r:.60} is no kind",
-                hint="one of your own is WHOSE:ROLE, such as client:optimizer",
+                f"{message}: {unknown[0]!r:.60} is no kind: one of your own is WHOSE:ROLE, such as "
+                "client:optimizer",
+                hint="docs/artifact-format.md has the kinds",
             )
         if len(found) > self.arrays:
             raise UserError(f"{message} has {len(found):,} arrays", hint=f"at most {self.arrays:,} in a message")
@@ -148,22 +149,24 @@ class Door:
 
     def _find_oddities(self, line: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[tuple[Oddity, str]]:
         """Ways in which a client's message that is as stated may be odd all the same."""
+        if not shapes:
+            yield Oddity.FORM, f"{line['message']} holds no array"
         for kind in self._list_kinds(line, shapes):
-            own = _shapes_of(shapes, kind)
+            own, where = _shapes_of(shapes, kind), f"{line['message']}/{kind}"
             if kind in MODEL_KINDS and not own:
-                yield Oddity.FORM, f"{kind} holds no array"
+                yield Oddity.FORM, f"{where} holds no array"
             if line["channel"] == Channel.UPLINK and kind.tells is Tells.CLIENTS and not kind.open:
-                yield Oddity.SENDER, f"{kind} is what a server sends, and a client sent it"
+                yield Oddity.SENDER, f"{where} is what a server sends, and a client sent it"
             if own and (problem := explain_misfit(kind, own, self.classes)):
-                yield Oddity.CLASS, f"{kind} {problem}; {self.classes} classes are stated"
+                yield Oddity.CLASS, f"{where} {problem}; {self.classes} classes are stated"
             if kind.counted and kind not in self.noised:
                 counts = self._read(line, f"{kind}/{kind.counted}")
                 if (bad := counts[(counts < 0) | (counts != np.floor(counts)) | (counts > MOST_EXAMPLES)]).size:
-                    yield (Oddity.COUNT, f"{kind} says {bad[0]:g} in {kind.counted!r}: no number of examples")
+                    yield (Oddity.COUNT, f"{where} says {bad[0]:g} in {kind.counted!r}: no number of examples")
             for name in (n for n in LISTS if n in own and self.classes and not kind.open):
                 named = self._read(line, f"{kind}/{name}")
                 if (bad := named[(named < 0) | (named >= (self.classes or 0))]).size:
-                    yield Oddity.CLASS, f"{kind} names class {bad[0]:g}; {self.classes} classes are stated"
+                    yield Oddity.CLASS, f"{where} names class {bad[0]:g}; {self.classes} classes are stated"
 
     def _list_kinds(self, line: Mapping[str, Any], settled: Iterable[str]) -> list[Kind]:
         """Those that a message names, as they are read, and those of its arrays."""
@@ -304,7 +307,7 @@ def is_known(kind: object) -> bool:
 
 def find_unfit(arrays: Mapping[str, NDArray[Any]], *, of_client: bool) -> str:
     """The first array with a number that nothing can be computed with, and what it holds; empty without any."""
-    for name, values in arrays.items():
+    for name, values in sorted(arrays.items()):
         if values.dtype.kind not in "fc" or not values.size:
             continue
         if not np.isfinite(values).all():

@@ -124,7 +124,7 @@ def take_in(
                     data = save(settled)
                     line = line | {"sha256": sha256(data).hexdigest()}
                 taken.messages += 1
-            line = {"bytes": sum(sizes.values())} | line
+            line = line | {"bytes": sum(sizes.values())}  # as they are, whatever was said of them
             log.attach(out / f"{name}.safetensors", data)
             traffic.add(line, sizes)
             taken.bytes += len(data)

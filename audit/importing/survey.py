@@ -50,13 +50,18 @@ class Survey:
 
     @property
     def heard(self) -> set[str]:
-        """Parties that sent something to the server."""
-        return {x["sender"] for x in self.on(Channel.UPLINK)}
+        """Parties that sent something to the server, read or not."""
+        return {x["sender"] for x in self._crossed if x["channel"] == Channel.UPLINK}
+
+    @property
+    def _crossed(self) -> Lines:
+        """Messages, and those that an import would set aside."""
+        return [x for x in self.lines if "message" in x or "unread" in x]
 
     @cached_property
     def clients(self) -> int:
         """How many there are at least: one more than the greatest number of a client."""
-        named = [p for x in self.messages for p in (x["sender"], *x.get("receivers", ()))]
+        named = [p for x in self._crossed for p in (x["sender"], *x.get("receivers", ()))]
         named += [x["party"] for x in self.lines if "party" in x]
         numbers = [p.index for p in map(Party.parse, named) if p.role == Role.CLIENT and p.index is not None]
         numbers += [k for x in self.messages for clients in x.get("behind", {}).values() for k in clients]
