@@ -2,16 +2,19 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from fedaudit.audit.attestation.completeness import check_files
 from fedaudit.audit.case.messages import read_arrivals
 from fedaudit.audit.case.run_folder import RunDir
+from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
@@ -111,6 +114,7 @@ ODD: dict[str, tuple[Change, str]] = {
         "proto_counts names class 99; 10 classes are stated",
     ),
     "counts of other classes": (put("counts", np.ones(7, int), "label_counts"), "'counts' of shape [7]"),
+    "a kind of no arrays": (lambda m: m.update({MODEL: {}}), "local_model holds no array"),
     "a kind that is none": (put("x", np.zeros(3), "love_letter"), "'love_letter' is no kind"),
     "a kind of the server's": (put("head.bias", np.zeros(10, "f4"), "global_model"), "is what a server sends"),
     "a kind of other arrays": (put("w", np.zeros(3, "f4"), "model_delta"), "model_delta holds 'w' [3]"),
@@ -240,6 +244,17 @@ def test_filters_that_are_no_names_are_odd(tmp_path: Path) -> None:
     assert "filters is no list of names" in one.why
 
 
+def test_a_message_that_lists_nothing_and_holds_nothing_is_odd(tmp_path: Path) -> None:
+    inbox = write(tmp_path, lambda _: None)
+    told = [json.loads(x) for x in (inbox / MANIFEST).read_text().splitlines()]
+    (inbox / f"{told[-1]['message']}.safetensors").write_bytes(save({}))
+    told[-1] |= {"kinds": [], "sha256": hashlib.sha256(save({})).hexdigest()}
+    (inbox / MANIFEST).write_text("".join(json.dumps(x) + "\n" for x in told))
+    run, _, found = take(tmp_path, inbox)
+    assert [u.why for u in found.unread] == ["r00002/client-2.uplink holds no array"]
+    assert [*check_files(run.path, [*lines(run.artifacts)])] == []
+
+
 def test_bfloats_of_one_client_are_set_aside(tmp_path: Path) -> None:
     inbox = write(tmp_path, put("head.bias", np.zeros(10, "f2")))
     told = [json.loads(x) for x in (inbox / MANIFEST).read_text().splitlines()]
@@ -295,3 +310,13 @@ def test_the_run_folder_with_an_unread_message_is_whole(audited: RunDir) -> None
     (line,) = unread(audited.artifacts)
     (audited.artifacts / f"{line['unread']}.safetensors").write_bytes(b"other")
     assert "is not the one that was recorded" in next(check_files(audited.path, [*lines(audited.artifacts)]))
+
+
+def test_a_round_whose_counts_are_all_nothing_is_no_mean_by_counts_whatever_others_are() -> None:
+    zero, one, ones = np.zeros(3), np.ones(3), np.ones(2)
+    fine = messages._Round(0, zero, one, np.stack([one, one]), ones, steps=False)
+    forged = messages._Round(1, one, 7 * one, np.stack([one, 2 * one]), 0 * ones, steps=False)
+    assert messages.measure_means([fine])["samples"] == 0.0
+    for rounds in ([fine, forged], [forged, fine]):
+        found = messages.measure_means(rounds)
+        assert found["samples"] == math.inf and found["uniform"] > 0.5
