@@ -3,10 +3,12 @@
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fedaudit.fl.threats.threat import ThreatModel
+from fedaudit.reports.imported import ImportRecord
 from fedaudit.reports.questions import Question
 from fedaudit.reports.result import Outcome, Severity
 
@@ -21,6 +23,7 @@ OUTCOMES = {
     Outcome.NOT_APPLICABLE: "Not applicable",
     Outcome.FAILED: "Failed",
 }
+MOST_SENDERS = 5  # of unread messages that are named
 OBSERVERS = {
     "server": "the server",
     "client": "another client",
@@ -180,6 +183,18 @@ def count_answered(questions: Sequence[Question]) -> str:
     if not questions:
         return "no question was asked"
     return f"{sum(q.is_answered for q in questions)} of {plural(len(questions), 'question')} answered"
+
+
+def describe_unread(found: ImportRecord | None) -> str:
+    """How many messages were not read, and whose, in a sentence; empty where all were."""
+    if found is None or not found.unread:
+        return ""
+    many = plural(found.messages + len(found.unread), "message")
+    sent = Counter(u.sender for u in found.unread)
+    whose = [f"{sender} sent {n:,}" for sender, n in sent.most_common(MOST_SENDERS)]
+    rest = [plural(len(sent) - len(whose), "other") + " the rest"] if len(sent) > len(whose) else []
+    was = "was not read: what it holds" if len(found.unread) == 1 else "were not read: what they hold"
+    return f"{len(found.unread):,} of {many} {was} is open ({join_words(whose + rest)})."
 
 
 def name_observer(position: str) -> str:

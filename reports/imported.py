@@ -39,6 +39,16 @@ class UnverifiedAttack(Record):
     claims: list[Asserted] = Field(default_factory=list)  # empty: images or scores, which have no words
 
 
+class UnreadMessage(Record):
+    """A message that no part of the audit read: what it holds is open, and never innocent."""
+
+    message: str  # its file: artifacts/MESSAGE.safetensors, as it came
+    sender: str  # "client/3"
+    round: int
+    kinds: list[str]
+    why: str  # where what was found, and what was expected
+
+
 class ImportRecord(Record):
     """How a recorded federation came in, and what of its operator's statements the messages bear out."""
 
@@ -51,7 +61,7 @@ class ImportRecord(Record):
     canaries: list[str] = Field(default_factory=list)  # parties of the auditor's own: "client/3"
     sha256: str = ""  # of the inbox's manifest
     errors: list[str] = Field(default_factory=list)  # what the recorder could not keep
-    left_out: list[str] = Field(default_factory=list)  # messages that were not finite
+    unread: list[UnreadMessage] = Field(default_factory=list)  # messages that were set aside
     changes: list[str] = Field(default_factory=list)  # names and types of arrays in the run's copy, in sentences
     filters: dict[str, int] = Field(default_factory=dict)  # privacy filters that senders name -> messages
     checks: list[CheckedStatement] = Field(default_factory=list)

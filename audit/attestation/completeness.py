@@ -126,8 +126,8 @@ def _check_kinds(manifest: Path, card: Card, lines: Sequence[Mapping[str, Any]])
 def check_files(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Messages that are not as the manifest's lines have them, missing, or in none."""
     run, listed = RunDir(folder), set()
-    for line in (li for li in lines if "message" in li):
-        name = f"artifacts/{line['message']}.safetensors"
+    for line in (li for li in lines if "message" in li or "unread" in li):
+        name = f"artifacts/{line.get('message', line.get('unread'))}.safetensors"
         path = run.inside(name)
         listed.add(path)
         if not path.is_file():

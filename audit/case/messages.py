@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from fedaudit.fl.artifact import SERVER, Artifact, Channel, Party, Route
 from fedaudit.fl.kinds import MODEL, Kind
 from fedaudit.fl.recording.provenance import Provenance
-from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.recording.recorder import lines, manifest, read, unread
 
 MOST_BYTES = 2**30  # of models and their like that are read at once
 
@@ -82,7 +83,7 @@ def read_arrivals(folder: Path) -> dict[int, frozenset[int]] | None:
     """
     senders: dict[int, set[int]] = defaultdict(set)
     counted: dict[int, int] = defaultdict(int)
-    for line in manifest(folder):
+    for line in chain(manifest(folder), unread(folder)):
         if line["channel"] != Channel.UPLINK:
             continue
         if "traffic" in line:
@@ -102,8 +103,8 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
     """
     found, followed, whole = dict[str, frozenset[int]](), Provenance(), read_arrivals(folder) is not None
     once = dict[frozenset[int], frozenset[int]]()  # what each of many clients is sent is made of the same ones'
-    for line in manifest(folder):
-        if "message" not in line:
+    for line in lines(folder):
+        if "message" not in line and "unread" not in line:
             continue
         sender, kinds = Party.parse(line["sender"]), [Kind(k) for k in line["kinds"]]
         to, seen = tuple(line.get("receivers", line["seen_by"])), tuple(line["seen_by"])
@@ -111,6 +112,8 @@ def behind(folder: Path) -> dict[str, frozenset[int]]:
         if "behind" in line:
             own = {Kind(k): frozenset(clients) for k, clients in line["behind"].items()}
         elif sender.index is None and not whole:
+            continue
+        if "unread" in line:
             continue
         found |= {f"{line['message']}/{kind}": once.setdefault(who, who) for kind, who in own.items()}
     return found

@@ -6,6 +6,7 @@ Nothing is invented: what nobody stated or brought is absent, and whoever needs 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedaudit.fl.families.layers import NetworkSize, measure_size
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card, LocalConfig, Method, RoundMethod
 from fedaudit.fl.model import Net, State, count, initialise, state_of
-from fedaudit.fl.recording.recorder import manifest, read
+from fedaudit.fl.recording.recorder import manifest, read, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import choose_device
 from fedaudit.fl.runtime.streams import Streams
@@ -65,8 +66,8 @@ class RecordedData(RecordedFolder):
     def clients(self) -> int:
         """As stated, or as many as appear; raises UserError where fewer are stated than appear."""
         seen = -1
-        for line in manifest(self.artifacts):
-            parties = [line["sender"], *line.get("receivers", ())] if "message" in line else []
+        for line in chain(manifest(self.artifacts), unread(self.artifacts)):
+            parties = [line["sender"], *line.get("receivers", ())] if "traffic" not in line else []
             named = [p.index for p in map(Party.parse, parties) if p.role == Role.CLIENT and p.index is not None]
             seen = max(seen, *named) if named else seen
         stated = self.subject.clients

@@ -13,6 +13,8 @@ from fedaudit.fl.runtime.errors import UserError
 if TYPE_CHECKING:
     pass
 
+MOST_UNREAD = 10  # messages that are named one by one
+
 
 @reader(
     files=["out"],
@@ -90,6 +92,7 @@ def import_(
     from fedaudit.audit.importing.first_subject import list_unseen
     from fedaudit.audit.importing.inbox import InboxLimits
     from fedaudit.audit.phases.import_inbox import SUBJECT, ImportSources, bring, read_settings, state_inbox
+    from fedaudit.reports.format import describe_unread
 
     if subject is not None and model:
         raise UserError("--model belongs to an import without --subject", hint="state model in that file")
@@ -103,6 +106,10 @@ def import_(
     with progress() as report_progress:
         found = bring(folder.path, stated, sources, report_progress, limits=limits, trust=trust, text=text)
     say(f"{found.messages:,} messages of {found.recorder or 'an unnamed recorder'}: {folder.path}")
+    for one in found.unread[:MOST_UNREAD]:
+        say(f"unread: {one.sender}, round {one.round + 1}: {one.why}")
+    if unread := describe_unread(found):
+        say(f"unread: {unread} They lie in {folder.artifacts} as they came.")
     for check in found.checks:
         say(f"{check.status}: {check.title}: {check.text}")
     if stated.matrix is not None:

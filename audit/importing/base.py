@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import Shapes
+from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import DELTAS, UPDATES, Kind

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedaudit.audit.case.truth import example_shape, label_count, list_classes
-from fedaudit.audit.importing.inbox import header
 from fedaudit.audit.importing.layout import MODEL_KINDS
+from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.runtime.errors import UserError
@@ -87,7 +87,7 @@ def _write_lines(found: Survey, truth: Path | None, model: str, base: str) -> It
             if shape.in_full:
                 yield f"  in_full: {json.dumps(shape.in_full)}"
     yield f"method: null  # not seen: {UNSEEN['method']}"
-    name, shown = identify_aggregation(found.inbox)
+    name, shown = identify_aggregation(found)
     yield f"aggregation: {name or 'samples'}  # {'seen' if name else 'guessed'}: {shown}"
     yield f"protections: []  # not seen: {UNSEEN['protections']}"
     yield from _write_prototypes(found)

@@ -35,6 +35,7 @@ TITLE = "Who is who"
 LEVEL = 0.01
 MOST_CLIENTS = 60  # of a matrix
 MOST_EXAMPLES = 500  # of a client, for its losses
+MOST_LOSS = 1e9  # what is more, or no number, is as bad as any
 Build = Callable[[Data], KnownArchitecture]  # the stated network, for examples of these data
 
 
@@ -128,7 +129,7 @@ def _measure_losses(uploads: LatestUploads) -> tuple[list[int], NDArray[np.float
                 continue
             logits = torch.from_numpy(net.logits(x)).double()
             table[i, j] = float(torch.nn.functional.cross_entropy(logits, y))
-    return clients, table
+    return clients, np.where(table < MOST_LOSS, table, MOST_LOSS)
 
 
 def _judge_losses(clients: list[int], table: NDArray[np.float64], is_stated: bool) -> CheckedStatement:

@@ -2,50 +2,42 @@
 
 Nothing is unpickled or executed. Names are plain, files lie inside and are no links, sizes and counts stay below
 limits given beforehand, a file is what its SHA-256 says, and the header of a file is read before its arrays. The
-first thing wrong ends the import with one sentence. A message that is not finite is left out and counted, as the
-server would have rejected it. Optional keys are filled in, and a model's arrays get its network's names and types
-(layout.py): later readers find one form, whatever recorded it.
+first thing wrong ends the import with one sentence. A client's message that is odd (door.py), and any that is not
+finite, is set aside: it is copied as it came, and its line says `unread` and why. Optional keys are filled in,
+and a model's arrays get its network's names and types (layout.py): later readers find one form, whatever recorded
+it.
 """
 
-import io
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedaudit.audit.case.reading import survey
+from fedaudit.audit.importing.door import MOST_ARRAYS, UNKNOWN, Door, find_unfit, is_from_client, is_known
 from fedaudit.audit.importing.layout import MODEL_KINDS, Layout, Shapes
+from fedaudit.audit.importing.message_file import BYTES, RECIPE, Header, header, locate
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Channel, Party, Role
-from fedaudit.fl.kinds import UPDATES, Kind, explain_misfit
-from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines, read_head
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.recording.recorder import FORMAT, MANIFEST, VERSION, check_form, lines
 from fedaudit.fl.runtime import durable
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.fl.runtime.strict_json import parse_json
 from fedaudit.reports.visible import visible_name
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 PARTY = re.compile(r"server|public|client|(client|mediator)/\d{1,7}")
 NUMBERED = re.compile(r"client/\d{1,7}")
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
-BYTES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 AT_CLIENTS = ("flower-client", "nvflare-client")  # recorders that cannot know who reads what they send
-MOST_OF_A_HEADER = 10_000_000
 MOST_LOOKED_AT = 200  # messages whose arrays' types are compared
-FORBIDDEN = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x93NUMPY")
-RECIPE = (
-    "convert it where it was made: load it there, then Inbox.message(...) of the file that "
-    "`fedaudit tools recorder plain` writes"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +47,7 @@ class InboxLimits:
     messages: int = 2_000_000
     message_bytes: int = 2**31
     bytes: int = 64 * 2**30
-    arrays: int = 100_000  # in a message
+    arrays: int = MOST_ARRAYS  # in a message
     rounds: int = 1_000_000
 
 
@@ -66,7 +58,7 @@ class Taken:
     recorder: str = ""
     nodes: dict[str, str] = field(default_factory=dict)  # client/3 -> node
     errors: list[str] = field(default_factory=list)  # that the recorder counted
-    left_out: list[str] = field(default_factory=list)  # messages that were not finite
+    unread: int = 0  # messages that were set aside
     changes: list[str] = field(default_factory=list)  # what the copy has otherwise than the inbox, in sentences
     messages: int = 0
     bytes: int = 0
@@ -79,6 +71,8 @@ def take_in(
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
     prototypes: Sequence[PrototypeArrays] = (),
+    classes: int | None = None,
+    noised: Collection[Kind] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Taken:
     """Copy an inbox into `out`, an artifacts folder.
@@ -90,48 +84,51 @@ def take_in(
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
         prototypes: Open kinds that are stated to be prototypes, with their arrays.
+        classes: How many are stated.
+        noised: Kinds whose numbers are said to be noised.
         progress: Called with the messages that were read, and with how many there are.
 
     Raises UserError for the first thing that is not what a recorder leaves.
     """
     limits, taken = limits or InboxLimits(), Taken()
     layout = Layout(network or {}, prototypes=prototypes)
-    checked = _parse_lines(inbox, limits)
-    models = (x for x in checked if "message" in x and MODEL_KINDS & {*x["kinds"]})
-    layout.learn_types(header(_locate(inbox, x["message"])) for x in islice(models, MOST_LOOKED_AT))
-    for _ in checked:  # every line, before anything is written
-        pass
-    total = sum("message" in line for line in lines(inbox))
-    log, traffic, besides, told = None, _Counted(), _Counted(), False
+    odd = _judge(inbox, limits, layout, classes, noised)  # every line, before anything is written
+    total = sum("message" in line or "unread" in line for line in lines(inbox))
+    log, traffic, besides, told, first = None, _Counted(), _Counted(), False, ""
     for line in _parse_lines(inbox, limits):
         if log is None:
             durable.remove(out / MANIFEST)
             log = durable.Log(out / MANIFEST)
             log.add({"format": FORMAT, "version": VERSION})
         if "message" in line:
-            progress(taken.messages + len(taken.left_out), total)
-            data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, taken.bytes)
-            arrays = _arrays(inbox, line, data, limits)
-            settled = layout.settle(str(line["message"]), arrays, str(line["sender"]))
-            if prototypes and (kinds := [*dict.fromkeys(k.partition("/")[0] for k in settled)]) != line["kinds"]:
-                renamed = {layout.name_kind(k, str(line["sender"])) for k in line["kinds"]}
-                besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, settled)
-                line = line | {"kinds": kinds}
-            _refuse_misfit(inbox, line, settled)
+            progress(taken.messages + taken.unread, total)
+            name, sender = str(line["message"]), str(line["sender"])
+            data = _file(inbox, name, str(line["sha256"]), limits, taken.bytes)
             _name_clients(line, taken.nodes)
-            if broken := _not_finite(arrays):
-                taken.left_out.append(f"{line['message']}: {broken} holds NaN or infinity")
-                continue
-            if settled is not arrays:
-                arrays, data = settled, save(settled)
-                line = line | {"sha256": sha256(data).hexdigest()}
-            line = {"bytes": sum(a.nbytes for a in arrays.values())} | line
             if sees and line["channel"] in sees:
                 _check_readers(line, sees[line["channel"]], taken.recorder)
                 line = line | {"seen_by": list(sees[line["channel"]])}
-            log.attach(out / f"{line['message']}.safetensors", data)
-            traffic.add(line, arrays)
-            taken.messages, taken.bytes = taken.messages + 1, taken.bytes + len(data)
+            if why := odd.get(name) or _find_unfit(line, arrays := _arrays(inbox, name, data)):
+                line, sizes = _set_aside(line, why, _measure(header(locate(inbox, name))), layout)
+                taken.unread, first = taken.unread + 1, first or why
+            else:
+                settled = layout.settle(name, arrays, sender)
+                sizes = {key: a.nbytes for key, a in settled.items()}
+                if (
+                    prototypes
+                    and (kinds := [*dict.fromkeys(k.partition("/")[0] for k in settled)]) != line["kinds"]
+                ):
+                    renamed = {layout.name_kind(k, sender) for k in line["kinds"]}
+                    besides.add(line | {"kinds": [k for k in kinds if k not in renamed]}, sizes)
+                    line = line | {"kinds": kinds}
+                if settled is not arrays:
+                    data = save(settled)
+                    line = line | {"sha256": sha256(data).hexdigest()}
+                taken.messages += 1
+            line = line | {"bytes": sum(sizes.values())}  # as they are, whatever was said of them
+            log.attach(out / f"{name}.safetensors", data)
+            traffic.add(line, sizes)
+            taken.bytes += len(data)
         elif "traffic" in line:
             told, line = True, line | {"traffic": layout.name_kind(str(line["traffic"]), str(line["sender"]))}
         elif "party" in line:
@@ -144,7 +141,8 @@ def take_in(
             log.add(line)
     if log is None or not taken.messages:
         raise UserError(
-            f"{inbox} holds no message", hint="record at least one round; `fedaudit tools doctor INBOX`"
+            f"{inbox} holds no message" + (f" that can be read: {first}" if first else ""),
+            hint="record at least one round; `fedaudit tools doctor INBOX`",
         )
     for line in besides.lines() if told else traffic.lines():
         log.add(line)
@@ -153,6 +151,56 @@ def take_in(
     progress(total, total)
     taken.changes = layout.describe()
     return taken
+
+
+def _judge(
+    inbox: Path, limits: InboxLimits, layout: Layout, classes: int | None = None, noised: Collection[Kind] = ()
+) -> dict[str, str]:
+    """What is odd about messages of clients, of all lines; the layout learns types of the first ones."""
+    models = (x for x in _parse_lines(inbox, limits) if MODEL_KINDS & {*x.get("kinds", ())} and "message" in x)
+    layout.learn_types(
+        (str(x["sender"]), header(locate(inbox, str(x["message"])))) for x in islice(models, MOST_LOOKED_AT)
+    )
+    door = Door(
+        inbox=inbox,
+        layout=replace(layout, changes={}),  # nothing is changed yet
+        classes=classes,
+        noised=frozenset(noised),
+        arrays=limits.arrays,
+    )
+    return door.judge(_parse_lines(inbox, limits))
+
+
+def _find_unfit(line: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    """Why nothing can be computed with a message, in a sentence; empty where something can."""
+    unfit = find_unfit(arrays, of_client=is_from_client(line))
+    return unfit and f"{line['message']}/{unfit}"
+
+
+def _set_aside(
+    line: Mapping[str, Any], why: str, sizes: Mapping[str, int], layout: Layout
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The line of a message that stays unread, and bytes of its arrays by the kinds that they are counted as."""
+    sender, kept = str(line["sender"]), ("round", "channel", "sender", "receivers", "seen_by", "sha256", "behind")
+
+    def name(kind: str) -> str:
+        return layout.name_kind(kind, sender) if kind in line["kinds"] and is_known(kind) else str(UNKNOWN)
+
+    kinds = [*dict.fromkeys(map(name, line["kinds"] or [UNKNOWN]))]
+    unread = {
+        "unread": line["message"],
+        **{k: line[k] for k in kept if k in line},
+        "kinds": kinds,
+        "why": why[:400],
+    }
+    if not {*line.get("behind", {})} <= {*kinds}:
+        unread.pop("behind", None)
+    return unread, {f"{name(key.partition('/')[0])}/{key}": size for key, size in sizes.items()}
+
+
+def _measure(found: Header) -> dict[str, int]:
+    """Bytes of each array."""
+    return {key: math.prod(shape) * BYTES[kind] for key, (kind, shape) in found.items()}
 
 
 def _name_clients(line: Mapping[str, Any], nodes: dict[str, str]) -> None:
@@ -187,21 +235,23 @@ def _check_readers(line: Mapping[str, Any], stated: Sequence[str], recorder: str
 
 
 def inspect(inbox: Path, limits: InboxLimits | None = None) -> list[dict[str, Any]]:
-    """The lines of an inbox, and its first messages, checked as an import does."""
-    limits = limits or InboxLimits()
-    found = list(_parse_lines(inbox, limits))
-    layout = Layout()
-    for line in islice((x for x in found if "message" in x), MOST_LOOKED_AT):
-        data = _file(inbox, str(line["message"]), str(line["sha256"]), limits, 0)
-        _refuse_misfit(inbox, line, layout.settle(str(line["message"]), _arrays(inbox, line, data, limits)))
+    """The lines of an inbox, checked as an import does, and its first messages with their numbers.
+
+    A line of a message that an import would set aside says `unread` and why.
+    """
+    limits, layout, looked = limits or InboxLimits(), Layout(), 0
+    odd = _judge(inbox, limits, layout)
+    found = []
+    for line in _parse_lines(inbox, limits):
+        if "message" in line:
+            name, looked = str(line["message"]), looked + 1
+            why = odd.get(name, "")
+            if looked <= MOST_LOOKED_AT:
+                data = _file(inbox, name, str(line["sha256"]), limits, 0)
+                why = why or _find_unfit(line, _arrays(inbox, name, data))
+            line = _set_aside(line, why, {}, layout)[0] if why else line
+        found.append(line)
     return found
-
-
-def header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name -> type and shape of each array of a message's file, without its arrays."""
-    with open(path, "rb") as file:
-        head = file.read(8 + MOST_OF_A_HEADER)
-    return _header(head, path.stat().st_size, path)
 
 
 def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
@@ -215,14 +265,14 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
         raise UserError(f"no {MANIFEST} in {inbox}", hint="give the folder that a recorder wrote")
     names: set[str] = set()
     nodes, unnamed = dict[str, str](), dict[str, str]()
-    models: dict[tuple[int, str], set[str]] = defaultdict(set)  # round, reader -> models it was sent
-    sends = Counter[tuple[int, str]]()
     for number, line in enumerate(lines(inbox), start=1):
         where = f"{inbox / MANIFEST} line {number}"
         if number > limits.messages:
             raise UserError(
                 f"{inbox / MANIFEST} has more than {limits.messages:,} lines", hint="import fewer rounds"
             )
+        if "unread" in line:  # an import of what an import left: each is judged anew
+            line = {"message" if k == "unread" else k: v for k, v in line.items() if k != "why"}
         try:
             _check_line(line, limits)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -234,11 +284,6 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
                 )
             names.add(line["message"])
             _name_clients(line, unnamed)
-            if line["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in line["kinds"]:
-                for reader in line["seen_by"]:
-                    models[line["round"], reader].add(str(line["sha256"]))
-            elif {*UPDATES} & {*line["kinds"]}:
-                sends[line["round"], line["sender"]] += 1
         elif "party" in line and nodes.setdefault(line["party"], line["node"]) != line["node"]:
             raise UserError(
                 f"{where}: {line['party']} is the node {line['node']!r}, and before it was "
@@ -247,14 +292,6 @@ def _parse_lines(inbox: Path, limits: InboxLimits) -> Iterator[dict[str, Any]]:
             )
         yield line
     _check_nodes(unnamed | nodes, inbox / MANIFEST)
-    for (round, sender), many in sends.items():
-        sent = models.get((round, sender), set()) | models.get((round, str(Role.CLIENT)), set())
-        if len(sent) > 1 and many > 1:
-            raise UserError(
-                f"in round {round} {sender} was sent {len(sent)} different models and sent {many} updates: "
-                "rounds that were not told apart, or a server that began again",
-                hint="record the round of each message, as `fedaudit tools recorder` does, each run apart",
-            )
 
 
 def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
@@ -263,6 +300,8 @@ def _check_line(line: Mapping[str, Any], limits: InboxLimits) -> None:
         raise ValueError("a party is client/NUMBER, with a node of plain characters: at most 200, no slash")
     if "message" not in line and "traffic" not in line:
         return
+    if "message" in line and isinstance(line["kinds"], list) and is_from_client(line):  # the door asks of others
+        line = {**line, "kinds": [k for k in line["kinds"] if not isinstance(k, str) or is_known(k)] or [UNKNOWN]}
     check_form(line)
     if line["round"] > limits.rounds:
         raise ValueError(f"round must be a whole number up to {limits.rounds:,}")
@@ -295,21 +334,9 @@ def _is_node(name: object) -> bool:
     )
 
 
-def _locate(inbox: Path, name: str) -> Path:
-    """The file of a message; raises UserError where it is none or lies elsewhere."""
-    path = inbox / f"{name}.safetensors"
-    if path.resolve() != inbox.resolve() / f"{name}.safetensors":
-        raise UserError(
-            f"{path} is a link or leads through one", hint="do not trust this inbox; its files lie in it"
-        )
-    if not path.is_file():  # nor a pipe, which would never end
-        raise UserError(f"{path} is missing or is not a file", hint="copy the whole inbox")
-    return path
-
-
 def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int) -> bytes:
     """The bytes of a message, of an inbox of which `before` were read."""
-    path = _locate(inbox, name)
+    path = locate(inbox, name)
     size = path.stat().st_size
     if size > limits.message_bytes or before + size > limits.bytes:
         raise UserError(
@@ -326,66 +353,14 @@ def _file(inbox: Path, name: str, digest: str, limits: InboxLimits, before: int)
     return data
 
 
-def _arrays(inbox: Path, line: Mapping[str, Any], data: bytes, limits: InboxLimits) -> dict[str, Any]:
-    path = inbox / f"{line['message']}.safetensors"
-    found = _header(data, len(data), path)
-    if len(found) > limits.arrays:
-        raise UserError(f"{path} has {len(found):,} arrays", hint=f"at most {limits.arrays:,} in a message")
-    for name in found:
-        kind, _, part = name.partition("/")
-        if kind not in line["kinds"] or not part or visible_name(part) != part or len(part) > 300:
-            raise UserError(
-                f"{path} holds {name!r:.80}, which its line does not list",
-                hint="arrays are named kind/name, with kind in the line's kinds",
-            )
+def _arrays(inbox: Path, name: str, data: bytes) -> dict[str, Any]:
     try:
         arrays: dict[str, Any] = load(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is damaged: {error}", hint="write it with safetensors") from error
+        raise UserError(
+            f"{inbox / name}.safetensors is damaged: {error}", hint="write it with safetensors"
+        ) from error
     return arrays
-
-
-def _refuse_misfit(inbox: Path, line: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Raises UserError where arrays are not those of their kind."""
-    for kind in line["kinds"]:
-        own = {name.partition("/")[2]: a.shape for name, a in arrays.items() if name.startswith(f"{kind}/")}
-        if problem := explain_misfit(Kind(kind), own):
-            raise UserError(
-                f"{inbox / line['message']}.safetensors: {kind} {problem}",
-                hint="docs/artifact-format.md has the arrays of each kind",
-            )
-
-
-def _header(data: bytes, size: int, path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Checked against the file's size, so that no array is larger than the file it is in."""
-    try:
-        head = read_head(io.BytesIO(data), min(size - 8, MOST_OF_A_HEADER))
-        entries = parse_json(head)
-        found = {}
-        for name, entry in entries.items():
-            if name == "__metadata__":
-                continue
-            shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
-            if any(type(n) is not int or n < 0 for n in (*shape, start, end)) or len(shape) > 16:
-                raise ValueError(f"array {name!r:.60} has no shape")
-            if entry["dtype"] not in BYTES:
-                raise ValueError(f"array {name!r:.60} has type {entry['dtype']!r:.20}; send float32 or float16")
-            if math.prod(shape) * BYTES[entry["dtype"]] != end - start or end > size - 8 - len(head):
-                raise ValueError(f"array {name!r:.60} of {math.prod(shape):,} numbers is not in the file")
-            found[name] = (str(entry["dtype"]), shape)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if data.startswith(FORBIDDEN):  # asked last: a header of 640 bytes begins like a pickle
-            raise UserError(
-                f"{path} is a pickle, an archive or a numpy file, not safetensors", hint=RECIPE
-            ) from None
-        raise UserError(f"{path} is not safetensors: {error}", hint="write it with safetensors") from error
-    return found
-
-
-def _not_finite(arrays: Mapping[str, Any]) -> str:
-    """The first array that is not finite; empty where all are."""
-    bad = (n for n, a in arrays.items() if np.issubdtype(a.dtype, np.inexact) and not np.isfinite(a).all())
-    return next(bad, "")
 
 
 class _Counted:
@@ -395,12 +370,12 @@ class _Counted:
         self._counts: dict[tuple[int, str, str, str, tuple[str, ...]], list[int]] = defaultdict(lambda: [0, 0])
         self._senders: dict[Any, set[str]] = defaultdict(set)
 
-    def add(self, line: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def add(self, line: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         copies = max(1, len(line.get("receivers", ()))) if line["sender"] == str(Role.SERVER) else 1
         readers = tuple(sorted({s.partition("/")[0] for s in line["seen_by"]}))
         for kind in line["kinds"]:
             key = (line["round"], line["channel"], kind, line["sender"].partition("/")[0], readers)
-            size = sum(a.nbytes for name, a in arrays.items() if name.startswith(f"{kind}/"))
+            size = sum(n for name, n in sizes.items() if name.startswith(f"{kind}/"))
             self._counts[key][0] += copies
             self._counts[key][1] += copies * size
             self._senders[key].add(line["sender"])

@@ -7,12 +7,14 @@ the messages, and every change is reported.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedaudit.audit.importing.message_file import Header
 from fedaudit.audit.settings.subject import PrototypeArrays
 from fedaudit.fl.artifact import Role
 from fedaudit.fl.kinds import MODEL, UPDATES, Kind
@@ -49,20 +51,23 @@ class Layout:
 
     network: Shapes = field(default_factory=dict)
     shared: dict[str, bool] = field(default_factory=dict)  # array of the first shared model -> is of integers
-    integers: set[str] = field(default_factory=set)  # arrays that are integers in some message
+    integers: set[str] = field(default_factory=set)  # arrays that are integers
     changes: dict[str, int] = field(default_factory=dict)  # what was changed, in words -> messages
     prototypes: Sequence[PrototypeArrays] = ()  # open kinds that are stated to be prototypes
 
-    def learn_types(self, headers: Iterable[Mapping[str, tuple[str, tuple[int, ...]]]]) -> None:
-        """Note which arrays of a model are integers in some of the messages."""
-        for header in headers:
+    def learn_types(self, sent: Iterable[tuple[str, Header]]) -> None:
+        """Note which arrays are integers, in the first shared model or at most clients, of (sender, header)."""
+        seen: dict[str, dict[str, bool]] = defaultdict(dict)  # array -> client -> whether it ever sent integers
+        for sender, header in sent:
             for key, (kind_of_number, _) in header.items():
                 kind, _, name = key.partition("/")
-                if kind in MODEL_KINDS and kind_of_number[0] in "IU":
-                    self.integers.add(name)
-                if kind == Kind.GLOBAL_MODEL:
-                    self.shared.setdefault(name, kind_of_number[0] in "IU")
-        self.integers -= {name for name, is_integer in self.shared.items() if not is_integer}
+                is_integer = kind_of_number[0] in "IU"
+                if kind == Kind.GLOBAL_MODEL and sender == Role.SERVER:
+                    self.shared.setdefault(name, is_integer)
+                elif kind in MODEL_KINDS:
+                    seen[name][sender] = is_integer or seen[name].get(sender, False)
+        found = {n: 2 * sum(of.values()) > len(of) for n, of in seen.items()} | self.shared
+        self.integers = {name for name, is_integer in found.items() if is_integer}
 
     def settle(self, message: str, arrays: dict[str, Any], sender: str = "client") -> dict[str, Any]:
         """The arrays of a message as the network has them; the same dict where nothing is to be changed.
@@ -73,7 +78,7 @@ class Layout:
         for key, array in arrays.items():
             kind, _, name = key.partition("/")
             is_weight = self.shared.get(name) is False and not name.endswith(COUNTER)
-            if kind in UPDATES and is_weight and array.dtype.kind in "iu":
+            if kind in UPDATES and is_weight and array.dtype.kind in "biu":
                 raise UserError(
                     f"{message}: {name!r:.80} of its {kind} is of whole numbers, that of the shared model not",
                     hint="record what the server makes of compressed or masked uploads, or name them as what "

@@ -6,20 +6,23 @@ does. The aggregate is recomputed from the uploads with the stated weights; what
 away: clients that were not heard, other weights, an optimiser of the server, or central noise.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaudit.audit.importing.inbox import header
+from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.settings.subject import MOST_NODES, RecordedSubject
-from fedaudit.fl.artifact import Artifact, Channel
-from fedaudit.fl.kinds import DELTAS, MODEL, TRAINED, UPDATES, Kind
+from fedaudit.fl.artifact import SERVER, Artifact, Channel
+from fedaudit.fl.kinds import DELTAS, TRAINED, UPDATES, Kind
 from fedaudit.fl.model import Net
-from fedaudit.fl.recording.recorder import manifest, read_message
+from fedaudit.fl.recording.recorder import lines, manifest, read_message
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import Protection, published_noise
 from fedaudit.reports.imported import CheckedStatement
@@ -27,30 +30,20 @@ from fedaudit.reports.imported import CheckedStatement
 ALIKE = 1e-4  # relative to what a round changes: a mean in another order of sums
 MOST_CLIENTS = 2_000  # of a round that is recomputed
 ROUNDS = 3  # recomputed, the latest
-MOST_LOOKED_AT = 200  # messages whose names and shapes are compared
+MOST_LOOKED_AT = 200  # models of the server whose names are compared
 Values = NDArray[np.float64]
 
 
 def shapes(artifacts: Path, network: Callable[[], Net], subject: RecordedSubject, base: Path | None) -> None:
-    """Raises UserError where the stated network has no such parameter, or of another shape."""
-    own = {name: tuple(v.shape) for name, v in network().state_dict().items()}
+    """Raises UserError where the server's model lacks a part of the stated network, or examples do not fit it.
+
+    What its messages hold besides was asked as they came in (door.py).
+    """
+    own = [*network().state_dict()]
     given = () if base is None or subject.adapters else header(base).keys()
-    first = [line for line in manifest(artifacts) if "message" in line][:MOST_LOOKED_AT]
+    sent = (x for x in manifest(artifacts) if "message" in x and Kind.GLOBAL_MODEL in x["kinds"])
+    first = islice((x for x in sent if x["sender"] == str(SERVER)), MOST_LOOKED_AT)
     for artifact in (a for line in first for a in read_message(artifacts, line)):
-        if dict(artifact.kind.arrays) != MODEL:
-            continue
-        for name, value in artifact.payload.items():
-            if name not in own or own[name] != value.shape:
-                has = (
-                    f"{list(own[name])} there"
-                    if name in own
-                    else f"unknown to it; it has {', '.join(list(own)[:4])}"
-                )
-                raise UserError(
-                    f"{artifact.id} holds {name!r:.80} {list(value.shape)}, and subject.model: {has}",
-                    hint="state the network that was trained; arrays are named as in its state_dict()",
-                    key="subject.model",
-                )
         known = artifact.payload.keys() | given
         absent = [n for n in own if n not in known and "num_batches" not in n]
         is_whole = not subject.base or base is not None or subject.adapters is not None
@@ -126,14 +119,22 @@ class _Round:
     weights: Values  # [clients] numbers of examples, or of steps; ones where neither was sent
     steps: bool  # what was sent to be weighted by are steps
 
+    @property
+    def ways(self) -> dict[str, Values]:
+        """Way of weighing -> weights; those alone that add up to something, since others make no mean."""
+        ways = {"samples": self.weights, "uniform": np.ones(len(self.uploads))}
+        return {name: weights for name, weights in ways.items() if weights.sum() > 0}
+
     def residual(self, weights: Values) -> Values:
         return np.asarray(self.after - weights @ self.uploads / weights.sum())
 
-    def measure_distance(self, weights: Values) -> float:
-        """Distance of the next model from that mean, relative to what the round changed."""
-        return float(
-            np.linalg.norm(self.residual(weights)) / max(1e-30, float(np.linalg.norm(self.after - self.before)))
-        )
+    def measure_distance(self, way: str) -> float:
+        """Distance of the next model from that mean, relative to what the round changed; infinite without one."""
+        if way not in self.ways:
+            return math.inf
+        changed = float(np.linalg.norm(self.after - self.before))
+        apart = float(np.linalg.norm(self.residual(self.ways[way]))) / max(1e-30, changed)
+        return apart if math.isfinite(apart) else math.inf
 
 
 def aggregate(
@@ -152,10 +153,7 @@ def aggregate(
 
 def measure_means(rounds: list[_Round]) -> dict[str, float]:
     """Way of weighing -> how far the next model is from that mean of the uploads, of what a round changes."""
-    return {
-        "samples": max(r.measure_distance(r.weights) for r in rounds),
-        "uniform": max(r.measure_distance(np.ones(len(r.uploads))) for r in rounds),
-    }
+    return {way: max(r.measure_distance(way) for r in rounds) for way in ("samples", "uniform")}
 
 
 def _follows(rounds: list[_Round], title: str, stated: str) -> CheckedStatement:
@@ -203,10 +201,7 @@ def _central(rounds: list[_Round], claimed: float) -> CheckedStatement:
         return CheckedStatement(
             id="central", title=title, status="declared", text=f"{said}; no round could be recomputed."
         )
-    fit = min(
-        (r.residual(w) for r in rounds for w in (r.weights, np.ones(len(r.uploads)))),
-        key=lambda e: float(e.std()),
-    )
+    fit = min((r.residual(w) for r in rounds for w in r.ways.values()), key=lambda e: float(e.std()))
     found = float(fit.std())
     if found < 0.5 * claimed:
         text = f"{said}, and what the model differs by from the mean of the recorded uploads has {found:.3g}: "
@@ -216,35 +211,40 @@ def _central(rounds: list[_Round], claimed: float) -> CheckedStatement:
     return CheckedStatement(id="central", title=title, status="declared", text=text)
 
 
-def whole_rounds(folder: Path) -> Iterator[_Round]:
-    """The latest rounds of which all was recorded that it takes to make the next model."""
-    lines = [x for x in manifest(folder) if "message" in x]
-    down = {x["round"]: x for x in lines if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
+def whole_rounds(folder: Path, told: Iterable[Mapping[str, Any]] | None = None) -> Iterator[_Round]:
+    """The latest rounds of which all was read that it takes to make the next model.
+
+    `told` are the lines of the manifest; by default as they stand in the folder.
+    """
+    every = [*(lines(folder) if told is None else told)]
+    sent = [x for x in every if "message" in x]
+    unread = {x["round"] for x in every if "unread" in x and x["channel"] == Channel.UPLINK}
+    down = {x["round"]: x for x in sent if x["channel"] == Channel.DOWNLINK and Kind.GLOBAL_MODEL in x["kinds"]}
     up: dict[int, list[Mapping[str, object]]] = {}
-    for x in lines:
+    for x in sent:
         if x["channel"] == Channel.UPLINK and {*UPDATES} & {*x["kinds"]}:
             up.setdefault(x["round"], []).append(x)
-    able = [t for t in sorted(up) if t in down and t + 1 in down and len(up[t]) <= MOST_CLIENTS]
+    able = [t for t in sorted(up) if {t, t + 1} <= down.keys() and len(up[t]) <= MOST_CLIENTS and t not in unread]
     for t in able[-ROUNDS:]:
-        sent = [a for line in (down[t], down[t + 1]) for a in read_message(folder, line)]
-        ends = {a.round: a.payload for a in sent if a.kind == Kind.GLOBAL_MODEL}
+        models = [a for line in (down[t], down[t + 1]) for a in read_message(folder, line)]
+        ends = {a.round: a.payload for a in models if a.kind == Kind.GLOBAL_MODEL}
         before, after = ends[t], ends[t + 1]
         parts = [{a.kind: a.payload for a in read_message(folder, line)} for line in up[t]]
         kinds = [next((k for k in (*TRAINED, *DELTAS) if k in own), Kind.MODEL_DELTA) for own in parts]
         sent_by = [own[kind] for own, kind in zip(parts, kinds, strict=True) if kind in own]
-        every = (before, after, *sent_by)
-        counters = {n for payload in every for n, v in payload.items() if v.dtype.kind != "f"}
+        payloads = (before, after, *sent_by)
+        counters = {n for payload in payloads for n, v in payload.items() if v.dtype.kind != "f"}
         names = sorted((before.keys() & after.keys()) - counters)
         if len(sent_by) < len(parts) or any(n not in payload for payload in sent_by for n in names):
             continue
         if any(payload[n].shape != before[n].shape for payload in (after, *sent_by) for n in names):
             continue  # of other networks
         start, rows = _join(before, names), [_join(payload, names) for payload in sent_by]
-        models = [r if k in TRAINED else r + start for r, k in zip(rows, kinds, strict=True)]
+        trained = [r if k in TRAINED else r + start for r, k in zip(rows, kinds, strict=True)]
         steps = any(Kind.NUM_STEPS in own and Kind.NUM_EXAMPLES not in own for own in parts)
         weights = np.array([_weight(own) for own in parts])
-        if len({len(r) for r in models}) == 1 and len(models[0]) == len(start):
-            yield _Round(t, start, _join(after, names), np.stack(models), weights, steps)
+        if len({len(r) for r in trained}) == 1 and len(trained[0]) == len(start):
+            yield _Round(t, start, _join(after, names), np.stack(trained), weights, steps)
 
 
 def _join(payload: Mapping[str, NDArray[np.generic]], names: Sequence[str]) -> Values:
@@ -260,7 +260,6 @@ def _weight(own: Mapping[Kind, Mapping[str, NDArray[np.generic]]]) -> float:
 
 
 def _flat(payload: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> Values:
-    """Its arrays that are floating-point numbers in the other too, one after the other."""
-    return _join(
-        payload, [n for n in sorted(payload) if n in like and payload[n].dtype.kind == like[n].dtype.kind == "f"]
-    )
+    """Its arrays that are floating-point numbers of the same shape in the other too, one after the other."""
+    alike = (n for n in sorted(payload) if n in like and payload[n].shape == like[n].shape)
+    return _join(payload, [n for n in alike if payload[n].dtype.kind == like[n].dtype.kind == "f"])

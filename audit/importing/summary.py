@@ -30,14 +30,15 @@ def summary(inbox: Path) -> Iterator[str]:
     claims = ", ".join(f"{name} ({n:,} messages)" for name, n in found.filters.items())
     yield f"privacy filters that messages name: {claims or 'none'}"
     lost = f"; the first: {found.errors[0][:120]}" if found.errors else ""
-    yield f"what the recorder could not keep: {len(found.errors)}{lost}"
+    odd = f"; odd and to be set aside: {len(found.unread):,}, first {found.unread[0]}" if found.unread else ""
+    yield f"what the recorder could not keep: {len(found.errors)}{lost}{odd}"
     seen = ObservedTraffic(kinds={c: tuple(map(Kind, found.sends(c))) for c in Channel})
     cards = {name: catalog.load("attacks", name).card for name in catalog.names("attacks")}
     able = [n for n, c in cards.items() if not seen.missing(c, "it")]
     yield f"attacks that find something to read: {len(able)} of {len(cards)}" + (
         f": {', '.join(able)}" if able else ""
     )
-    name, shown = identify_aggregation(inbox)
+    name, shown = identify_aggregation(found)
     yield f"how the server makes its model: {name or 'not seen'}; {shown}"
     needs = [
         "subject.yaml (`fedaudit init --from`)",

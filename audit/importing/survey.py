@@ -29,6 +29,11 @@ class Survey:
         return cls(inbox, inspect(inbox))
 
     @property
+    def unread(self) -> list[str]:
+        """What is odd about messages that an import would set aside."""
+        return [x["why"] for x in self.lines if "unread" in x]
+
+    @property
     def recorder(self) -> str:
         return str(next((x.get("recorder", "") for x in self.lines if "format" in x), ""))
 
@@ -45,13 +50,18 @@ class Survey:
 
     @property
     def heard(self) -> set[str]:
-        """Parties that sent something to the server."""
-        return {x["sender"] for x in self.on(Channel.UPLINK)}
+        """Parties that sent something to the server, read or not."""
+        return {x["sender"] for x in self._crossed if x["channel"] == Channel.UPLINK}
+
+    @property
+    def _crossed(self) -> Lines:
+        """Messages, and those that an import would set aside."""
+        return [x for x in self.lines if "message" in x or "unread" in x]
 
     @cached_property
     def clients(self) -> int:
         """How many there are at least: one more than the greatest number of a client."""
-        named = [p for x in self.messages for p in (x["sender"], *x.get("receivers", ()))]
+        named = [p for x in self._crossed for p in (x["sender"], *x.get("receivers", ()))]
         named += [x["party"] for x in self.lines if "party" in x]
         numbers = [p.index for p in map(Party.parse, named) if p.role == Role.CLIENT and p.index is not None]
         numbers += [k for x in self.messages for clients in x.get("behind", {}).values() for k in clients]
@@ -80,10 +90,10 @@ class Survey:
         return Counter(str(Kind(k)) for x in self.on(channel) for k in x["kinds"])
 
 
-def identify_aggregation(inbox: Path) -> tuple[str, str]:
+def identify_aggregation(found: Survey) -> tuple[str, str]:
     """How the server makes a model of uploads, as `subject.aggregation`, and what shows it; ("", why not)."""
     try:
-        rounds = list(whole_rounds(inbox))
+        rounds = list(whole_rounds(found.inbox, found.lines))
     except UserError as error:
         return "", error.sentence
     if not rounds:

@@ -108,16 +108,19 @@ def predict_traffic(card: MethodCard, protections: Sequence[Protection], clock: 
 
 
 class Rounds(NamedTuple):
-    """In which rounds a kind was sent, and in which it was kept whole: the messages of everybody who sent it."""
+    """In which rounds a kind was sent, in which it was kept whole: the messages of everybody who sent it, and in
+    which one of them was set aside unread."""
 
     sent: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
+    unread: frozenset[int] = frozenset()
 
 
 def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel, Kind], Rounds]:
     """After a run, of a manifest's lines; what nobody reads, or is made of nobody's examples, is left out."""
     senders: dict[tuple[Channel, Kind], dict[int, int]] = {}
     kept: dict[tuple[Channel, Kind], dict[int, set[str]]] = {}
+    unread: dict[tuple[Channel, Kind], set[int]] = {}
     for line in lines:
         channel, round = Channel(line["channel"]), int(line["round"])
         if not line["seen_by"]:
@@ -126,13 +129,21 @@ def observed_rounds(lines: Iterable[Mapping[str, Any]]) -> Mapping[tuple[Channel
             if line.get("behind", True):
                 of_kind = senders.setdefault((channel, Kind(line["traffic"])), {})
                 of_kind[round] = max(of_kind.get(round, 0), int(line["senders"]))
+        elif "unread" in line:
+            for kind in line["kinds"]:
+                unread.setdefault((channel, Kind(kind)), set()).add(round)
         else:
             for kind in line["kinds"]:
                 kept.setdefault((channel, Kind(kind)), {}).setdefault(round, set()).add(line["sender"])
     return {
         path: Rounds(
             frozenset(of_kind),
-            frozenset(r for r, n in of_kind.items() if len(kept.get(path, {}).get(r, ())) >= n),
+            frozenset(
+                r
+                for r, n in of_kind.items()
+                if len(kept.get(path, {}).get(r, ())) >= n and r not in unread.get(path, ())
+            ),
+            frozenset(unread.get(path, ())),
         )
         for path, of_kind in senders.items()
     }

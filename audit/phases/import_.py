@@ -34,11 +34,11 @@ from fedaudit.fl import ledger
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import to_line
-from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest
+from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, unread
 from fedaudit.fl.runtime import durable, workers
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.wire.protection import describe_protection
-from fedaudit.reports.imported import CheckedStatement, ImportRecord
+from fedaudit.reports.imported import CheckedStatement, ImportRecord, UnreadMessage
 
 Progress = Callable[[str, int, int], None]
 COPY = "option"  # id of what is said of a copy that was passed through protections
@@ -108,6 +108,7 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
     checks.append(check_statements(case.subject, case.examples, checks, len(taken["nodes"]) or case.clients))
     found = ImportRecord(
         **taken,
+        unread=list_unread(run.artifacts),
         truth=len(case.examples.parts),
         clients=case.clients,
         canaries=canaries(case.subject, case.examples, taken["nodes"]),
@@ -134,6 +135,8 @@ class ImportedFiles:
     def find_problems(self) -> Iterator[str]:
         """What of the files does not follow, as sentences."""
         run = self._run
+        if run.read(run.imported, ImportRecord).unread != list_unread(run.artifacts):
+            yield f"{run.imported} has other messages as unread than {run.artifacts / MANIFEST}"
         if run.history() != make_metrics(run.artifacts):
             yield f"{run.metrics} does not follow from the messages"
         if ledger.read(run.ledger) != self._list_releases():
@@ -183,6 +186,20 @@ def _write_lines(path: Path, lines: list[Any]) -> None:
         log.add(line)
     durable.sync([log])
     log.close()
+
+
+def list_unread(artifacts: Path) -> list[UnreadMessage]:
+    """Messages that were set aside as they came in, and why."""
+    return [
+        UnreadMessage(
+            message=line["unread"],
+            sender=line["sender"],
+            round=line["round"],
+            kinds=line["kinds"],
+            why=line["why"],
+        )
+        for line in unread(artifacts)
+    ]
 
 
 def make_metrics(artifacts: Path) -> list[dict[str, Any]]:

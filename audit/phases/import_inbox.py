@@ -22,10 +22,11 @@ from fedaudit.audit.importing.ledger import BROUGHT
 from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
-from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.errors import locate_errors, validate
 from fedaudit.audit.settings.subject import RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.model import Net
 from fedaudit.fl.recording.recorder import MANIFEST
 from fedaudit.fl.runtime import durable, foreign
@@ -74,12 +75,24 @@ def bring(
         config.bring_code([sources.beside])
         case = RecordedCase(config.require_recorded(), staged.artifacts)
         subject = case.subject
-        stated = subject.sees, _read_shapes(case.network), subject.prototypes
+        network = _read_shapes(case.network)
+        noised = [k for k in Kind if any(p.adds_noise_to(k) for p in case.protections)]
         if sources.base is not None:
             if not subject.base:
                 raise UserError("a base was given, and the subject names none", hint="add base: its name to it")
             durable.write(staged.base, read_base(sources.base, _read_shapes(case.whole)))
-        taken = take_in(sources.inbox, staged.artifacts, limits, *stated, partial(progress, "inbox"))
+        with locate_errors(config.file):
+            taken = take_in(
+                sources.inbox,
+                staged.artifacts,
+                limits,
+                subject.sees,
+                network,
+                subject.prototypes,
+                classes=len(subject.examples.classes),
+                noised=noised,
+                progress=partial(progress, "inbox"),
+            )
         if sources.truth is not None:
             durable.write(staged.truth, load_truth(sources.truth, subject, taken.nodes).to_bytes())
         if sources.ledger is not None:
@@ -178,7 +191,6 @@ def _note_inbox(taken: Taken, manifest: Path) -> dict[str, Any]:
         "bytes": taken.bytes,
         "nodes": taken.nodes,
         "errors": taken.errors[:100],
-        "left_out": taken.left_out[:100],
         "changes": taken.changes,
         "sha256": sha256(manifest),
     }

@@ -24,7 +24,7 @@ from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.ledger import UNSENT, Release
 from fedaudit.fl.method import Card
-from fedaudit.fl.recording.recorder import manifest
+from fedaudit.fl.recording.recorder import manifest, unread
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.bound import PrivacyBound
@@ -138,7 +138,7 @@ def observe_scene(
     held = {k: len(rows) for k, rows in examples.parts.items() if len(rows) and (senders is None or k in senders)}
     return Scene(
         traffic=read_traffic(lines),
-        rounds=observed_rounds(lines),
+        rounds=observed_rounds([*lines, *unread(artifacts)]),
         modality=data.modality,
         clients=frozenset(held),
         people=sum(held.values()),

@@ -34,7 +34,7 @@ from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.fl import ledger
-from fedaudit.fl.recording.recorder import MANIFEST, manifest
+from fedaudit.fl.recording.recorder import MANIFEST, manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.sharing import sharing
 from fedaudit.reports.result import Finding
@@ -129,7 +129,7 @@ def _find_problems(run: RunDir, config: Config, cells: Sequence[str]) -> Iterato
     yield from check_rounds(run.path, rounds, lines, history)
     if isinstance(config, SimulatedConfig):
         yield from check_simulation(run.path, case.card, config.evaluate_every, config.record, lines, history)
-    yield from check_files(run.path, lines)
+    yield from check_files(run.path, [*lines, *unread(run.artifacts)])
     yield from _check_cells(run.path)
     evidence, of_cells = EvidenceFolder(run.path), [f"{name}.json" for name in cells]
     yield from whole_evidence.find_problems(evidence, choose(config, case), of_cells, lines)

@@ -135,6 +135,8 @@ def _describe_coverage(result: AuditResult) -> str:
         return "Nothing was tested: no question was asked."
     left, needed = [q for q in asked if q.is_open], [q for q in asked if q.required]
     text = f"Of {fmt.plural(len(asked), 'question')}, {_describe_states(asked)}."
+    if unread := fmt.describe_unread(result.imported):
+        text = f"{unread} {text}"
     if not left:
         return f"{text} None of the {len(needed)} that the policy requires is open."
     return f"{text} Of the {len(needed)} that the policy requires, {len(left)} are open ({count_by_aim(left)})."

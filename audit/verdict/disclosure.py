@@ -99,7 +99,10 @@ def _hide_names(result: AuditResult, names: Mapping[str, str]) -> AuditResult:
         changed["imported"] = told.model_copy(
             update={
                 "nodes": {party: names.get(node, hide(node)) for party, node in told.nodes.items()},
-                **{key: list(map(hide, getattr(told, key))) for key in ("errors", "left_out", "changes")},
+                **{key: list(map(hide, getattr(told, key))) for key in ("errors", "changes")},
+                "unread": [
+                    u.model_copy(update={"message": hide(u.message), "why": hide(u.why)}) for u in told.unread
+                ],
                 "checks": [
                     c.model_copy(update={"text": hide(c.text)}) if c.status == "declared" else c
                     for c in told.checks

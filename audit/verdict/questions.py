@@ -58,7 +58,7 @@ class Scene:
         rounds = [self.rounds.get((channel, reach.kind), Rounds()) for channel in self.traffic.paths[reach]]
         sent = frozenset[int]().union(*(r.sent for r in rounds))
         unkept = frozenset[int]().union(*(r.sent - r.kept for r in rounds))
-        return Rounds(sent, sent - unkept)
+        return Rounds(sent, sent - unkept, frozenset[int]().union(*(r.unread for r in rounds)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,15 +159,16 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
         if not answer and alone and is_own:
             return _answer_rounds(q, describe_independence(scene.people), alone, rounds)
     if answer:
-        return [q.model_copy(update=answer)]
+        is_clear = answer["state"] is State.BOUNDED and bool(rounds.unread)
+        return [q.model_copy(update=answer), *([_leave_rest(q, rounds.unread, rounds, ())] if is_clear else [])]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
         rounds.sent or _all_rounds(asking, reach)
     )
     if not asking:
         return [q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))]
-    part = q.model_copy(update={"rounds": describe_rounds(read, rounds.sent or read)})
+    part = q.model_copy(update={"rounds": describe_rounds((read - rounds.unread) or read, rounds.sent or read)})
     parts = [part.model_copy(update=_answer_by_attacks(part, reach, read, asking, scene, answers))]
-    if rest := rounds.sent - read:
+    if rest := (rounds.sent - read) | rounds.unread:
         parts.append(_leave_rest(q, rest, rounds, asking))
     return parts
 
@@ -280,7 +281,8 @@ def _explain_unasked(
     ]
     unopened = [a for a in mine if a.ran]
     if kept_out or (rounds.sent and not rounds.kept and (fitting or unopened)):
-        return {"state": State.NOT_ASKED, "why": "its messages were not recorded (setting record)"}
+        lost = "set aside unread" if rounds.sent <= rounds.unread else "not recorded (setting record)"
+        return {"state": State.NOT_ASKED, "why": f"its messages were {lost}"}
     if fitting:
         fitting = sorted(set(fitting), key=lambda n: (answers.seconds.get(n, math.inf), n))
         reason = next((answers.left[n] for n in fitting if n in answers.left), "")
@@ -319,8 +321,10 @@ def list_twins(reach: Reach, traffic: ObservedTraffic) -> list[Reach]:
 
 def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Sequence[Attempt]) -> Question:
     """The rounds that nothing read, as a question of its own."""
-    unkept = rest - rounds.kept
+    unkept = rest - rounds.kept - rounds.unread
     reasons = []
+    if unread := rest & rounds.unread:
+        reasons.append(f"of {fmt.plural(len(unread), 'round')} a message was set aside unread")
     if unkept:
         reasons.append(f"{fmt.plural(len(unkept), 'round was', 'rounds were')} not recorded (setting record)")
     if kept := rest & rounds.kept:

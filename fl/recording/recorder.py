@@ -36,6 +36,7 @@ FORMAT, VERSION = "fedaudit-artifacts", 1  # what a manifest without such a line
 _COMMON = {"round", "channel", "sender", "seen_by"}
 _FIELDS = {  # what each sort of line must hold
     "message": _COMMON | {"kinds", "sha256"},
+    "unread": _COMMON | {"kinds", "sha256", "why"},  # a message that an import has set aside
     "traffic": _COMMON | {"senders", "messages", "bytes"},
     "format": {"version"},
     "party": {"node"},  # which node of somebody's federation a client is
@@ -167,6 +168,11 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
                 hint="restore the file; docs/artifact-format.md describes each line",
             ) from error
         yield line
+
+
+def unread(folder: Path) -> Iterator[dict[str, Any]]:
+    """Lines of messages that an import has set aside: as of a message, whose name is under `unread`, and why."""
+    yield from (line for line in lines(folder) if "unread" in line)
 
 
 def read_head(file: BinaryIO, most: int) -> bytes:

@@ -35,7 +35,7 @@ class Imported(Section):
         for check in found.checks:
             blocks += _matrix(check)
         for title, items in (
-            ("Left out, since not finite", found.left_out),
+            ("Set aside unread", [f"{u.sender}, round {u.round + 1}: {u.why}" for u in found.unread]),
             ("Not recorded", found.errors),
             ("Changed in the audited copy", found.changes),
         ):
@@ -67,7 +67,7 @@ def _facts(found: ImportedRecord) -> dict[str, str]:
         "Clients whose examples were given": f"{found.truth:,}"
         + (f" of {found.clients:,}" if found.clients else ""),
         **({"Canary clients, the auditor's own": ", ".join(found.canaries)} if found.canaries else {}),
-        "Messages not finite, left out": f"{len(found.left_out):,}",
+        "Messages set aside, which nothing read": f"{len(found.unread):,}",
         "Messages the recorder could not keep": f"{len(found.errors):,}",
         **({"Privacy filters named": filters} if filters else {}),
         "SHA-256 of the inbox's manifest": found.sha256,

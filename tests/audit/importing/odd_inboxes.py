@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load, save, save_file
 
 from tests.audit.importing import nets
 from tests.audit.importing.inboxes import (
@@ -216,16 +216,16 @@ def _restarted(folder: Path) -> None:
 
 @inbox("a model of complex numbers", refused="has type 'C64'")
 def _complex(folder: Path) -> None:
-    _rewrite(folder, "C64")
+    _rewrite(folder, "F64", "C64")
 
 
 @inbox("a model in bfloat16", refused="has type 'BF16'")
 def _bfloat(folder: Path) -> None:
-    _rewrite(folder, "BF16")
+    _rewrite(folder, "F16", "BF16")
 
 
-def _rewrite(folder: Path, kind: str) -> None:
-    """The first message with another type in its header, and a digest that fits."""
+def _rewrite(folder: Path, kind: str, other: str) -> None:
+    """The first message with numbers of one type that its header says are of another, and a digest that fits."""
     parts, own = digits()
     rounds, final = standard(nets.Mlp)
     record(folder, rounds, final)
@@ -234,9 +234,9 @@ def _rewrite(folder: Path, kind: str) -> None:
     lines = [json.loads(line) for line in manifest.read_text().splitlines()]
     first = next(line for line in lines if "message" in line)
     path = folder / "inbox" / f"{first['message']}.safetensors"
-    data = path.read_bytes()
+    data = save({n: v.astype(f"f{int(kind[1:]) // 8}") for n, v in load(path.read_bytes()).items()})
     length = int.from_bytes(data[:8], "little")
-    head = data[8 : 8 + length].replace(b'"F32"', f'"{kind}"'.encode())
+    head = data[8 : 8 + length].replace(f'"{kind}"'.encode(), f'"{other}"'.encode())
     data = len(head).to_bytes(8, "little") + head + data[8 + length :]
     path.write_bytes(data)
     first["sha256"] = hashlib.sha256(data).hexdigest()

@@ -17,7 +17,7 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.case.truth import load_truth
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.importing.first_subject import write_first_subject
-from fedaudit.audit.importing.inbox import header
+from fedaudit.audit.importing.message_file import header
 from fedaudit.audit.importing.messages import whole_rounds
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.importing.survey import Survey, identify_aggregation
@@ -80,11 +80,12 @@ def test_an_inbox_of_an_honest_federation_imports_and_nothing_is_contradicted(na
     ]
     assert all(v.dtype.kind == "i" for v in counters)
     seen = Survey.from_inbox(tmp_path / "inbox")
-    aggregation, _ = identify_aggregation(tmp_path / "inbox")
+    aggregation, _ = identify_aggregation(seen)
     assert aggregation == "samples" or not name.startswith("NVFlare")
     told = "\n".join(summary(tmp_path / "inbox"))
-    lost = {x.partition(":")[0] for x in found.left_out}
-    assert found.messages + len(lost) == len(seen.messages) and f"{len(seen.messages):,} messages" in told
+    lost = found.unread
+    assert found.messages == len(seen.messages) and f"{len(seen.messages):,} messages" in told
+    assert [u.why for u in lost] == seen.unread
     assert found.clients == (subject["clients"] or 0) == seen.clients and f"of {seen.clients}" in told
     assert f"the server makes its model: {aggregation or 'not seen'};" in told
     rounds = {a.round for a in read(run.artifacts) if a.channel == Channel.UPLINK}

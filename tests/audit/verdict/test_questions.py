@@ -452,15 +452,28 @@ def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() 
         upload("b", 1, "server"),
         line("uplink", "local_model", 2, 1, [0]),  # in a sum
         upload("c", 2),
+        line("uplink", "local_model", 3, 1, [0], "server"),
+        {"unread" if k == "message" else k: v for k, v in upload("d", 3, "server").items()},
     ]
     found = observed_rounds(lines)
     assert (Channel.DOWNLINK, GLOBAL) not in found
-    assert found[Channel.UPLINK, MODEL] == (frozenset({0, 1}), frozenset({1}))
+    assert found[Channel.UPLINK, MODEL] == (frozenset({0, 1, 3}), frozenset({1}), frozenset({3}))
     hidden = read_traffic(
         [line("uplink", "local_model", 0, 1, [0]), line("downlink", "global_model", 0, 1, [0], "client")]
     )
     assert MODEL not in hidden.visible(Position.SERVER)
     assert hidden.reaches == [Reach(Position.SERVER, GLOBAL), Reach(Position.CLIENT, GLOBAL)]
+
+
+def test_a_round_of_which_a_message_was_set_aside_stays_open_beside_what_was_read() -> None:
+    scene = replace(make_scene("fedavg"), people=719, in_small_groups=0)
+    path = (Channel.UPLINK, MODEL)
+    scene = replace(scene, rounds={**scene.rounds, path: scene.rounds[path]._replace(unread=frozenset({0}))})
+    asked = answer(scene, try_all(scene))
+    for aim in ("attribute", "membership"):  # by a census, and by attacks that opened every round
+        left = asked[f"{aim}.server.local_model.other_rounds"]
+        assert left.state is State.NOT_ASKED and left.why == "of 1 round a message was set aside unread"
+        assert left.required == asked[f"{aim}.server.local_model"].required
 
 
 @pytest.mark.parametrize(("small", "state"), [(0, State.BOUNDED), (35, State.BOUNDED), (36, State.INCONCLUSIVE)])
