@@ -42,6 +42,7 @@ from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime import workers as processes
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.side_by_side import share_cores
+from fedaudit.fl.threats.threat import Aim
 from fedaudit.tables import Chart, Row, Table, describe_evidence
 
 if TYPE_CHECKING:
@@ -310,7 +311,24 @@ def _hold(
             f"{card.title}: the adversary has images of its own, and there are none",
             hint="auxiliary=(x, y), of the same kind and of nobody that trained the model",
         )
+    if card.aim is Aim.MEMBERSHIP and members:
+        _refuse_unmeasurable(np.concatenate([part.y for part in members.values()]), others.y)
     return CustomHoldings(members=members, nonmembers=others, auxiliary=known)
+
+
+def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) -> None:
+    """Raise UserError where no member, by its label, has somebody of its class beside it who trained nothing."""
+    for name, y in (("members", members), ("nonmembers", others)):
+        if not len(y):
+            raise UserError(
+                f"there are no {name}, and membership is measured on both",
+                hint="members=(x, y) that it was trained on, nonmembers=(x, y) that nobody trained on",
+            )
+    if not np.intersect1d(members, others).size:
+        raise UserError(
+            "members and nonmembers have no class in common, and are compared class by class",
+            hint="nonmembers=(x, y) of the same kind as members",
+        )
 
 
 def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int, Arrays]:

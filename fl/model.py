@@ -135,7 +135,7 @@ class Adapted(Net):
             mode = "training" if inner.training else "evaluation"
             raise UserError(
                 f"{type(inner).__name__} cannot compute {list(x.shape)} {str(x.dtype).removeprefix('torch.')} in "
-                f"{mode} mode: {type(error).__name__}: {read_message(error):.300}",
+                f"{mode} mode: {' '.join(read_message(error).split()):.300}",
                 hint="that is a batch of examples as fedaudit gives it: look at the module's forward()",
             ) from error
         return out

@@ -97,19 +97,22 @@ class CustomCase(RecordedCase):
 
 
 def redraw(net: nn.Module) -> Net:
-    """A copy with weights drawn anew, by each layer's own `reset_parameters`.
+    """A copy with weights drawn anew: by a layer's own `reset_parameters`, or its numbers in another order.
 
-    Raises UserError for a layer that has weights of its own and no such method.
+    Layers that are frozen beside others that train stay as they are: everybody has them.
     """
     made = copy.deepcopy(net)
-    for name, layer in made.named_modules():
-        if next(layer.parameters(recurse=False), None) is not None and not hasattr(layer, "reset_parameters"):
-            raise UserError(
-                f"layer {name or 'the network'!r} ({type(layer).__name__}) has weights and no reset_parameters()",
-                hint="give it that method: shadow models begin with weights drawn anew",
-            )
+    some_train = any(p.requires_grad for p in made.parameters())
+    for layer in made.modules():
+        own = list(layer.parameters(recurse=False))
+        if own and some_train and not any(p.requires_grad for p in own):
+            continue
         if hasattr(layer, "reset_parameters"):
             layer.reset_parameters()
+            continue
+        with torch.no_grad():
+            for p in own:
+                p.copy_(p.flatten()[torch.randperm(p.numel())].reshape(p.shape))
     return adapt(made)
 
 
@@ -144,14 +147,16 @@ def make_examples(name: str, given: Any, shape: tuple[int, ...] | None = None) -
         raise UserError(f"{name} are no pair of images and labels", hint=f"{name}=(x, y)") from error
     if x.dtype == np.uint8:
         x = x / np.float32(255)
-    if (
-        x.ndim != 4
-        or x.dtype.kind != "f"
-        or not np.isfinite(x).all()
-        or (x.size and (x.min() < 0 or x.max() > 1))
-    ):
+    problem = ""
+    if x.ndim != 4 or x.dtype.kind != "f":
+        problem = f"are {x.dtype} {list(x.shape)}"
+    elif not np.isfinite(x).all():
+        problem = f"hold {int((~np.isfinite(x)).sum()):,} numbers that are NaN or infinite"
+    elif x.size and (x.min() < 0 or x.max() > 1):
+        problem = f"go from {x.min():g} to {x.max():g}"
+    if problem:
         raise UserError(
-            f"{name}: examples are {x.dtype} {list(x.shape)}, or leave 0 to 1",
+            f"{name}: examples {problem}",
             hint="give images [N, channels, height, width] from 0 to 1; mean= and std= say what the model sees",
         )
     if shape is not None and x.shape[1:] != shape:
@@ -159,17 +164,30 @@ def make_examples(name: str, given: Any, shape: tuple[int, ...] | None = None) -
             f"{name}: examples are {list(x.shape[1:])}, and members {list(shape)}", hint="give them alike"
         )
     if y.shape != (len(x),) or y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
-        raise UserError(f"{name}: labels are {y.dtype} {list(y.shape)}", hint=f"{len(x):,} whole numbers from 0")
+        least = f", from {y.min()}" if y.dtype.kind in "iu" and len(y) else ""
+        raise UserError(
+            f"{name}: labels are {y.dtype} {list(y.shape)}{least}", hint=f"{len(x):,} whole numbers from 0"
+        )
     return Arrays(x=x.astype(np.float32), y=y.astype(np.int64))
 
 
 def to_array(values: Any) -> NDArray[Any]:
-    """An array of an array or a tensor."""
-    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    """An array of an array or a tensor; numbers that numpy has no type for become float32."""
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
 
 
 def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
     """How many logits the network gives for an example of this shape. Raises UserError where it gives none."""
+    if not isinstance(net, nn.Module):
+        raise UserError(
+            f"the model is a {type(net).__name__}, expected a torch.nn.Module with its weights",
+            hint="of a class pass an instance; weights of a file go in by load_state_dict()",
+        )
+    if not net.state_dict():
+        raise UserError("the model has no weights", hint="pass a network that was trained")
     try:
         return count_logits(copy.deepcopy(net), torch.zeros((1, *shape)))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:

@@ -3,10 +3,12 @@
 import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.federation import AdapterSettings
@@ -14,7 +16,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.families.adapters import attach
 from fedaudit.fl.kinds import Task
 from fedaudit.fl.model import Net, State, adapt
-from fedaudit.fl.runtime.errors import UserError
+from fedaudit.fl.runtime.errors import UserError, read_message
 from fedaudit.fl.runtime.plugin import is_shipped
 from fedaudit.fl.runtime.settings import check_settings
 
@@ -58,7 +60,9 @@ def count_logits(net: nn.Module, x: Tensor) -> int:
 
     Raises UserError where what it gives is no logits [n, classes], or its weights are no 32-bit numbers.
     """
-    kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
+    if is_unfinished(net):
+        raise UserError("lazy layers of the network are not initialised", hint="call it once with an example")
+    kinds = {p.dtype for p in net.parameters() if p.is_floating_point() or p.is_complex()}
     if other := kinds - {torch.float32}:
         raise UserError(
             f"the network's weights are {_name_dtype(other.pop())}, expected float32",
@@ -147,8 +151,31 @@ def build(cls: type[Net], shape: tuple[int, ...], classes: int, config: Any) -> 
 
 
 def build_foreign(cls: type[nn.Module], shape: tuple[int, ...], classes: int) -> Net:
-    """A user's own nn.Module: called with (shape, classes) where it takes them, else with nothing."""
+    """A user's own nn.Module: called with (shape, classes) where it takes them, else with nothing.
+
+    Layers that are made when they first compute are made here. Raises UserError where it takes neither.
+    """
     try:
-        return adapt(cls(shape, classes))
+        made = cls(shape, classes)
     except TypeError:
-        return adapt(cls())
+        try:
+            made = cls()
+        except TypeError as error:
+            raise UserError(
+                f"{cls.__name__} is built with (shape, classes), or with nothing, and takes neither: "
+                f"{read_message(error)}",
+                hint="give its other arguments defaults",
+                key="federation.model",
+            ) from error
+    net = adapt(made)
+    if is_unfinished(net):
+        x = torch.zeros((2, *shape), dtype=torch.int64 if len(shape) == 1 else torch.float32)
+        with torch.no_grad():
+            net.eval()(x)
+        net.train()
+    return net
+
+
+def is_unfinished(net: nn.Module) -> bool:
+    """Whether it has layers that are made when they first compute."""
+    return any(map(is_lazy, chain(net.parameters(), net.buffers())))

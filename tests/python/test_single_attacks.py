@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import fedaudit as fa
+from fedaudit.audit.case.custom import redraw
 from tests.attacks import world
 
 Pair = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -127,17 +128,6 @@ def test_an_inversion_is_measured_where_the_truth_is_given(model: nn.Module, dig
     assert np.abs(drawn.class_means[0] - means.mean(0)).max() < 0.2  # of half of them
 
 
-class Scale(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-        self.last = nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.last(x.flatten(1) * self.scale)
-        return out
-
-
 def test_what_is_wrong_is_said(model: nn.Module, digits: Pair) -> None:
     members, others = take(digits, 0, 60), take(digits, 60, 160)
 
@@ -150,7 +140,7 @@ def test_what_is_wrong_is_said(model: nn.Module, digits: Pair) -> None:
         attack("lira")
     with pytest.raises(fa.UserError, match="refuses a batch"):
         attack("entropy", nn.Linear(3, 2))
-    with pytest.raises(fa.UserError, match="leave 0 to 1"):
+    with pytest.raises(fa.UserError, match="go from 0 to 16"):
         attack("entropy", members=(members[0] * 16, members[1]))
     with pytest.raises(fa.UserError, match="labels are"):
         attack("entropy", members=(members[0], members[1][:-1]))
@@ -164,8 +154,6 @@ def test_what_is_wrong_is_said(model: nn.Module, digits: Pair) -> None:
         attack("ridge", messages={"client-1": {0: np.zeros(64)}}, members={"client-0": members})
     with pytest.raises(fa.UserError, match="could read"):
         attack("ridge", auxiliary=take(digits, 500, 600))
-    with pytest.raises(fa.UserError, match="no reset_parameters"):
-        attack("lira", Scale(), auxiliary=take(digits, 500, 600), training={"local_epochs": 1})
     with pytest.raises(fa.UserError, match="4 arrays, and the model 2 parameters"):
         fa.invert(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), gradient(model, others), shape=(1, 8, 8))
 
@@ -175,3 +163,16 @@ def test_true_images_are_measured_among_others_or_it_is_said_what_lacks(model: n
     with pytest.raises(fa.UserError, match="among images of others") as told:
         fa.invert(model, gradient, shape=(1, 8, 8), images=take(digits, 0, 1))
     assert "auxiliary" in str(told.value.hint)
+
+
+def test_weights_are_drawn_anew_whether_or_not_a_layer_can_do_that_itself() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.MultiheadAttention(4, 2), nn.Linear(4, 2))
+    net[0].requires_grad_(False)
+    drawn = redraw(net)
+    before, after = net.state_dict(), drawn.state_dict()
+    assert torch.equal(before["0.weight"], after["0.weight"])  # frozen: everybody has it
+    for name in ("1.in_proj_weight", "2.weight"):
+        assert not torch.equal(before[name], after[name])
+    assert torch.equal(
+        before["1.in_proj_weight"].flatten().sort()[0], after["1.in_proj_weight"].flatten().sort()[0]
+    )
