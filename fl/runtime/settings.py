@@ -173,7 +173,7 @@ def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, An
             problems = [begin + " or ".join(p.removeprefix(begin) for p in problems)]
     problem, value = problems[0], first["input"]
     if first["type"] == "missing":  # of a list with so many entries, the last of which is missing as well
-        problem = f"must have at least {same[-1]['loc'][-1] + 1} entries"
+        problem = f"must have at least {int(same[-1]['loc'][-1]) + 1} entries"
     got = "" if ", got " in problem else f", got {_show_value(value)}"
     known = re.findall(r"'([^']+)'", problem) if isinstance(value, str) else []
     hints = filter(None, (suggest_name(value, known), hint or SHOW))
