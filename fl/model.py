@@ -111,7 +111,7 @@ class Adapted(Net):
         if not caught:
             raise UserError(
                 f"{type(self._inner[0]).__name__} does not use its last nn.Linear layer, {self._linear[-1]!r}",
-                hint="define the layer that gives the logits last, or derive the model from fedaudit.fl.model.Net",
+                hint="define the layer that gives the logits last, or derive it from fedaudit.fl.model.Net",
             )
         return caught[-1]
 
