@@ -122,6 +122,11 @@ class Adapted(Net):
             run()
         finally:
             hook.remove()
+        if not caught:
+            raise UserError(
+                f"{type(self._inner[0]).__name__} does not use its last nn.Linear layer, {self._linear[-1]!r}",
+                hint="define the layer that gives the logits last, or derive it from fedaudit.fl.model.Net",
+            )
         return caught[-1]
 
     def forward(self, x: Tensor) -> Tensor:

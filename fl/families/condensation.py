@@ -107,8 +107,8 @@ class Matcher:
         self.net.eval()
         batches = [_draw_batch(c.real, self.settings.real_batch, rng) for c in cells]
         labels = torch.tensor([c.label for c in cells], device=images.device)
+        made = self._compute_gradients(images, labels, graph=True)  # which says what layer is not used
         real = self._compute_real_gradients(batches, labels)
-        made = self._compute_gradients(images, labels, graph=True)
         by_layer = self.settings.match == "layer"
         return sum(
             (measure_distance(s, d, epsilon, by_layer=by_layer) for s, d in zip(made, real, strict=True)),
@@ -147,6 +147,12 @@ class Matcher:
         finally:
             for hook in hooks:
                 hook.remove()
+        if len(seen) < len(self.layers):
+            name = next(name for name, m in self.net.named_modules() if m in self.layers and m not in seen)
+            raise UserError(
+                f"condensation cannot match the gradient of {name}, which {type(self.net).__name__} does not use",
+                hint="leave that layer out of the network",
+            )
         (m, n), outputs = x.shape[:2], [seen[layer][1] for layer in self.layers]
         total = cross_entropy(logits, labels.repeat_interleave(n), reduction="sum") / n
         slopes = torch.autograd.grad(total, outputs, create_graph=graph)

@@ -168,3 +168,16 @@ class Frozen(FrozenBody):
     def __init__(self, shape: tuple[int, ...], classes: int, config: "Linear.Config") -> None:
         super().__init__(shape, classes, config)
         self.requires_grad_(False)
+
+
+class PlainUnused(nn.Module):
+    """None of ours, with a layer that nobody calls."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(int(np.prod(shape)), classes)
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(x.flatten(1))
+        return out

@@ -85,6 +85,21 @@ def test_a_method_whose_part_of_the_network_is_frozen_says_so(tmp_path: Path) ->
         fedaudit.run(configure("FrozenBody", "fedbabu"), out=tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("moon", "PlainUnused does not use its last nn.Linear layer, 'unused'"),
+        ("fedproto", "PlainUnused does not use its last nn.Linear layer, 'unused'"),
+        ("feddc_condense", "cannot match the gradient of unused, which Adapted does not use"),
+    ],
+)
+def test_a_method_that_needs_every_layer_names_one_that_is_not_used(
+    method: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        fedaudit.run(configure("PlainUnused", method).model_copy(update={"attacks": ()}), out=tmp_path / "run")
+
+
 @pytest.mark.parametrize("numbers", [(1, 2), (0, 3), (-1, 1), (5, 10**12), (False, True)])
 def test_every_different_label_is_a_class_and_no_other(numbers: tuple[int, int], tmp_path: Path) -> None:
     y = np.array(numbers)[LABELS]
