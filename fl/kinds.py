@@ -386,18 +386,19 @@ DELTAS = (Kind.MODEL_DELTA, Kind.ADAPTER_DELTA, Kind.EMBEDDING_DELTA)
 UPDATES = (*MODELS, *DELTAS)  # what one client's local training made of the model
 
 
-def explain_misfit(kind: Kind, shapes: Mapping[str, tuple[int, ...]], classes: int | None = None) -> str:
+def explain_misfit(
+    kind: Kind, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, int] | None = None
+) -> str:
     """How arrays of a message are not those of its kind, as the end of a sentence; empty where they are.
 
     Counts dimensions, of which `...` stands for any number, and compares those that bear the same letter in
-    several arrays, and C with the number of `classes` where that is given. The network's own shapes are not known
-    here.
+    several arrays, or in `known`, such as C, the number of classes. The network's own shapes are not known here.
     """
     declared = {name: shape for name, shape in kind.arrays.items() if shape.startswith("[")}
     first = next(iter(declared), "")
     if first and first not in shapes:
         return f"has no array {first!r}"
-    sizes = {} if classes is None else {"C": classes}
+    sizes = {**(known or {})}
     for name in declared.keys() & shapes.keys():
         options = [option.strip("[]").replace(",", " ").split() for option in declared[name].split(" or ")]
         options = [

@@ -11,7 +11,7 @@ What the server sent is never odd: it is as stated, or the import is refused.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class Oddity(Enum):
     MISFIT = "not what is stated, or no message of the format"
     FORM = "other arrays than most send"
     COUNT = "no number of examples"
-    CLASS = "no class of those stated"
+    EXAMPLE = "of other classes or examples than those stated"
     SENDER = "of a kind that servers send"
 
 
@@ -52,7 +52,7 @@ class Door:
 
     inbox: Path
     layout: Layout
-    classes: int | None = None  # as stated
+    sizes: Mapping[str, int] = field(default_factory=dict)  # as stated, by the letters of fl/kinds.py: C, H, W
     noised: Collection[Kind] = ()  # kinds whose numbers are said to be noised
     arrays: int = MOST_ARRAYS
 
@@ -158,16 +158,18 @@ class Door:
                 yield Oddity.FORM, f"{where} holds no array"
             if line["channel"] == Channel.UPLINK and kind.tells is Tells.CLIENTS and not kind.open:
                 yield Oddity.SENDER, f"{where} is what a server sends, and a client sent it"
-            if own and (problem := explain_misfit(kind, own, self.classes)):
-                yield Oddity.CLASS, f"{where} {problem}; {self.classes} classes are stated"
+            if own and (problem := explain_misfit(kind, own, self.sizes)):
+                stated = ", ".join(f"{letter} = {size:,}" for letter, size in self.sizes.items())
+                yield Oddity.EXAMPLE, f"{where} {problem}; stated are {stated}"
             if kind.counted and kind not in self.noised:
                 counts = self._read(line, f"{kind}/{kind.counted}")
                 if (bad := counts[(counts < 0) | (counts != np.floor(counts)) | (counts > MOST_EXAMPLES)]).size:
                     yield (Oddity.COUNT, f"{where} says {bad[0]:g} in {kind.counted!r}: no number of examples")
-            for name in (n for n in LISTS if n in own and self.classes and not kind.open):
+            classes = self.sizes.get("C", 0)
+            for name in (n for n in LISTS if n in own and classes and not kind.open):
                 named = self._read(line, f"{kind}/{name}")
-                if (bad := named[(named < 0) | (named >= (self.classes or 0))]).size:
-                    yield Oddity.CLASS, f"{where} names class {bad[0]:g}; {self.classes} classes are stated"
+                if (bad := named[(named < 0) | (named >= classes)]).size:
+                    yield Oddity.EXAMPLE, f"{where} names class {bad[0]:g}; {classes} classes are stated"
 
     def _list_kinds(self, line: Mapping[str, Any], settled: Iterable[str]) -> list[Kind]:
         """Those that a message names, as they are read, and those of its arrays."""
@@ -249,16 +251,22 @@ class _Updates:
 
 
 class _Forms:
-    """Which arrays clients send of each kind of model, whether or not a network is stated."""
+    """Which arrays clients send of each kind of model or features, whether or not a network is stated."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._sent: dict[Kind, dict[Form, list[_Sent]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, sent: _Sent, shapes: Mapping[str, NDArray[Any]]) -> None:
-        for kind in MODEL_KINDS.intersection(_kinds_of(shapes)):
-            form = frozenset((n, v.shape, self._sort(n, v)) for n, v in _arrays_of(shapes, kind).items())
-            self._sent[Kind(kind)][form].append(sent)
+        for kind in map(Kind, _kinds_of(shapes)):
+            arrays = _arrays_of(shapes, kind)
+            if kind in MODEL_KINDS:
+                form = frozenset((n, v.shape, self._sort(n, v)) for n, v in arrays.items())
+            else:  # rows of features are as many as a client likes, and as long as the others'
+                rows = (n for n, shape in kind.arrays.items() if shape.endswith(" D]") and n in arrays)
+                form = frozenset((n, arrays[n].shape[-1:], self._sort(n, arrays[n])) for n in rows)
+            if form or kind in MODEL_KINDS:
+                self._sent[kind][form].append(sent)
 
     def find_odd(self) -> Iterator[tuple[_Sent, str]]:
         """Messages with arrays that differ from most clients', and what differs."""

@@ -71,7 +71,7 @@ def take_in(
     sees: Mapping[Any, Sequence[str]] | None = None,
     network: Shapes | None = None,
     prototypes: Sequence[PrototypeArrays] = (),
-    classes: int | None = None,
+    stated: Mapping[str, int] | None = None,
     noised: Collection[Kind] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Taken:
@@ -84,7 +84,7 @@ def take_in(
         sees: Channel -> who could read it, where that is stated.
         network: Name -> shape of the stated network's arrays, in its order.
         prototypes: Open kinds that are stated to be prototypes, with their arrays.
-        classes: How many are stated.
+        stated: Sizes by the letters that shapes of kinds have (fl/kinds.py), such as C, the number of classes.
         noised: Kinds whose numbers are said to be noised.
         progress: Called with the messages that were read, and with how many there are.
 
@@ -92,7 +92,7 @@ def take_in(
     """
     limits, taken = limits or InboxLimits(), Taken()
     layout = Layout(network or {}, prototypes=prototypes)
-    odd = _judge(inbox, limits, layout, classes, noised)  # every line, before anything is written
+    odd = _judge(inbox, limits, layout, stated or {}, noised)  # every line, before anything is written
     total = sum("message" in line or "unread" in line for line in lines(inbox))
     log, traffic, besides, told, first = None, _Counted(), _Counted(), False, ""
     for line in _parse_lines(inbox, limits):
@@ -154,7 +154,7 @@ def take_in(
 
 
 def _judge(
-    inbox: Path, limits: InboxLimits, layout: Layout, classes: int | None = None, noised: Collection[Kind] = ()
+    inbox: Path, limits: InboxLimits, layout: Layout, stated: Mapping[str, int], noised: Collection[Kind] = ()
 ) -> dict[str, str]:
     """What is odd about messages of clients, of all lines; the layout learns types of the first ones."""
     models = (x for x in _parse_lines(inbox, limits) if MODEL_KINDS & {*x.get("kinds", ())} and "message" in x)
@@ -164,7 +164,7 @@ def _judge(
     door = Door(
         inbox=inbox,
         layout=replace(layout, changes={}),  # nothing is changed yet
-        classes=classes,
+        sizes=stated,
         noised=frozenset(noised),
         arrays=limits.arrays,
     )
@@ -240,7 +240,7 @@ def inspect(inbox: Path, limits: InboxLimits | None = None) -> list[dict[str, An
     A line of a message that an import would set aside says `unread` and why.
     """
     limits, layout, looked = limits or InboxLimits(), Layout(), 0
-    odd = _judge(inbox, limits, layout)
+    odd = _judge(inbox, limits, layout, {})
     found = []
     for line in _parse_lines(inbox, limits):
         if "message" in line:

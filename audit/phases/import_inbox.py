@@ -23,7 +23,7 @@ from fedaudit.audit.importing.protect_messages import TAKEN
 from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import locate_errors, validate
-from fedaudit.audit.settings.subject import RecordedSubject
+from fedaudit.audit.settings.subject import ExampleLayout, RecordedSubject
 from fedaudit.audit.settings.yaml import read_yaml
 from fedaudit.fl import ledger
 from fedaudit.fl.kinds import Kind
@@ -89,7 +89,7 @@ def bring(
                 subject.sees,
                 network,
                 subject.prototypes,
-                classes=len(subject.examples.classes),
+                stated=_list_sizes(subject.examples),
                 noised=noised,
                 progress=partial(progress, "inbox"),
             )
@@ -175,6 +175,12 @@ def _copy_code(folder: Path, named: Iterable[tuple[str, str]], beside: Path, tru
 def _read_shapes(build: Callable[[], Net] | None) -> dict[str, tuple[int, ...]]:
     """Name -> shape of a network's arrays; empty where none is stated."""
     return {} if build is None else {name: tuple(v.shape) for name, v in build().state_dict().items()}
+
+
+def _list_sizes(examples: ExampleLayout) -> dict[str, int]:
+    """Sizes that are stated, by the letters that shapes of kinds have: classes, and of an image its axes."""
+    shape = examples.shape if len(examples.shape) == 3 else ()
+    return {"C": len(examples.classes), **dict(zip(("channels", "H", "W"), shape, strict=False))}
 
 
 def _copy_ledger(own: Path, to: Path) -> None:

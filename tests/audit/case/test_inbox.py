@@ -256,6 +256,14 @@ def test_arrays_have_the_shapes_of_their_kind(
     assert problem in found and bool(problem) == bool(found)
 
 
+def test_sizes_that_are_known_are_compared_as_well() -> None:
+    counts = {"counts": (7,)}
+    assert not explain_misfit(Kind.LABEL_COUNTS, counts) and not explain_misfit(
+        Kind.LABEL_COUNTS, counts, {"C": 7}
+    )
+    assert "of shape [7], expected [C]" in explain_misfit(Kind.LABEL_COUNTS, counts, {"C": 10})
+
+
 def test_what_is_left_of_an_import_is_told_by_its_messages(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     taken = take_in(good(tmp_path), tmp_path / "out", progress=lambda done, total: told.append((done, total)))

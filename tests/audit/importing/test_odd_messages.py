@@ -115,6 +115,10 @@ ODD: dict[str, tuple[Change, str]] = {
     ),
     "counts of other classes": (put("counts", np.ones(7, int), "label_counts"), "'counts' of shape [7]"),
     "a kind of no arrays": (lambda m: m.update({MODEL: {}}), "local_model holds no array"),
+    "images of another size": (
+        put("images", np.zeros((2, 1, 5, 5), "f4"), "condensed_images"),
+        "condensed_images has 'images' of shape [2, 1, 5, 5], expected [m, channels, H, W]; stated are C = 10",
+    ),
     "a kind that is none": (put("x", np.zeros(3), "love_letter"), "'love_letter' is no kind"),
     "a kind of the server's": (put("head.bias", np.zeros(10, "f4"), "global_model"), "is what a server sends"),
     "a kind of other arrays": (put("w", np.zeros(3, "f4"), "model_delta"), "model_delta holds 'w' [3]"),
@@ -209,6 +213,15 @@ def test_what_the_server_sends_is_never_odd(tmp_path: Path) -> None:
 def test_without_a_stated_network_the_others_say_what_is_odd(name: str, phrase: str, tmp_path: Path) -> None:
     (one,) = take(tmp_path, write(tmp_path, ODD[name][0]), model=None)[2].unread
     assert phrase in one.why
+
+
+def test_rows_of_features_are_as_long_as_those_of_most(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "inbox")
+    for k in range(3):
+        rows = {"classes": np.arange(k + 1), "features": np.ones((k + 1, 7 if k == 1 else 8), "f4")}
+        inbox.message(0, "uplink", f"client/{k}", ["server"], {"local_prototypes": rows})
+    (one,) = take(tmp_path, inbox.folder, model=None)[2].unread
+    assert "local_prototypes holds 'features' [7] of numbers, and most clients send [8]" in one.why
 
 
 def test_layers_that_two_of_five_clients_leave_out_are_their_way_of_training(tmp_path: Path) -> None:
