@@ -48,6 +48,7 @@ from fedaudit.tables import Chart, Row, Table, describe_evidence
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+WHOSE = "give a pair (x, y), or what each client has: {'client-0': ..., 'client-1': ...}"
 IMAGE_WIDTH = 64  # pixels in a notebook
 REPLAY, NO_REPLAYS = Replay(), Replay(update_groups=0, clients=0)
 
@@ -279,7 +280,7 @@ def _write_case(
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
     classes = count_outputs(model, shape)
-    require_logits(classes, max(2, *(int(part.y.max()) + 1 for part in groups if len(part))))
+    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
@@ -319,9 +320,9 @@ def _hold(
 def _refuse_unmeasurable(members: NDArray[np.int64], others: NDArray[np.int64]) -> None:
     """Raise UserError where no member, by its label, has somebody of its class beside it who trained nothing."""
     for name, y in (("members", members), ("nonmembers", others)):
-        if not len(y):
+        if len(y) < 2:
             raise UserError(
-                f"there are no {name}, and membership is measured on both",
+                f"there {'is one of' if len(y) else 'are no'} {name}, and membership is measured on two or more",
                 hint="members=(x, y) that it was trained on, nonmembers=(x, y) that nobody trained on",
             )
     if not np.intersect1d(members, others).size:
@@ -349,7 +350,7 @@ def _read_members(members: Any, messages: Mapping[str, Any] | None) -> dict[int,
 def _read_client(name: str) -> int:
     number = str(name).removeprefix("client").lstrip("-/")
     if not number.isdecimal():
-        raise UserError(f"{name!r:.60} is no client", hint="clients are called client-0, client-1 and so on")
+        raise UserError(f"{name!r:.60} is no client", hint=WHOSE)
     return int(number)
 
 

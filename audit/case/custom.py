@@ -181,9 +181,10 @@ def to_array(values: Any) -> NDArray[Any]:
 
 def count_outputs(net: nn.Module, shape: tuple[int, ...]) -> int:
     """How many logits the network gives for an example of this shape. Raises UserError where it gives none."""
-    if not isinstance(net, nn.Module):
+    if not isinstance(net, nn.Module) or isinstance(net, torch.jit.ScriptModule):
+        what = "compiled by TorchScript" if isinstance(net, nn.Module) else f"a {type(net).__name__}"
         raise UserError(
-            f"the model is a {type(net).__name__}, expected a torch.nn.Module with its weights",
+            f"the model is {what}, expected a torch.nn.Module with its weights",
             hint="of a class pass an instance; weights of a file go in by load_state_dict()",
         )
     if not net.state_dict():
