@@ -32,7 +32,6 @@ LESSER, ACCEPTED = "finding-to-treat", "accepted"
 FACTS = {
     "raw_examples_sent": "Clients' own examples are sent as they are",
     "untrue_counts": "What clients send as a number of examples is another number",
-    "contradicted_counts": "Clients claim to hold what their own updates contradict",
     "noise_on_some_rows": "Noise is declared, and rows of what clients send did not move",
     "vocabulary_of_private_text": "The vocabulary names words of clients' texts",
     "unit_below_person": "The mathematical limit is one of an example, and people have several",

@@ -123,7 +123,6 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
         "raw_examples_sent",
         "above_certified",
         "untrue_counts",
-        "contradicted_counts",
         "understated_bytes",
         "noise_on_some_rows",
         "vocabulary_of_private_text",
