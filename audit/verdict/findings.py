@@ -167,8 +167,8 @@ def _summarise(evidence: Sequence[Evidence], verdict: Verdict) -> str:
     if not real:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
-    ends = _where_it_ends(real, quoted[0].measure)
-    return " ".join([*(f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted), ends]).strip()
+    parts = [f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted]
+    return " ".join([*parts, _name_largest(real)]).strip()
 
 
 def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
@@ -192,22 +192,19 @@ def describe_evidence(e: Evidence) -> str:
     return text
 
 
-def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
-    """At which n the measure meets the baselines, where there is a curve."""
-    curve = [e for e in real if e.measure == measure and "n" in e.condition and e.interval and e.baselines]
-    curve.sort(key=lambda e: float(e.condition["n"]))
-    if len({e.condition["n"] for e in curve}) < 2:
-        return ""
+def _name_largest(real: Sequence[Evidence]) -> str:
+    """The largest n at which any measure is clear of its baselines, where several were looked at.
+
+    Of larger ones nothing is said: what was not shown there may be for want of trials.
+    """
+    curve = [e for e in real if "n" in e.condition and e.interval and e.baselines]
     above = [e for e in curve if clear(e)]
-    if not above:
-        return f"At no n from {curve[0].condition['n']:g} was it clear of the baselines."
-    last = find_sent(max(above, key=lambda e: float(e.condition["n"])), real)
-    beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
-    text = f"It beats guessing up to n = {last.condition['n']:g} ({fmt.quantity(last.value, last.unit)})"
-    if beyond:
-        first = beyond[0]
-        text += f", no longer at n = {first.condition['n']:g}"
-    return text + "."
+    if len({e.condition["n"] for e in curve}) < 2 or not above:
+        return ""
+    largest = max(float(e.condition["n"]) for e in above)
+    best = find_sent(most_telling([e for e in above if float(e.condition["n"]) == largest]), real)
+    shown = f"{find_measure(best.measure).words} {fmt.quantity(best.value, best.unit)}"
+    return f"The largest n at which it was seen to beat guessing is {largest:g} ({shown})."
 
 
 def write_headline(

@@ -8,7 +8,7 @@
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
 * Evidence that meets none must come from an attack that found its planted leak, and that had the trials to
   show a small one at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are
-  planted without the run's protections show whether an attack works; those with them, what the protections leave.
+  planted without the run's protections show whether an attack works.
 """
 
 import math
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence
+from fedaudit.attacks.evidence import UNPROTECTED, Evidence
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.audit.verdict.power import find_detectable
 from fedaudit.audit.verdict.replays import (
@@ -153,17 +153,8 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         outcome=Outcome.NOT_DEMONSTRATED,
         reason=f"{speaks.ungraded if ungraded else speaks.found}{ungraded}; it could have shown "
         f"{speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what guessing "
-        f"leaves.{describe_misses(bare or positive)}{_describe_left(bare, positive)}",
+        f"leaves.{describe_misses(bare or positive)}",
     )
-
-
-def _describe_left(bare: Sequence[Evidence], positive: Sequence[Evidence]) -> str:
-    """What the protections left of planted leaks, as a sentence; empty where nothing was planted both ways."""
-    protected = [e for e in positive if e.condition.get("origin") == REPLAYED]
-    if not (bare and protected):
-        return ""
-    left = "still shows" if any(clear(e) for e in protected) else "no longer shows"
-    return f" With the run's protections it {left} the leaks that were planted."
 
 
 def _worst(

@@ -97,6 +97,39 @@ GRADED = [
 ]
 
 
+def at(measure: str, n: int, leaks: bool) -> Evidence:
+    """Evidence of n samples that is clear of its baseline, or has too few trials for that."""
+    row = find_measure(measure)
+    return Evidence(
+        measure=measure,
+        value=0.6,
+        unit=row.unit,
+        trials=200 if leaks else 8,
+        interval=(0.55, 0.65) if leaks else (0.2, 0.9),
+        baselines=(Baseline(name="blind", value=0.5),),
+        condition={"kind": "here", "n": n, "origin": "recorded"},
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_of_larger_groups_than_any_measure_showed_something_for_nothing_is_said(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes, names = draw.sample([1, 2, 4, 10, 26, 80], 4), ["auc", "tpr_at_fpr_0.01", "linkage_rank1"]
+    curve = [at(name, n, draw.random() < 0.4) for n in sizes for name in names]
+    curve.append(at("auc", sizes[0], True))
+    draw.shuffle(curve)
+    found = judge_subject(attacked(*curve), POLICY)
+    largest = max(int(e.condition["n"]) for e in curve if e.trials == 200)
+    said = re.findall(r"\bn(?:| at which it was seen to beat guessing) (?:=|is) (\d+)", found.summary)
+    assert max(map(int, said)) == largest, found.summary
+    assert f"The largest n at which it was seen to beat guessing is {largest} (" in found.summary
+
+
+def test_where_no_n_was_seen_to_leak_none_is_named() -> None:
+    text = judge_subject(attacked(at("auc", 1, False), at("auc", 5, False)), POLICY).summary
+    assert "guessing" not in text and "no n" not in text.lower()
+
+
 @pytest.mark.sample(40)
 @pytest.mark.parametrize(("rule", "names"), GRADED)
 def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
