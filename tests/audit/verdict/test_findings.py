@@ -170,6 +170,8 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
     for rule in POLICY.rules:
         for condition in rule.all:
             assert read_by(condition) or any(fnmatchcase(f, condition.measure) for f in facts), rule.id
+            named = read_by(condition) if condition.measure != "*" else []
+            assert all(find_measure(name).harm for name in named), rule.id  # what was lost, never to how many
     assert len(GRADED) > 40
 
 
