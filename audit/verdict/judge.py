@@ -38,7 +38,7 @@ from fedaudit.reports.result import Finding, Outcome, Severity
 class Fact:
     """What is proved or seen rather than measured; conditions read its value, controls do not exist."""
 
-    measure: str  # "epsilon_upper", "lint_L3", "accountants_disagree", "claim_refuted"
+    measure: str  # "lint_L3", "accountants_disagree", "claim_refuted"
     value: float
 
 

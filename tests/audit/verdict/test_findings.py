@@ -150,7 +150,6 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
     facts = {
-        "epsilon_upper",
         "accountants_disagree",
         "claim_refuted",
         "raw_examples_sent",
@@ -263,9 +262,9 @@ def test_a_policy_without_rules_about_facts_does_not_make_them_clean() -> None:
 
 
 def test_a_policy_that_names_a_fact_decides_about_it() -> None:
-    large = Fact(measure="epsilon_upper", value=60)
-    assert judge([large], policy(rule("epsilon_*", 50, "high"))).severity is Severity.HIGH
-    tolerant = judge([large], policy(rule("epsilon_upper", 100)))
+    wrong = Fact(measure="untrue_counts", value=60)
+    assert judge([wrong], policy(rule("untrue_*", 50, "high"))).severity is Severity.HIGH
+    tolerant = judge([wrong], policy(rule("untrue_counts", 100)))
     assert (tolerant.outcome, tolerant.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
     assert "policy own 1" in tolerant.reason
 

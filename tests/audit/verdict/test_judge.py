@@ -6,14 +6,11 @@ from dataclasses import replace
 import pytest
 
 from fedaudit.attacks.evidence import Baseline, Evidence
-from fedaudit.audit.verdict.accounts import BoundSubject
-from fedaudit.audit.verdict.judge import judge, judge_subject
+from fedaudit.audit.verdict.judge import judge
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.statistics import statistic
 from fedaudit.fl.runtime.errors import UserError
-from fedaudit.reports.bound import Status
 from fedaudit.reports.result import Outcome, Severity
-from tests.reports.sample_bounds import CLEAR, make_bound
 
 POLICY = load_policy("default")
 CHANCE = Baseline(name="chance", value=0.01)
@@ -152,26 +149,6 @@ def test_where_lower_is_worse_the_signs_turn() -> None:
     e = evidence(error, 0.1, half=0.05, higher_is_worse=False, baselines=blind)
     assert statistic(e, "excess") == pytest.approx(0.35)
     assert statistic(evidence(error, 0.6, higher_is_worse=False, baselines=blind), "excess") < 0
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "severity", "rule"),
-    [
-        (math.inf, "medium", "no-bound"),
-        (51.0, "medium", "bound-without-meaning"),
-        (50.0, "low", "bound-weak"),
-        (10.0, "none", ""),
-        (0.0, "none", ""),
-    ],
-)
-def test_bounds_are_judged_by_their_size(epsilon: float, severity: str, rule: str) -> None:
-    bound = (
-        make_bound(Status.NONE, epsilon, CLEAR) if math.isinf(epsilon) else make_bound(Status.VERIFIED, epsilon)
-    )
-    finding = judge_subject(BoundSubject([bound], 0), POLICY)
-    assert finding.severity == severity and (
-        f"Rule {rule} " in finding.reason if rule else "No rule" in finding.reason
-    )
 
 
 def test_every_rule_of_the_default_policy_gives_its_reason() -> None:
