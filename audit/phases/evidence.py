@@ -60,7 +60,7 @@ class EvidenceFolder:
         return Checked(
             results=[r for name in sorted(found) for r in found[name].results],
             declared=[d for name in sorted(found) for d in found[name].declared],
-            independent=[k for name in sorted(found) for k in found[name].independent],
+            constant=[k for name in sorted(found) for k in found[name].constant],
         )
 
     @cached_property

@@ -270,8 +270,8 @@ class Scoring:
             is_traced(case.simulated, self._releases),
         )
         checked = list_checks(case.simulated, case.protections, case.card)
-        independent = evidence.checks.independent
-        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, independent)
+        constant = evidence.checks.constant
+        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, constant)
         return [
             *answer_questions(list_questions(scene, demands), scene, answers),
             *answer_rule_questions(
