@@ -34,7 +34,7 @@ HARM = Words(
     none="no drop",
     of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
-    ungraded="The planted fault broke the mean, and attacks here changed the model",
+    more="Attacks here changed the model",
 )
 BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
 ALONE = (

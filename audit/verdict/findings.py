@@ -13,7 +13,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import find_replayed, find_sent, settle_controls
+from fedaudit.audit.verdict.replays import find_replayed, find_sent, is_replay, settle_controls
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -155,7 +155,7 @@ def _write_title(outcome: Outcome, attack: str, learns: str) -> str:
     return {
         Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
         Outcome.NOT_DEMONSTRATED: f"{attack}: no leak was demonstrated",
-        Outcome.INCONCLUSIVE: f"{attack}: the attack gave no answer",
+        Outcome.INCONCLUSIVE: f"{attack}: whether anything leaks is open",
         Outcome.NOT_APPLICABLE: f"{attack}: does not apply to this run",
         Outcome.FAILED: f"{attack}: the attack failed to run",
     }[outcome]
@@ -234,12 +234,20 @@ def _write_worst(findings: Sequence[Finding], questions: Sequence[Question]) -> 
     left = sum(q.is_open for q in questions)
     if questions and not left:
         text = "No leak was demonstrated; every required question was answered. That is not a proof of privacy."
+        if more := [f.id for f in findings if _shows_more(f)]:
+            text = "Every required question was answered, and no rule of the policy was met; more than guessing "
+            text += f"gives was found by {', '.join(more)}."
         return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text)
     needed = fmt.plural(left, "required question is", "required questions are")
     text = f"no leak was demonstrated, and {needed} open" if left else "nothing was asked"
     return Headline(
         severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=f"The audit is inconclusive: {text}."
     )
+
+
+def _shows_more(finding: Finding) -> bool:
+    """Whether a measure is clear of its baselines on what clients sent."""
+    return any(clear(e) for e in finding.evidence if e.control == "none" and not is_replay(e))
 
 
 def list_unverified_claims(attacked: Sequence[Attacked]) -> list[UnverifiedAttack]:

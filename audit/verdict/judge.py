@@ -6,9 +6,10 @@
 * Replays set no severity by themselves (audit/verdict/replays.py). Where they disagree with what clients sent,
   the attack does not model the method, and finding nothing means nothing.
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
-* Evidence that meets none must come from an attack that found its planted leak, and that had the trials to
-  show a small one at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are
-  planted without the run's protections show whether an attack works.
+* Evidence that is clear of its baselines and meets no rule is inconclusive, whatever it measures.
+* Other evidence must come from an attack that found its planted leak, and that had the trials to show a small one
+  at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are planted without
+  the run's protections show whether an attack works.
 """
 
 import math
@@ -52,7 +53,7 @@ class Words:
     none: str = "no leak"
     of: str = "a leak of "
     found: str = "The attack found its planted leak and nothing beyond the baselines here"
-    ungraded: str = "The attack found its planted leak, and more than the baselines here"
+    more: str = "More than guessing gives was found"
 
 
 LEAK = Words()
@@ -138,22 +139,23 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         return _inconclusive(speaks.unplanted)
     if not any(clear(e) for e in bare or positive):
         return _inconclusive(speaks.missed)
-    # a harm beyond the baselines, and too little for any rule, or of a measure that none grades
-    sent = [e for e in real if not is_replay(e) and measure.find_measure(e.measure).harm]
-    ungraded = f", which no rule of policy {policy.name} grades" if any(clear(e) for e in sent) else ""
+    # beyond the baselines, and too little for any rule, or of a measure that none grades
+    if more := [e for e in real if not is_replay(e) and clear(e)]:
+        best = most_telling(more)
+        words = measure.find_measure(best.measure).words
+        reason = f"{speaks.more} ({words}), which no rule of policy {policy.name} grades."
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason, by=(best,))
     smallest = find_detectable(real, policy)
     if smallest > policy.power.largest_detectable:
         shown = f"only {speaks.of}at least {fmt.rate(float(f'{smallest:.2g}'))}"
         return _inconclusive(
-            f"{'More than guessing gives was found' if ungraded else 'Nothing was found'}{ungraded}, but so few "
-            f"trials can show {speaks.none if math.isinf(smallest) else shown} of what guessing leaves; the "
-            f"policy asks for {fmt.rate(policy.power.largest_detectable)}."
+            f"Nothing was found, but so few trials can show {speaks.none if math.isinf(smallest) else shown} of "
+            f"what guessing leaves; the policy asks for {fmt.rate(policy.power.largest_detectable)}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.ungraded if ungraded else speaks.found}{ungraded}; it could have shown "
-        f"{speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what guessing "
-        f"leaves.{describe_misses(bare or positive)}",
+        reason=f"{speaks.found}; it could have shown {speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what "
+        f"guessing leaves.{describe_misses(bare or positive)}",
     )
 
 

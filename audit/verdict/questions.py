@@ -236,7 +236,9 @@ def _bound_by_attacks(
         silent = [a for a in asking if a.id not in bounds]
         reasons += [f"{a.id} counts no people: {a.card.uncounted}" for a in silent if a.card.uncounted]
         unable = ", ".join(a.id for a in silent if not a.card.uncounted)
-        reasons += [f"{unable} showed nothing and cannot say how many people that bounds"] if unable else []
+        reasons += (
+            [f"{unable} met no rule of the policy and cannot say how many people that bounds"] if unable else []
+        )
         known = scene.in_small_groups if q.aim is Aim.ATTRIBUTE else None
         of_all = {} if known is None else {"at_most": known, "people": scene.people}
         return answer | of_all | {"why": "; ".join(reasons)}, []

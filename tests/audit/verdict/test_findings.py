@@ -22,10 +22,11 @@ from fedaudit.audit.verdict.judge import Fact, judge, judge_subject
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
+from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, NoiseAuditRecord, Outcome, Severity, worst_first
 from fedaudit.reports.section import Heading, Table
 from tests.audit.accounting.test_lint import PLANTED
-from tests.reports.sample import result
+from tests.reports.sample import make_question, result
 
 ROOT = Path(__file__).parents[3]
 POLICY = load_policy("default")
@@ -172,6 +173,25 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
             named = read_by(condition) if condition.measure != "*" else []
             assert all(find_measure(name).harm for name in named), rule.id  # what was lost, never to how many
     assert len(GRADED) > 40
+
+
+REASSURING = re.compile(r"\b[Nn]othing (?:was|beyond)|\b[Nn]o leak\b|\b[Nn]ot demonstrated\b|\bshowed nothing\b")
+
+
+@pytest.mark.parametrize("trials", [4, 1000])
+@pytest.mark.parametrize("name", MEASURES)
+def test_no_sentence_reassures_where_any_measure_is_clear_of_its_baselines(name: str, trials: int) -> None:
+    shown, silent = beyond(name, 0.3, trials=trials), beyond("auc", 0.0, trials=1000)
+    planted = beyond("auc", 0.9, control="positive")
+    finding = judge_subject(attacked(silent, shown, planted), POLICY)
+    assert finding.outcome in (Outcome.DEMONSTRATED, Outcome.INCONCLUSIVE), finding.reason
+    answered = make_question("membership", "server", "local_model", State.BOUNDED, "")
+    headline = write_headline([finding], [answered]).sentence
+    said = f"{finding.title} {finding.summary} {finding.reason} {headline}"
+    assert not REASSURING.search(said), said
+    assert finding.rule or find_measure(name).words.lower() in finding.summary.lower(), finding.summary
+    spared = judge_subject(attacked(silent, beyond(name, 0.0, trials=trials), planted), POLICY)
+    assert REASSURING.search(f"{spared.title} {spared.reason}"), spared.reason
 
 
 def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:

@@ -109,7 +109,7 @@ def test_nothing_found_with_good_controls_and_power_is_not_demonstrated() -> Non
 
 
 def test_a_measure_that_could_have_shown_nothing_takes_nothing_from_one_that_could() -> None:
-    blunt = [evidence("rank5", value=0.03, half=0.05), evidence("psnr", value=9.0, half=1.0, unit="dB")]
+    blunt = [evidence("rank5", value=0.03, half=0.05), evidence("psnr", value=0.5, half=1.0, unit="dB")]
     alone, beside = judge([NOTHING, *CONTROLS], POLICY), judge([NOTHING, *blunt, *CONTROLS], POLICY)
     assert (beside.outcome, beside.reason) == (Outcome.NOT_DEMONSTRATED, alone.reason)
     assert judge([*blunt, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
