@@ -177,9 +177,7 @@ MEASURES = {
         Measure(name="cosine_rank", words="share of honest changes further from the others", unit="index"),
         Measure(name="malicious_found", words="malicious clients found", higher_is_worse=False),
         Measure(name="honest_dropped", words="honest clients dropped"),
-        Measure(name="honest_share", words="share of honest clients"),
         Measure(name="rounds_too_few", words="rounds with too few clients for the rule"),
-        Measure(name="sole_attacker", words="one client suffices"),
         # how alike
         Measure(
             name="ssim", words="SSIM", unit="index", curve=True, harm="Images like a client's own are redrawn"

@@ -173,7 +173,7 @@ class HardeningResult:
 
     @property
     def sufficient(self) -> bool:
-        """Whether a set of protections, run again whole, leaves nothing at or above the policy's bar."""
+        """Whether the own audit of a set of protections, run again whole, is ready, or ready with conditions."""
         return self.found.sufficient is not None
 
     @property
@@ -289,6 +289,7 @@ def _describe_candidate(c: Candidate) -> Row:
         "epsilon": c.epsilon,
         "bytes": c.bytes,
         "whole": not c.stage,
+        "verdict": str(c.word or ""),
     }
 
 

@@ -95,44 +95,6 @@ class Triggered(Record):
     rows: dict[str, list[str]]  # PNG, base64
 
 
-class CheckedCount(Record):
-    """What one client claims to hold, beside honest clients that hold as much."""
-
-    client: int
-    claimed: float  # examples
-    distance: float  # of its last layer's change from theirs, over the length of the longer
-    length: float  # of its change over that of theirs
-    likeness: float  # cosine of the two
-    contradicted: bool
-    copied: bool = False  # the update is the shared model's last change with noise
-
-    @property
-    def shown(self) -> float:
-        """How much of the honest change is in it: about 1 where the claim is true, 0 where nothing was done."""
-        return self.length * self.likeness
-
-
-class CheckedCounts(Record):
-    """Claimed counts beside the last layers of the updates that came with them."""
-
-    reason: str = ""  # why nothing was checked, as a sentence; empty where it was
-    probes: int = 0  # honest clients of the auditor's
-    worst: float = 0.0  # the largest distance of one of them: the error of the check itself
-    least: float = 0.0  # the least that one of them shows of the change
-    bound: float = 0.0  # the distance above which a claim is contradicted
-    floor: float = 0.0  # what it must show of the change
-    missed: list[str] = Field(default_factory=list)  # planted lies that were not seen
-    planted: int = 0  # lies planted
-    clients: list[CheckedCount] = Field(default_factory=list)
-    left_out: int = 0  # clients whose claims were not checked, for lack of time
-    blind_to_copies: str = ""  # why a last change sent with noise would not be seen; empty: it would
-
-    @property
-    def contradicted(self) -> list[CheckedCount]:
-        """Nobody where planted lies were missed: what does not see those is not to be believed of others."""
-        return [] if self.missed else [c for c in self.clients if c.contradicted]
-
-
 class MovedPrototypes(Record):
     """Shared prototypes of the last round, with nobody malicious and with forged ones among them, in a plane."""
 

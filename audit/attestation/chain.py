@@ -26,7 +26,7 @@ WRITES = {
         *("artifacts/manifest.jsonl", "ledger.jsonl", "metrics.jsonl", "data.json", "environment.json"),
         *("truth.safetensors", "base.safetensors", "import.json", "inbox.json", "stated-ledger.jsonl", "*.py"),
     ),
-    "attack": ("evidence/[0-9]*.json", "evidence/checks.json", "evidence/claimed_counts.json"),
+    "attack": ("evidence/[0-9]*.json", "evidence/checks.json"),
     "account": (
         "evidence/ledger.json",
         "evidence/budgets.json",
@@ -39,7 +39,7 @@ WRITES = {
 }
 # What a phase leaves only where the config, or an operator, asks for it; all else it leaves always
 OPTIONAL = (
-    *("truth.safetensors", "base.safetensors", "stated-ledger.jsonl", "evidence/claimed_counts.json"),
+    *("truth.safetensors", "base.safetensors", "stated-ledger.jsonl"),
     *("evidence/matrix.json", "evidence/absence.json"),
 )
 READS: dict[str, tuple[str, ...]] = {  # of a recorded case "import" stands where "simulate" does

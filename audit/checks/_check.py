@@ -14,6 +14,8 @@ from fedaudit.fl.runtime.errors import describe_failure
 from fedaudit.fl.runtime.plugin import Plugin
 from fedaudit.fl.runtime.side_by_side import DeadPart
 
+ENOUGH = 200  # plays with other people, from which on a kind is constant
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
@@ -29,14 +31,20 @@ class CheckResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndependentKind:
-    """A kind whose recorded messages do not depend on anybody's examples, in these rounds."""
+class ConstantKind:
+    """A kind whose recorded messages, of these rounds, came out the same in every play with other people."""
 
     kind: str
     rounds: tuple[int, ...]
+    plays: int  # with different sets of other people; few of them say little, and 0 nothing
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so many plays say that it is the same whoever its sender's people are."""
+        return self.plays >= ENOUGH
 
 
-Seen = CheckResult | IndependentKind | str  # a sentence says what could not be checked
+Seen = CheckResult | ConstantKind | str  # a sentence says what could not be checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +53,7 @@ class Checked:
 
     results: Sequence[CheckResult] = ()
     declared: Sequence[str] = ()  # what could not be checked, in sentences
-    independent: Sequence[IndependentKind] = ()
+    constant: Sequence[ConstantKind] = ()
 
 
 class Check(Plugin):
@@ -71,5 +79,5 @@ class Check(Plugin):
         return Checked(
             results=[s for s in seen if isinstance(s, CheckResult)],
             declared=[s for s in seen if isinstance(s, str)],
-            independent=tuple(s for s in seen if isinstance(s, IndependentKind)),
+            constant=tuple(s for s in seen if isinstance(s, ConstantKind)),
         )

@@ -63,7 +63,7 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
     """
     found = {f.id: f for f in result.findings}
     if question := next((q for q in result.questions if q.id == name), None):
-        yield from explain_question(question, content)
+        yield from explain_question(question, result, content)
         return
     if name not in found:
         raise UserError(
@@ -98,8 +98,9 @@ def explain_finding(result: AuditResult, name: str, content: str = "") -> Iterat
         yield f"  digest: {digest_finding(finding)}"
 
 
-def explain_question(q: Question, content: str = "") -> Iterator[str]:
-    """How a question stands, what bounds it now, what would settle it, and how to accept it."""
+def explain_question(q: Question, result: AuditResult, content: str = "") -> Iterator[str]:
+    """How a question stands, what bounds it now, what would settle it, the verdict of the run, and how to accept
+    it."""
     needed = "required" if q.required else "not required"
     yield from _part("", f"{fmt.sentence_case(name_question(q))} ({q.state.words}, {needed})")
     yield from _part("Counted", q.aim.words)
@@ -109,6 +110,7 @@ def explain_question(q: Question, content: str = "") -> Iterator[str]:
     if q.more:
         yield from _part("To settle it", f"test {q.more:,} people more")
     yield from _part("Accepted by", q.accepted)
+    yield from _part("Verdict of the run", result.decision.line if result.decision else "")
     if content and q.is_open:
         yield "To accept it, a waiver names:"
         yield f"  run: {content}"

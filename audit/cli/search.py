@@ -25,7 +25,8 @@ def harden(
 
     Tries what answers the findings, alone and together, at several strengths; runs the best again whole, with
     another seed; writes the config to run instead. An imported RUN is searched by its recorded messages.
-    Exit code 0 where a set was sufficient, 1 where none was.
+    The exit code is that of the verdict: on the set that is sufficient, else on the best that was run whole, else
+    on the config as it is. 0 ready (or with conditions), 1 not ready, 2 error, 3 cannot tell.
     """
     from fedaudit.audit.case.run_folder import RunDir
     from fedaudit.audit.cli.show import print_table, progress
@@ -47,18 +48,19 @@ def harden(
     with progress() as report_progress:
         found = Search(run, chosen, report_progress).find()
     rows = [
-        [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none"]
+        [c.name, how, *_describe_cost(c), ", ".join(c.above) or "none", c.word.short if c.word else ""]
         for how, group in (("as it is", [found.base]), ("screened", found.tried), ("run whole", found.verified))
         for c in group
     ]
-    print_table(["protections", "how", "accuracy", "epsilon", "traffic", f"{found.bar} or worse"], rows)
+    header = ["protections", "how", "accuracy", "epsilon", "traffic", f"{found.bar} or worse", "verdict"]
+    print_table(header, rows)
     say(found.sentence)
     for figure in draw_candidates(found):
         run.write(run.path / f"{figure.id}.svg", svg(figure))
         say(f"figure: {run.path / figure.id}.svg")
     if found.config is not None:
         say(f"run instead: fedaudit run {found.config}")
-    raise typer.Exit(1 if found.base.above and found.sufficient is None else 0)
+    raise typer.Exit(found.word.exit_code)
 
 
 def _describe_cost(c: "Candidate") -> tuple[str, str, str]:

@@ -2,8 +2,7 @@
 
 Attacks run side by side, each in one process, with the same numbers as one after another; under torchrun every
 rank takes some. One JSON file an attack under evidence/. An attack that cannot run leaves a file that says why.
-checks.json holds what is seen without an attack, and claimed_counts.json whom labels that were read off updates
-contradict.
+checks.json holds what is seen without an attack.
 """
 
 import dataclasses
@@ -12,26 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedaudit.attacks.attack import Attack
-from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.plugins import build_plugin
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.phases.attack_bench import Bench
 from fedaudit.audit.phases.choice import choose, describe_duration
 from fedaudit.audit.phases.efforts import CONTROL, correct_estimates, record_error
-from fedaudit.audit.phases.evidence import CHECKS, CLAIMED, card_fields, name_file
+from fedaudit.audit.phases.evidence import CHECKS, card_fields, name_file
 from fedaudit.audit.phases.one_attack import attack_once
-from fedaudit.audit.phases.pace import CLAIMS, correct_controls, estimate_controls, list_played
-from fedaudit.audit.robustness.claimed_counts import check_claimed_counts
+from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.origin import Origin
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime import durable, workers
-from fedaudit.fl.runtime.errors import UserError, describe_failure
+from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import processor_seconds
 from fedaudit.fl.runtime.side_by_side import DeadPart, Death, Progress, can_copy, share_cores, side_by_side
-from fedaudit.reports.robustness import CheckedCounts
 
 if TYPE_CHECKING:
     from fedaudit.fl.runtime.torchrun import Call
@@ -59,7 +55,6 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         parameters, played = case.network_size.parameters, list_played(cards)
         stated = estimate_controls(played, case, case.training, case.make_net, config.replay, parameters)
         taking = correct_controls(chosen.setup, stated)
-        claims = taking.pop(CLAIMS, 0.0)
         if planting := sum(taking.values()):
             progress(f"attack (planted leaks, about {describe_duration(planting)})", 0, len(specs))
         bench = Bench(case, cards, config.replay)
@@ -73,22 +68,6 @@ def run(run: RunDir, config: Config, progress: Progress) -> None:
         run.write_json(
             run.evidence / CHECKS, {name: dataclasses.asdict(results) for name, results in checks.items()}
         )
-        reading = next((a for a in runner.attacks if isinstance(a, LabelCountsFromUpdate)), None)
-        if reading is None:
-            durable.remove(run.evidence / CLAIMED)
-            return
-        progress(f"claimed counts (about {describe_duration(claims)})", 0, 1)
-        began = processor_seconds()
-        try:
-            checked = check_claimed_counts(case, reading)
-        except DeadPart:
-            raise
-        except Exception as error:  # the audit goes on without it  # noqa: BLE001
-            checked = CheckedCounts(reason=describe_failure(error))
-        if CLAIMS in stated:
-            record_error(chosen.setup, f"{CONTROL}{CLAIMS}", stated[CLAIMS], processor_seconds() - began)
-    run.write(run.evidence / CLAIMED, checked.model_dump_json(indent=1).encode())
-    progress("claimed counts", 1, 1)
 
 
 @workers.one_thread()

@@ -17,11 +17,11 @@ from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.absence import Absence
 from fedaudit.reports.result import NoiseAuditRecord
-from fedaudit.reports.robustness import CheckedCounts, Robustness
+from fedaudit.reports.robustness import Robustness
 
 T = TypeVar("T")
 # names of the files; each attack leaves one of its own beside them
-CHECKS, CLAIMED = "checks.json", "claimed_counts.json"
+CHECKS = "checks.json"
 LEDGER, BUDGETS = "ledger.json", "budgets.json"
 REPLAY, NOISE_AUDITS = "replay.json", "noise_audits.json"
 MATRIX, ABSENCE = "matrix.json", "absence.json"
@@ -60,13 +60,8 @@ class EvidenceFolder:
         return Checked(
             results=[r for name in sorted(found) for r in found[name].results],
             declared=[d for name in sorted(found) for d in found[name].declared],
-            independent=[k for name in sorted(found) for k in found[name].independent],
+            constant=[k for name in sorted(found) for k in found[name].constant],
         )
-
-    @cached_property
-    def claimed_counts(self) -> CheckedCounts | None:
-        """Whom labels that were read off updates contradict; None where no attack read any."""
-        return self._read_if_there(CLAIMED, CheckedCounts)
 
     @cached_property
     def ledger(self) -> VerifiedFile:

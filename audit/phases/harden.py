@@ -4,14 +4,15 @@ What answers the findings of an audited run is tried alone and together, at seve
 (Protection.strength). The search is successive halving (Jamieson, Talwalkar, AISTATS 2016): each stage attacks
 what is left with more of the attacks that graded a finding, cheapest first, and keeps the better half. Candidates
 share what an earlier stage trained. Screening proves nothing: the best candidate is run again whole, with another
-seed and all attacks, and only that run may be called sufficient; where it is not, the next best is. Of a recorded
-federation there is one seed, and its messages pass through the protections.
+seed and all attacks, and is sufficient where the decision on that run is ready, with conditions or without; where
+it is not, the next best is run. Of a recorded federation there is one seed, and its messages pass through the
+protections.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.policy import load_policy
 from fedaudit.fl.runtime.errors import UserError
+from fedaudit.reports.decision import Word
 from fedaudit.reports.result import AuditResult, Figure, Finding, Outcome, Severity
 
 FACTORS = (1, 4, 16)  # strengths that are tried, as multiples of what is proposed
@@ -56,6 +58,7 @@ class Candidate:
     screened: tuple[str, ...] = ()  # ids of the attacks' findings that it was asked about
     epsilon: float | None = None  # the least that is verified towards the server
     bytes: int | None = None  # that crossed the wire in all rounds; None: it was not counted
+    word: Word | None = None  # the decision of its whole audit; None: it was screened alone
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -70,20 +73,38 @@ class Hardening:
     base: Candidate
     tried: tuple[Candidate, ...]
     verified: tuple[Candidate, ...]  # run again whole, in the order in which they were
-    sufficient: Candidate | None  # the one of these that leaves nothing at or above the bar
     unmended: tuple[str, ...]  # ids of the findings that every candidate leaves
     bar: Severity
     seed: int | None  # of the verifying runs; None: a recorded federation has no other
     config: Path | None  # what to run instead
 
     @property
+    def sufficient(self) -> Candidate | None:
+        """The first whose own audit lets it be deployed."""
+        return next((c for c in self.verified if c.word is not None and not c.word.exit_code), None)
+
+    @property
+    def decided(self) -> Candidate:
+        """What the search ends with: the sufficient set, else the best that was run whole, else the base."""
+        return self.sufficient or next(iter(self.verified), self.base)
+
+    @property
+    def word(self) -> Word:
+        """The decision on that, made where every decision is made."""
+        assert self.decided.word is not None, "it was audited whole"
+        return self.decided.word
+
+    @property
     def sentence(self) -> str:
         """What was found, for a reader."""
+        verdict = f' is "{self.word.short}".' if self.word.exit_code else ""
         if not self.base.above:
-            return f"Nothing is {self.bar} or worse as it is: there is nothing to mend."
+            text = f"Nothing is {self.bar} or worse as it is: there is nothing to mend."
+            return f"{text} The verdict{verdict}" if verdict else text
         if self.sufficient is None:
             left = f" Nothing that was tried ends {', '.join(self.unmended)}." if self.unmended else ""
-            return f"None of {len(self.tried)} sets of protections was sufficient.{left}"
+            whole = f" The verdict on {self.decided.name}, run whole,{verdict}" if self.verified else ""
+            return f"None of {len(self.tried)} sets of protections was sufficient.{left}{whole}"
         lost = ""
         if self.base.accuracy is not None and self.sufficient.accuracy is not None:
             lost = f", at an accuracy of {self.sufficient.accuracy:.1%} where it was {self.base.accuracy:.1%}"
@@ -109,26 +130,29 @@ class Search:
             self._config = overridden(self._config, unneeded, where="harden")
             self._variants.execute_all([p.name for p in phases(self._config.case)], self._progress)
         first = read_result(self._run.path)
-        base = summarise("as audited", self._config.protections, first, self._bar)
+        base = summarise("as audited", self._config.protections, first, self._bar, word=first.verdict.word)
         tried = self.screen(first) if base.above else ()
         last = max((c.stage for c in tried), default=0)
         able = [c for c in tried if c.stage == last and not c.above]
         verified = list[Candidate]()
         for candidate in sorted(able, key=lambda c: c.rank)[:VERIFIED]:
             verified.append(self._verify(candidate))
-            if not verified[-1].above:
+            if self.conclude(base, tried, verified).sufficient:
                 break
-        sufficient = next((c for c in verified if not c.above), None)
-        return Hardening(
+        return self.conclude(base, tried, verified)
+
+    def conclude(self, base: Candidate, tried: Sequence[Candidate], verified: Sequence[Candidate]) -> Hardening:
+        """What these came to; writes the config of the set that is sufficient."""
+        found = Hardening(
             base=base,
-            tried=tried,
+            tried=tuple(tried),
             verified=tuple(verified),
-            sufficient=sufficient,
             unmended=tuple(id for id in base.above if _is_left_by_all(id, tried)),
             bar=self._bar,
             seed=self._config.seed + 1 if isinstance(self._config, SimulatedConfig) else None,
-            config=None if sufficient is None else self._write_config(sufficient),
+            config=None,
         )
+        return found if found.sufficient is None else replace(found, config=self._write_config(found.sufficient))
 
     @property
     def _variants(self) -> Variants:
@@ -201,7 +225,8 @@ class Search:
         cell = RunCell(name=candidate.name, folder=folder.path, config=changed, phases=wanted)
         if failures := self._run_cells([cell], "run whole"):
             raise UserError(f"{candidate.name}: {failures[0].sentence}", hint=failures[0].hint)
-        return summarise(candidate.name, candidate.protections, read_result(folder.path), self._bar)
+        result = read_result(folder.path)
+        return summarise(candidate.name, candidate.protections, result, self._bar, word=result.verdict.word)
 
     def _run_cells(self, cells: Sequence[RunCell], name: str) -> list[Failure]:
         reported = _name_stage(name, self._progress)
@@ -252,6 +277,7 @@ def summarise(
     bar: Severity,
     stage: int = 0,
     screened: Sequence[str] = (),
+    word: Word | None = None,
 ) -> Candidate:
     """What an audit came to, in the numbers that candidates are ranked by."""
     above = list_above(result, bar)
@@ -268,6 +294,7 @@ def summarise(
         screened=tuple(screened),
         epsilon=min((b for b in bounds if b is not None), default=None),
         bytes=sum(h.bytes_up + h.bytes_down for h in result.history) or None,
+        word=word,
     )
 
 

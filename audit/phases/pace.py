@@ -15,12 +15,10 @@ import numpy as np
 import torch
 
 from fedaudit.attacks.attack import Card
-from fedaudit.attacks.updates.label_counts_from_update import LabelCountsFromUpdate
 from fedaudit.audit.case.case import KnownFederation
 from fedaudit.audit.case.networks import name_model
 from fedaudit.audit.controls.effort import VISITS, PlayedClients
 from fedaudit.audit.phases.efforts import CONTROL, measure_machine, recall_error
-from fedaudit.audit.robustness import claimed_counts
 from fedaudit.audit.settings import index
 from fedaudit.audit.settings.controls import Replay
 from fedaudit.fl.data.dataset import Data
@@ -30,7 +28,6 @@ from fedaudit.fl.model import Net, initialise
 from fedaudit.fl.runtime.eager import eager
 from fedaudit.fl.runtime.workers import one_thread
 
-CLAIMS = "claimed_counts"
 STEPS = 2  # that are timed at least, after one that is not
 VISIT = 0.002  # seconds beside the training, on the machine of the cards; of an upload 4, of a prototype 1 to 2
 FEW, SLOW = 32, 0.1  # examples, and seconds of a step on them that is all arithmetic
@@ -62,10 +59,8 @@ def training_seconds(
 
 
 def list_played(cards: Iterable[Card]) -> set[str]:
-    """What clients are played for beside these attacks: controls, and claims that are held against updates."""
-    cards = list(cards)
-    claims = {CLAIMS} if LabelCountsFromUpdate.card in cards else set[str]()
-    return claims | {card.control for card in cards if card.control}
+    """The controls that clients are played for beside these attacks."""
+    return {card.control for card in cards if card.control}
 
 
 def estimate_controls(
@@ -87,7 +82,7 @@ def estimate_controls(
     clients = PlayedClients.of(federation, parameters)
     found = {}
     for name in sorted(filter(None, names)):
-        module = claimed_counts if name == CLAIMS else importlib.import_module(f"fedaudit.audit.controls.{name}")
+        module = importlib.import_module(f"fedaudit.audit.controls.{name}")
         steps: dict[int, int] = module.count_steps(clients, settings, training)
         found[name] = steps.get(VISITS, 0) * VISIT * measure_machine() + sum(
             number * measure_step(federation, make_net, rows, size)

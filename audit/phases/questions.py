@@ -8,7 +8,7 @@ from typing import Any
 from fedaudit.attacks.people import SMALL, PeopleCount
 from fedaudit.audit.case.case import Examples, counts
 from fedaudit.audit.case.schemas import AttackFile
-from fedaudit.audit.checks._check import IndependentKind
+from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.robustness.plan import list_all_rules
@@ -96,7 +96,7 @@ def gather_answers(
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
     checked: frozenset[Kind],
-    independent: Sequence[IndependentKind],
+    constant: Sequence[ConstantKind],
 ) -> Answers:
     """After a run: what its attacks' files, findings, bounds and checked counts answer questions with."""
     labels = {label.replace(":", "."): label for label in choice.cards}
@@ -115,7 +115,7 @@ def gather_answers(
         findings=findings,
         limits=limits,
         checked=checked,
-        independent={Kind(k.kind): frozenset(k.rounds) for k in independent},
+        constant={Kind(k.kind): k for k in constant},
     )
 
 

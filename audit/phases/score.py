@@ -25,7 +25,6 @@ from fedaudit.audit.phases.plan import read_phases
 from fedaudit.audit.phases.questions import gather_answers, is_traced, list_checks, observe_scene, read_attackers
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.phases.variants import Variants
-from fedaudit.audit.robustness.contradicted_counts import Contradicted
 from fedaudit.audit.robustness.dropout_subjects import make_dropout_subjects
 from fedaudit.audit.robustness.figures import plot_breakdown, plot_dropout, plot_moved_prototypes
 from fedaudit.audit.robustness.lints import find_pitfalls
@@ -230,8 +229,6 @@ class Scoring:
             partition = config.federation.partition.name if isinstance(config, SimulatedConfig) else ""
             subjects += make_matrix_subjects(matrix)
             subjects += find_pitfalls(config.matrix, partition, config.protections, matrix)
-        if evidence.claimed_counts:
-            subjects.append(Contradicted(evidence.claimed_counts))
         subjects += make_dropout_subjects(evidence.absence) if evidence.absence else []
         subjects += doubts(imported) if imported else []
         findings = [qualify_finding(judge_subject(subject, policy), imported) for subject in subjects]
@@ -273,8 +270,8 @@ class Scoring:
             is_traced(case.simulated, self._releases),
         )
         checked = list_checks(case.simulated, case.protections, case.card)
-        independent = evidence.checks.independent
-        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, independent)
+        constant = evidence.checks.constant
+        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, constant)
         return [
             *answer_questions(list_questions(scene, demands), scene, answers),
             *answer_rule_questions(

@@ -16,7 +16,6 @@ from fedaudit.audit.case.run_folder import difference
 from fedaudit.audit.phases.choice import AttackChoice
 from fedaudit.audit.phases.evidence import (
     ABSENCE,
-    CLAIMED,
     MATRIX,
     NOISE_AUDITS,
     REPLAY,
@@ -26,8 +25,6 @@ from fedaudit.audit.phases.evidence import (
 )
 from fedaudit.audit.settings.spec import AttackSpec
 from fedaudit.fl.ledger import Release
-
-READING = "label_counts_from_update"  # the attack whose reading claims are held against
 
 
 def find_problems(
@@ -47,9 +44,8 @@ def _check_presence(folder: Path, attacks: Sequence[AttackSpec], of_cells: Seque
     if gone := [name for name in wanted if not (folder / name).is_file()]:
         left = len(wanted) - len(gone)
         yield f"{folder / gone[0]} is missing: {left} of {len(wanted)} attacks left evidence"
-    wanted += [CLAIMED] if any(spec.name == READING for spec in attacks) else []
     wanted += of_cells
-    optional = {CLAIMED, MATRIX, ABSENCE}
+    optional = {MATRIX, ABSENCE}
     present = {p.name for p in folder.glob("*.json") if p.name[0].isdigit() or p.name in optional}
     for name in sorted(set(wanted) - present):
         yield f"{folder / name} is missing, and these attacks and settings leave it"

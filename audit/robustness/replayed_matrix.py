@@ -201,7 +201,7 @@ class _Table:
             accuracy=after.accuracy,
             clean=clean.accuracy,
             by_seed=[(after.accuracy, clean.accuracy)],
-            evidence=list(_measure(attack, clean, after, idle, looks, notes, len(self.round.messages))),
+            evidence=list(_measure(clean, after, idle, looks, notes)),
         )
         (self.made.planted if attack.label == PLANTED else self.made.cells).append(cell)
 
@@ -232,13 +232,7 @@ class _Table:
 
 
 def _measure(
-    attack: RuleAttack,
-    clean: ReplayedRule,
-    after: ReplayedRule,
-    idle: ReplayedRule | None,
-    looks: int,
-    notes: Mapping[str, Any],
-    heard: int,
+    clean: ReplayedRule, after: ReplayedRule, idle: ReplayedRule | None, looks: int, notes: Mapping[str, Any]
 ) -> Iterator[Evidence]:
     """What a cell holds; the drop of accuracy first."""
     for drop in measures.measure_drops([clean], [after], looks, [] if idle is None else [idle]):
@@ -254,9 +248,6 @@ def _measure(
                 baselines=(Baseline(name="an honest client", value=0.5),),
                 note="one round",
             )
-    yield measures.exactly("honest_share", 1 - attack.malicious / heard)
-    if attack.malicious == 1:
-        yield measures.exactly("sole_attacker", 1.0)
 
 
 def configure_rule(rule: ServerRule, here: RecordedRound) -> Aggregator:

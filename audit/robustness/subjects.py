@@ -27,7 +27,6 @@ UNGRADED = (
     "norm_rank",
     "cosine_rank",
 )  # described, and no rule is about them
-SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
 HARM = Words(
     fired="harm is seen where nobody attacks",
     unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
@@ -35,7 +34,7 @@ HARM = Words(
     none="no drop",
     of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
-    ungraded="The planted fault broke the mean, and attacks here changed the model",
+    more="Attacks here changed the model",
 )
 BROKEN = "The clip or the noise is not what the ledger says: look for a client that the server does not clip."
 ALONE = (
@@ -69,7 +68,7 @@ class Defended(Subject):
         strongest = max(self.cells, key=_drop)
         cell = next((c for c in self.cells if place_evidence(c)[0].place == verdict.where), strongest)
         who, rule = self.matrix.adversaries[cell.adversary], f"{cell.setting}, rule {cell.rule}"
-        by = f"{cell.malicious} of {self.matrix.clients} clients"
+        by = self._count_malicious(cell)
         by_whom = f" by up to {max(c.malicious for c in self.cells)} clients" if self._further is not None else ""
         title = f"{rule}: no attack tried here{by_whom} was seen to change the model"
         if verdict.outcome is Outcome.DEMONSTRATED:
@@ -87,7 +86,7 @@ class Defended(Subject):
             "summary": self._summarise(strongest, verdict, in_words(who.taxonomy)),
             "threat": who.threat,
             "taxonomy": who.taxonomy,
-            "evidence": [*(e for e in place_evidence(cell) if e.measure not in SILENT), *controls],
+            "evidence": [*place_evidence(cell), *controls],
             "does_not_show": ALONE if self.matrix.replayed else LIMIT,
             "remedy": f"{fmt.sentence_case(who.remedy)}.",
         }
@@ -103,6 +102,11 @@ class Defended(Subject):
         most = max(sought, key=_drop, default=None)
         return most if most is not None and _drop(most) > max(0.0, *map(_drop, self.cells)) else None
 
+    def _count_malicious(self, cell: MatrixCell) -> str:
+        """How many, and their share: printed beside what they took, and never graded."""
+        share = fmt.percent(cell.malicious / self.matrix.clients)
+        return f"{cell.malicious} of {self.matrix.clients} clients ({share})"
+
     def _summarise(self, strongest: MatrixCell, verdict: Verdict, taxonomy: str) -> str:
         drop = strongest.evidence[0]
         low, high = drop.interval or (drop.value, drop.value)
@@ -110,7 +114,7 @@ class Defended(Subject):
         if round(drop.value, 3) <= 0:
             least = f"; the least rise was {-100 * drop.value:.1f} points, a drop below zero"
             moved = f"lowered accuracy{least if round(drop.value, 3) else ''}"
-        quoted = " ".join(f"{describe_evidence(e)}." for e in verdict.by if e.measure not in SILENT)
+        quoted = " ".join(f"{describe_evidence(e)}." for e in verdict.by)
         further = ""
         if (more := self._further) is not None:
             further = (
@@ -120,7 +124,7 @@ class Defended(Subject):
         return (
             f"{quoted} No attack tried here {moved} (interval {100 * low:.1f} to {100 * high:.1f}, "
             f"{fmt.plural(len(self.cells), 'attack')}); strongest tried: {strongest.title}, "
-            f"{strongest.malicious} malicious."
+            f"by {self._count_malicious(strongest)}."
             f"{further}{say_replayed(self.matrix)} In catalogues of attacks: {taxonomy}."
         ).strip()
 
@@ -135,10 +139,7 @@ class Cost(Subject):
     @property
     def found(self) -> Sequence[Fact]:
         lost = zip(("accuracy_drop", "worst_class_drop"), self.cost.evidence, strict=True)
-        return [
-            *(Fact(measure=name, value=e.interval[0] if e.interval else e.value) for name, e in lost),
-            Fact(measure="honest_share", value=1.0),
-        ]
+        return [Fact(measure=name, value=e.interval[0] if e.interval else e.value) for name, e in lost]
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         cost = self.cost

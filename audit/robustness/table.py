@@ -124,7 +124,6 @@ def _measure_cell(
         *measures.measure_detection(rounds, looks),
         *measures.stealth(rounds),
         *measures.rounds_too_few(rounds),
-        measures.exactly("honest_share", 1 - place.malicious / after[0].case.clients),
     ]
     spec = place.changes["adversary"]
     attacker = _make_attacker(spec)
@@ -133,8 +132,6 @@ def _measure_cell(
         evidence += measures.durability(rounds, attacker.config.leaves)
     if spec["name"] == COUNTS:
         evidence.append(measures.changed_by_counts(before, after, looks))
-    if place.malicious == 1:
-        evidence.append(measures.exactly("sole_attacker", 1.0))
     return MatrixCell(
         setting=place.setting,
         rule=place.rule.name,

@@ -10,7 +10,7 @@ from fedaudit.audit.verdict.judge import Fact, Subject, Verdict
 from fedaudit.fl.runtime.cipher import CIPHER
 from fedaudit.reports import format as fmt
 from fedaudit.reports.bound import PrivacyBound, Status
-from fedaudit.reports.bound_text import describe_bound, label_bound
+from fedaudit.reports.bound_text import describe_bound
 from fedaudit.reports.result import NoiseAuditRecord, Outcome
 
 REMEDY = (
@@ -25,75 +25,29 @@ LIMIT = (
 
 
 @dataclass(frozen=True)
-class BoundSubject(Subject):
-    """One accountant's bound, towards several observers where none of them is bounded, for one reason."""
+class RefutedBound(Subject):
+    """A bound that is refuted, for one reason towards several observers. How large one is, or that there is none,
+    is no harm: the section on bounds says it."""
 
     bounds: Sequence[PrivacyBound]
     number: int
 
     @property
     def found(self) -> Sequence[Fact]:
-        refuted = self.bounds[0].status is Status.REFUTED
-        cost = Fact(measure="epsilon_upper", value=self.bounds[0].epsilon)
-        return [cost, Fact(measure="claim_refuted", value=1)] if refuted else [cost]
-
-    @property
-    def not_gradable(self) -> Verdict | None:
-        if not self.bounds[0].is_open:
-            return None
-        reason = "The accountant ran past its cap of time or memory."
-        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+        return [Fact(measure="claim_refuted", value=1)]
 
     def words(self, verdict: Verdict) -> Mapping[str, Any]:
         bound = self.bounds[0]
         articles = [b.observer if b.observer.startswith("another") else f"the {b.observer}" for b in self.bounds]
-        title, limit, remedy = _explain(bound, fmt.join_words(articles, "or"))
-        assumes = f" Assuming: {bound.assumes}." if bound.assumes else ""
-        adjacency = f" Adjacency: {bound.adjacency.replace('_', ' ')}." if bound.holds else ""
-        summary = f"For a {bound.unit}, {describe_bound(bound)}.{assumes}{adjacency} {bound.note}"
         return {
             "id": f"dp-{self.number}-{bound.observer.replace(' ', '-')}-{bound.unit}",
-            "title": title,
+            "title": f"The differential-privacy bound towards {fmt.join_words(articles, 'or')} is refuted",
             "source": "accountant",
             "method": bound.accountant,
-            "summary": summary.strip(),
-            "does_not_show": limit,
-            "remedy": remedy,
+            "summary": f"For a {bound.unit}, {describe_bound(bound)}.",
+            "does_not_show": "What the run really loses: no limit on it is known.",
+            "remedy": REMEDY,
         }
-
-
-def _explain(bound: PrivacyBound, who: str) -> tuple[str, str, str]:
-    """Title, what a bound of this status does not show, and what to do about it."""
-    limit = f"epsilon {label_bound(bound)}, at delta {bound.delta:g}, per {bound.unit}"
-    if bound.status is Status.VERIFIED:
-        return (
-            f"Privacy loss towards {who}: {limit}",
-            "Proof: no counterexample was found, and the bound holds only while its assumptions do.",
-            "More noise, or fewer rounds, lowers it.",
-        )
-    if bound.status is Status.DECLARED:
-        return (
-            f"Privacy loss towards {who}: {limit}",
-            "That what is declared is true: some of it could not be checked.",
-            "More noise, or fewer rounds, lowers it; what could not be checked is listed with it.",
-        )
-    if bound.status is Status.REFUTED:
-        return (
-            f"The differential-privacy bound towards {who} is refuted",
-            "What the run really loses: no limit on it is known.",
-            REMEDY,
-        )
-    if bound.is_open:
-        return (
-            f"Whether a differential-privacy bound holds towards {who} is open",
-            "That no bound was found says nothing about whether one exists.",
-            "Give the accountant more time or memory, or use `auto`.",
-        )
-    return (
-        f"No differential-privacy bound holds towards {who}",
-        "A bound would limit every attack. Its absence demonstrates no leak.",
-        "Withhold what is released in clear, or protect it with `dp_gaussian`.",
-    )
 
 
 @dataclass(frozen=True)
@@ -201,13 +155,11 @@ class NoiseSubject(Subject):
 
 
 def make_bound_subjects(found: Sequence[PrivacyBound]) -> list[Subject]:
-    """One subject a bound; observers for whom no bound holds for the same reason share one."""
+    """One subject a refuted bound; observers towards whom it is refuted for the same reason share one."""
     groups: dict[object, list[PrivacyBound]] = {}
-    for i, b in enumerate(found):
-        grouped = not b.holds and not b.is_open
-        key = (b.accountant, b.unit, b.status, tuple(r.sentence for r in b.reasons)) if grouped else i
-        groups.setdefault(key, []).append(b)
-    return [BoundSubject(alike, number) for number, alike in enumerate(groups.values())]
+    for b in (b for b in found if b.status is Status.REFUTED):
+        groups.setdefault((b.accountant, b.unit, tuple(r.sentence for r in b.reasons)), []).append(b)
+    return [RefutedBound(alike, number) for number, alike in enumerate(groups.values())]
 
 
 def make_contradiction_subjects(found: Sequence[PrivacyBound]) -> list[Subject]:

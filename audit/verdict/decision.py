@@ -32,7 +32,6 @@ LESSER, ACCEPTED = "finding-to-treat", "accepted"
 FACTS = {
     "raw_examples_sent": "Clients' own examples are sent as they are",
     "untrue_counts": "What clients send as a number of examples is another number",
-    "contradicted_counts": "Clients claim to hold what their own updates contradict",
     "noise_on_some_rows": "Noise is declared, and rows of what clients send did not move",
     "vocabulary_of_private_text": "The vocabulary names words of clients' texts",
     "unit_below_person": "The mathematical limit is one of an example, and people have several",
@@ -41,7 +40,6 @@ FACTS = {
     "written_besides_training": "Clients' code writes numbers into what it sends that no training made",
     "texts_in_two_places": "The same text stands in two places",
     "understated_bytes": "Messages take more bytes than is stated",
-    "epsilon_upper": "No useful mathematical limit (differential privacy) on what a better attack learns",
     "accountants_disagree": "The mathematical limit that is stated may be wrong",
     "claim_refuted": "The mathematical limit that is stated does not hold",
     "above_certified": "Malicious clients did more than the stated noise allows",
@@ -66,7 +64,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     ]
     left = list_open(result.questions, terms)
     word, rule = _choose_word(result, failing, left, terms)
-    shown = list_risks(result, policy, failing)
+    shown = list_risks(result, policy)
     return DeploymentDecision(
         word=word,
         rule=rule,
@@ -99,16 +97,11 @@ def _choose_word(
         return Word.CANNOT_TELL, REQUIRED
     if left or not any(q.required for q in result.questions):
         return Word.CANNOT_TELL, OPEN
-    if any(not terms.forgives(f) for f in list_harms(result)):
+    if any(not terms.forgives(f) for f in select_demonstrated(result.findings)):
         return Word.WITH_CONDITIONS, LESSER
     if terms.accepted or terms.known or any(q.accepted for q in result.questions):
         return Word.WITH_CONDITIONS, ACCEPTED
     return Word.READY, ""
-
-
-def list_harms(result: AuditResult) -> list[Finding]:
-    """What was seen to work. That no epsilon limits what an attack could learn is no harm that was seen."""
-    return [f for f in select_demonstrated(result.findings) if f.source != "accountant"]
 
 
 def _name_judge(policy: GradingPolicy) -> str:
@@ -218,16 +211,10 @@ def _describe_ready(result: AuditResult) -> str:
     )
 
 
-def list_risks(result: AuditResult, policy: GradingPolicy, failing: Sequence[str]) -> list[Risk]:
-    """What was demonstrated, worst first; findings of one harm by one party are one row.
-
-    A privacy bound that is absent or large harms nobody, and is a row only where it forbids a deployment.
-    """
+def list_risks(result: AuditResult, policy: GradingPolicy) -> list[Risk]:
+    """What was demonstrated, worst first; findings of one harm by one party are one row."""
     rows: dict[tuple[str, str], Risk] = {}
     for finding in select_demonstrated(result.findings):
-        is_bound = finding.source == "accountant" and "epsilon_upper" in _list_measures(finding, policy)
-        if is_bound and finding.id not in failing:
-            continue
         row = _describe_risk(finding, result, policy)
         same = rows.setdefault((row.what, row.who), row)
         if same is not row:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from fedaudit.attacks.people import SMALL
+from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports import format as fmt
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import Finding, Outcome
 
@@ -41,10 +43,22 @@ def answer_by_census(q: Question, in_small_groups: int | None, people: int) -> d
     return {"state": State.BOUNDED, "at_most": in_small_groups, "people": people, "why": why}
 
 
-def describe_independence(people: int) -> dict[str, object]:
-    """Nothing of anybody's is in what comes out the same whatever examples its sender has (received_alone.py)."""
+def describe_constancy(constant: ConstantKind, people: int) -> dict[str, object]:
+    """Nothing of anybody's is in what comes out the same whoever stands in the place of its sender's people."""
     why = (
-        "with other examples in the place of their own its senders' code sends the same, to the byte: it is made "
-        "of what they received alone"
+        f"in {constant.plays:,} plays with other people, of other numbers and classes, its senders' code sends "
+        "the same, to the byte: it is made of what they received alone"
     )
     return {"state": State.BOUNDED, "at_most": 0, "people": people, "why": why}
+
+
+def mention_plays(q: Question, constant: ConstantKind | None) -> Question:
+    """An open question with how many plays with other people are missing, where none came out otherwise."""
+    if q.is_answered or constant is None or constant.is_enough:
+        return q
+    played = fmt.plural(constant.plays, "play") if constant.plays else "no play"
+    why = (
+        f"{q.why}; of its senders' code {played} with other people could be made, and {ENOUGH} are needed to say "
+        "that it sends the same whoever they are"
+    )
+    return q.model_copy(update={"why": why})

@@ -44,7 +44,7 @@ def by_samples(finding: str, evidence: Sequence[Evidence]) -> list[Figure]:
                 finding=finding,
                 title=f"{fmt.sentence_case(words)} by number of samples",
                 caption=f"{fmt.sentence_case(words)} against the number of samples behind the artifact. "
-                "Where the attack's line meets the grey ones, it is no better than a baseline.",
+                "Where the attack's line meets the grey ones, it showed no more than a baseline does.",
                 alt=_alt(words, series, row.unit),
                 x_label="samples behind the artifact",
                 y_label=f"{words} (%)" if row.unit == "fraction" else words,

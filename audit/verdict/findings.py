@@ -13,7 +13,7 @@ from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.verdict import figures
 from fedaudit.audit.verdict.accusations import compute_accusations
 from fedaudit.audit.verdict.judge import Subject, Verdict, most_telling
-from fedaudit.audit.verdict.replays import find_replayed, find_sent, settle_controls
+from fedaudit.audit.verdict.replays import find_replayed, find_sent, is_replay, settle_controls
 from fedaudit.audit.verdict.statistics import clear
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports import format as fmt
@@ -155,7 +155,7 @@ def _write_title(outcome: Outcome, attack: str, learns: str) -> str:
     return {
         Outcome.DEMONSTRATED: f"{attack}: the adversary learns {learns}",
         Outcome.NOT_DEMONSTRATED: f"{attack}: no leak was demonstrated",
-        Outcome.INCONCLUSIVE: f"{attack}: the attack gave no answer",
+        Outcome.INCONCLUSIVE: f"{attack}: whether anything leaks is open",
         Outcome.NOT_APPLICABLE: f"{attack}: does not apply to this run",
         Outcome.FAILED: f"{attack}: the attack failed to run",
     }[outcome]
@@ -167,8 +167,8 @@ def _summarise(evidence: Sequence[Evidence], verdict: Verdict) -> str:
     if not real:
         return "The attack ran; only its controls could be measured."
     quoted = verdict.by or (most_telling(real),)
-    ends = _where_it_ends(real, quoted[0].measure)
-    return " ".join([*(f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted), ends]).strip()
+    parts = [f"{describe_evidence(e)}.{_describe_replays(e, real)}" for e in quoted]
+    return " ".join([*parts, _name_largest(real)]).strip()
 
 
 def _describe_replays(e: Evidence, real: Sequence[Evidence]) -> str:
@@ -192,22 +192,19 @@ def describe_evidence(e: Evidence) -> str:
     return text
 
 
-def _where_it_ends(real: Sequence[Evidence], measure: str) -> str:
-    """At which n the measure meets the baselines, where there is a curve."""
-    curve = [e for e in real if e.measure == measure and "n" in e.condition and e.interval and e.baselines]
-    curve.sort(key=lambda e: float(e.condition["n"]))
-    if len({e.condition["n"] for e in curve}) < 2:
-        return ""
+def _name_largest(real: Sequence[Evidence]) -> str:
+    """The largest n at which any measure is clear of its baselines, where several were looked at.
+
+    Of larger ones nothing is said: what was not shown there may be for want of trials.
+    """
+    curve = [e for e in real if "n" in e.condition and e.interval and e.baselines]
     above = [e for e in curve if clear(e)]
-    if not above:
-        return f"At no n from {curve[0].condition['n']:g} was it clear of the baselines."
-    last = find_sent(max(above, key=lambda e: float(e.condition["n"])), real)
-    beyond = [e for e in curve if float(e.condition["n"]) > float(last.condition["n"])]
-    text = f"It beats guessing up to n = {last.condition['n']:g} ({fmt.quantity(last.value, last.unit)})"
-    if beyond:
-        first = beyond[0]
-        text += f", no longer at n = {first.condition['n']:g}"
-    return text + "."
+    if len({e.condition["n"] for e in curve}) < 2 or not above:
+        return ""
+    largest = max(float(e.condition["n"]) for e in above)
+    best = find_sent(most_telling([e for e in above if float(e.condition["n"]) == largest]), real)
+    shown = f"{find_measure(best.measure).words} {fmt.quantity(best.value, best.unit)}"
+    return f"The largest n at which it was seen to beat guessing is {largest:g} ({shown})."
 
 
 def write_headline(
@@ -237,12 +234,20 @@ def _write_worst(findings: Sequence[Finding], questions: Sequence[Question]) -> 
     left = sum(q.is_open for q in questions)
     if questions and not left:
         text = "No leak was demonstrated; every required question was answered. That is not a proof of privacy."
+        if more := [f.id for f in findings if _shows_more(f)]:
+            text = "Every required question was answered, and no rule of the policy was met; more than guessing "
+            text += f"gives was found by {', '.join(more)}."
         return Headline(severity=Severity.NONE, outcome=Outcome.NOT_DEMONSTRATED, sentence=text)
     needed = fmt.plural(left, "required question is", "required questions are")
     text = f"no leak was demonstrated, and {needed} open" if left else "nothing was asked"
     return Headline(
         severity=Severity.NONE, outcome=Outcome.INCONCLUSIVE, sentence=f"The audit is inconclusive: {text}."
     )
+
+
+def _shows_more(finding: Finding) -> bool:
+    """Whether a measure is clear of its baselines on what clients sent."""
+    return any(clear(e) for e in finding.evidence if e.control == "none" and not is_replay(e))
 
 
 def list_unverified_claims(attacked: Sequence[Attacked]) -> list[UnverifiedAttack]:

@@ -6,9 +6,10 @@
 * Replays set no severity by themselves (audit/verdict/replays.py). Where they disagree with what clients sent,
   the attack does not model the method, and finding nothing means nothing.
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
-* Evidence that meets none must come from an attack that found its planted leak, and that had the trials to
-  show a small one at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are
-  planted without the run's protections show whether an attack works; those with them, what the protections leave.
+* Evidence that is clear of its baselines and meets no rule is inconclusive, whatever it measures.
+* Other evidence must come from an attack that found its planted leak, and that had the trials to show a small one
+  at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are planted without
+  the run's protections show whether an attack works.
 """
 
 import math
@@ -19,7 +20,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence
+from fedaudit.attacks.evidence import UNPROTECTED, Evidence
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.audit.verdict.power import find_detectable
 from fedaudit.audit.verdict.replays import (
@@ -38,7 +39,7 @@ from fedaudit.reports.result import Finding, Outcome, Severity
 class Fact:
     """What is proved or seen rather than measured; conditions read its value, controls do not exist."""
 
-    measure: str  # "epsilon_upper", "lint_L3", "accountants_disagree", "claim_refuted"
+    measure: str  # "lint_L3", "accountants_disagree", "claim_refuted"
     value: float
 
 
@@ -52,7 +53,7 @@ class Words:
     none: str = "no leak"
     of: str = "a leak of "
     found: str = "The attack found its planted leak and nothing beyond the baselines here"
-    ungraded: str = "The attack found its planted leak, and more than the baselines here"
+    more: str = "More than guessing gives was found"
 
 
 LEAK = Words()
@@ -138,32 +139,24 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         return _inconclusive(speaks.unplanted)
     if not any(clear(e) for e in bare or positive):
         return _inconclusive(speaks.missed)
-    # a harm beyond the baselines, and too little for any rule, or of a measure that none grades
-    sent = [e for e in real if not is_replay(e) and measure.find_measure(e.measure).harm]
-    ungraded = f", which no rule of policy {policy.name} grades" if any(clear(e) for e in sent) else ""
+    # beyond the baselines, and too little for any rule, or of a measure that none grades
+    if more := [e for e in real if not is_replay(e) and clear(e)]:
+        best = most_telling(more)
+        words = measure.find_measure(best.measure).words
+        reason = f"{speaks.more} ({words}), which no rule of policy {policy.name} grades."
+        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason, by=(best,))
     smallest = find_detectable(real, policy)
     if smallest > policy.power.largest_detectable:
         shown = f"only {speaks.of}at least {fmt.rate(float(f'{smallest:.2g}'))}"
         return _inconclusive(
-            f"{'More than guessing gives was found' if ungraded else 'Nothing was found'}{ungraded}, but so few "
-            f"trials can show {speaks.none if math.isinf(smallest) else shown} of what guessing leaves; the "
-            f"policy asks for {fmt.rate(policy.power.largest_detectable)}."
+            f"Nothing was found, but so few trials can show {speaks.none if math.isinf(smallest) else shown} of "
+            f"what guessing leaves; the policy asks for {fmt.rate(policy.power.largest_detectable)}."
         )
     return Verdict(
         outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.ungraded if ungraded else speaks.found}{ungraded}; it could have shown "
-        f"{speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what guessing "
-        f"leaves.{describe_misses(bare or positive)}{_describe_left(bare, positive)}",
+        reason=f"{speaks.found}; it could have shown {speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what "
+        f"guessing leaves.{describe_misses(bare or positive)}",
     )
-
-
-def _describe_left(bare: Sequence[Evidence], positive: Sequence[Evidence]) -> str:
-    """What the protections left of planted leaks, as a sentence; empty where nothing was planted both ways."""
-    protected = [e for e in positive if e.condition.get("origin") == REPLAYED]
-    if not (bare and protected):
-        return ""
-    left = "still shows" if any(clear(e) for e in protected) else "no longer shows"
-    return f" With the run's protections it {left} the leaks that were planted."
 
 
 def _worst(

@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fedaudit.attacks.attack import Card
+from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
 from fedaudit.audit.verdict.attempts import Attempt, list_fitting
@@ -25,8 +26,9 @@ from fedaudit.audit.verdict.derived_answers import REST, derive_answers, find_re
 from fedaudit.audit.verdict.fact_answers import (
     answer_by_census,
     answer_by_check,
-    describe_independence,
+    describe_constancy,
     describe_true_numbers,
+    mention_plays,
 )
 from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
 from fedaudit.audit.verdict.policy import Demands
@@ -72,8 +74,12 @@ class Answers:
     findings: Sequence[Finding] = ()
     limits: Sequence[PrivacyBound] = ()
     checked: AbstractSet[Kind] = frozenset()  # counts that were held against what clients hold
-    # uploads that do not depend on anybody's examples: kind -> rounds in which that was seen
-    independent: Mapping[Kind, AbstractSet[int]] = field(default_factory=dict)
+    constant: Mapping[Kind, ConstantKind] = field(default_factory=dict)  # what came out the same when played
+
+    def find_constant(self, reach: Reach, scene: Scene) -> ConstantKind | None:
+        """What plays say of a kind that only its senders' code makes there."""
+        is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
+        return self.constant.get(reach.kind) if is_own else None
 
 
 def list_questions(scene: Scene, demands: Demands) -> list[Question]:
@@ -127,10 +133,14 @@ def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answe
     """The same questions with their states; one of whose rounds only some were read becomes two."""
     direct = [part for q in questions for part in _answer(q, scene, answers)]
     answered = derive_answers(direct, scene.traffic)
-    return [
+    answered = [
         mention_declared(q, answers.limits, scene.people)
         if not q.is_answered and _can_noise_answer(q, bool(q.findings))
         else q
+        for q in answered
+    ]
+    return [
+        q if q.kind == MESSAGES else mention_plays(q, answers.find_constant(find_reach(q), scene))
         for q in answered
     ]
 
@@ -154,10 +164,10 @@ def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
         if _can_noise_answer(q, bool(asking)):
             answer = answer or answer_by_privacy(q, answers.limits, scene.people)
         answer = answer or answer_by_census(q, scene.in_small_groups, scene.people)
-        alone = answers.independent.get(reach.kind, frozenset[int]()) & rounds.kept
-        is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
-        if not answer and alone and is_own:
-            return _answer_rounds(q, describe_independence(scene.people), alone, rounds)
+        constant = answers.find_constant(reach, scene)
+        seen = frozenset(constant.rounds) & rounds.kept if constant else frozenset[int]()
+        if not answer and constant and constant.is_enough and seen:
+            return _answer_rounds(q, describe_constancy(constant, scene.people), seen, rounds)
     if answer:
         is_clear = answer["state"] is State.BOUNDED and bool(rounds.unread)
         return [q.model_copy(update=answer), *([_leave_rest(q, rounds.unread, rounds, ())] if is_clear else [])]
@@ -227,7 +237,9 @@ def _bound_by_attacks(
         silent = [a for a in asking if a.id not in bounds]
         reasons += [f"{a.id} counts no people: {a.card.uncounted}" for a in silent if a.card.uncounted]
         unable = ", ".join(a.id for a in silent if not a.card.uncounted)
-        reasons += [f"{unable} showed nothing and cannot say how many people that bounds"] if unable else []
+        reasons += (
+            [f"{unable} met no rule of the policy and cannot say how many people that bounds"] if unable else []
+        )
         known = scene.in_small_groups if q.aim is Aim.ATTRIBUTE else None
         of_all = {} if known is None else {"at_most": known, "people": scene.people}
         return answer | of_all | {"why": "; ".join(reasons)}, []

@@ -8,13 +8,20 @@ from fedaudit.reports.format import number
 from fedaudit.reports.result import AuditResult
 from fedaudit.reports.section import Block, Bullets, Card, Chart, Paragraph, Section, Table
 
+LARGE = 10.0  # an epsilon, above which it says little
+TOO_LARGE = (
+    f"An epsilon of {LARGE:g} still allows 99.99 % true positives at 1 % false ones. A larger one excludes "
+    "hardly any attack and should not be advertised as differential privacy."
+)
 MEANING = {
     Status.VERIFIED: "*Verified*: the ledger was made once more, and no test contradicts it. "
     "That is evidence (no counterexample was found), never proof.",
     Status.DECLARED: "*Declared*: somebody says so, and some of what it needs could not be checked.",
     Status.REFUTED: "*Refuted*: the verifier of the ledger, a test of the noise or a replay contradicts it; "
     "no limit holds.",
-    Status.NONE: "*None*: something is released in clear, or no accountant could bound the loss.",
+    Status.NONE: "*None*: something is released in clear, or no accountant could bound the loss. That is no leak "
+    "by itself; a limit would hold for attacks that nobody has tried. Withhold what is released in clear, or "
+    "protect it with `dp_gaussian`.",
 }
 
 
@@ -31,12 +38,14 @@ class Budget(Section):
                 )
             ]
         statuses = {b.status for b in bounds}
+        is_any_large = any(b.holds and b.epsilon > LARGE for b in bounds)
         blocks: list[Block] = [
             Paragraph(
                 "Epsilon limits what any attack can learn; smaller is more private. It speaks of its unit, its "
                 "neighbouring datasets (adjacency) and its `delta` only."
             ),
             Bullets([text for status, text in MEANING.items() if status in statuses]),
+            *([Paragraph(TOO_LARGE)] if is_any_large else []),
             _table(bounds),
         ]
         if assumed := [_assumptions(o, b) for o, b in group_observers(bounds) if b.holds or b.note]:

@@ -385,9 +385,7 @@ def _explain_effects(result: AuditResult) -> str:
 
 
 def _list_remedies(result: AuditResult) -> list[str]:
-    """What the demonstrated findings ask for, worst first, each once; what leaks before what has no bound."""
+    """What the demonstrated findings ask for, worst first, each once."""
     found = [f for f in result.findings if f.is_demonstrated and f.remedy]
-    failing = result.decision.failing if result.decision else []
-    found.sort(key=lambda f: f.source == "accountant" and f.id not in failing)
     once = dict.fromkeys(fmt.sentence_case(f.remedy.split(". ")[0].rstrip(".").replace("`", "")) for f in found)
     return list(once)[:MOST_REMEDIES]

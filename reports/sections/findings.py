@@ -47,7 +47,7 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     title = Heading(
         finding.title, badge=None if finding.severity is Severity.NONE else finding.severity, anchor=finding.id
     )
-    said = _describe_outcome(finding)
+    said = f"`{finding.id}`: {fmt.OUTCOMES[finding.outcome].lower()}. {finding.summary}"
     figures: list[Block] = [Chart(f) for f in result.figures if f.finding == finding.id]
     if finding.is_demonstrated:
         drawn = int(finding.severity.rank >= Severity.HIGH.rank and bool(figures))  # on paper
@@ -68,12 +68,6 @@ def _finding(finding: Finding, result: AuditResult) -> list[Block]:
     shown, numbers = _evidence(finding, drawn=bool(figures))
     inside = [KeyValues(items=_facts(finding)), *shown, *figures, *numbers, *_details(finding), *_advice(finding)]
     return [title, Paragraph(f"{said} {why}".rstrip()), Folded("Evidence", inside)]
-
-
-def _describe_outcome(finding: Finding) -> str:
-    """Outcome and summary; that no bound holds demonstrates nothing, and so has no outcome in words."""
-    outcome = "" if finding.source == "accountant" else f": {fmt.OUTCOMES[finding.outcome].lower()}"
-    return f"`{finding.id}`{outcome}. {finding.summary}"
 
 
 def _name_bounded(finding: Finding, result: AuditResult) -> str:

@@ -19,6 +19,7 @@ DIALECT = re.compile(
     r"|as (?:much|many) as it likes"
     r"|\b[Ww]hose \w+ (?:is|are) whose\b|\b[Tt]owards nobody does\b|\bcry wolf\b|keeps to the protocol and looks"
     r"|\b[Nn]o question that was asked\b|\bstays clear of every\b|\bseen to work on this\b|\bthis very\b"
+    r"|\bno longer (?!sent|the one|gain)|\b(?:ends|stops) at n\b"  # what was not shown did not end
     r"|^Of (?:less|more) than \w+ of what\b|\banything is known\b"
 )
 OLD = (
@@ -29,6 +30,9 @@ OLD = (
     "No question that was asked.",
     "A leak was seen to work on this very federation.",
     "It stays clear of every blind adversary up to n = 2",
+    "It beats guessing up to n = 2, no longer at n = 4.",
+    "With the run's protections it no longer shows the leaks.",
+    "The leak ends at n = 4.",
     "Whose examples are whose is not established.",
     "None of 12 tests speaks against the noise.",
     "which of them occur tells what was noised",
@@ -40,6 +44,7 @@ PLAIN = (
     "about 11 could be identified, beyond luck",
     "Less than half of what was sent was attacked; the rest may leak.",
     "Differential privacy protects nobody here.",
+    "What showed the harm is no longer sent.",
     "Only attackers that follow the protocol were tested.",
     "clients are told apart by their numbers",
     "A kind that *tells clients apart* reaches its reader as one client's own.",

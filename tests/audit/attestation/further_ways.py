@@ -42,7 +42,7 @@ from tests.audit.attestation.forger import (
 from tests.audit.importing.theirs import brought
 
 METRICS, LEDGER, MANIFEST = "metrics.jsonl", "ledger.jsonl", "artifacts/manifest.jsonl"
-CHECKS, CLAIMED = "evidence/checks.json", "evidence/claimed_counts.json"
+CHECKS = "evidence/checks.json"
 NOISE, REPLAYED = "evidence/noise_audits.json", "evidence/replay.json"
 Change = Callable[[Any], Any]
 
@@ -289,13 +289,6 @@ FURTHER: dict[str, Way] = {
     "checks emptied": Way(written(CHECKS, '{"results": [], "declared": []}\n', "attack")),
     "checks as an empty object": Way(written(CHECKS, "{}\n", "attack")),
     "checks removed": Way(removed(CHECKS, "attack")),
-    "claimed counts removed": Way(removed(CLAIMED, "attack")),
-    "claimed counts emptied": Way(written(CLAIMED, "{}\n", "attack")),
-    "claimed counts that were not checked": Way(
-        evidence_of(CLAIMED, lambda c: {**c, "reason": "clients cannot be played", "clients": [], "probes": 0}),
-        UNSEEN,
-        TAKEN,
-    ),
     "replays emptied": Way(written(REPLAYED, "[]\n", "account")),
     "half of the replays": Way(half_gone("replay")),
     "replays removed": Way(removed(REPLAYED, "account")),

@@ -16,7 +16,6 @@ from fedaudit.audit.case.simulated import SimulatedCase
 from fedaudit.audit.controls.lab import find_received_message
 from fedaudit.audit.observer.reading import watch_reading
 from fedaudit.audit.observer.view import observer, select_visible
-from fedaudit.audit.robustness.claimed_counts import read_claims
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.controls import Replay
@@ -36,7 +35,6 @@ CASE = SimulatedCase(
 )
 REPLAY = Replay(sizes=(1,), clients=2, groups=2, updates=(1,), update_steps=(1,), update_groups=2)
 WORLD = World(sizes=(), clients=1)
-KNOWN = dataclasses.replace(WORLD.knowledge, training={"lr": 0.1, "local_epochs": 1.0, "batch_size": 10.0})
 MODEL = next(a.payload for a in WORLD.artifacts if a.kind == Kind.GLOBAL_MODEL)
 TRAINED = {k: v + 1 for k, v in MODEL.items()}
 PROTOTYPES = {"classes": [0, 1], "features": np.ones((2, 64), np.float32)}
@@ -79,6 +77,7 @@ class Silent:
     """A bench whose clients say nothing."""
 
     method, protections, is_protected, artifacts, scratch, width = CASE.method, (), False, None, None, 2
+    smallest_batch = 1
     owned = CASE.examples.parts
     holdings = SimpleNamespace(data=CASE.data, parts=[*owned.values()], streams=CASE.streams)
 
@@ -129,10 +128,6 @@ def test_a_view_is_found_in_one_pass_over_what_was_recorded(position: Position) 
         watch_reading(select_visible(recorded, who, card), {})
 
     check_growth(does)
-
-
-def test_claims_of_counts_are_held_against_what_came_with_them() -> None:
-    check_growth(lambda recorded: read_claims(recorded, KNOWN))
 
 
 def test_what_every_sender_received_is_looked_up() -> None:

@@ -69,6 +69,17 @@ def test_a_permuted_map_is_contradicted_and_nothing_follows_from_it(tmp_path: Pa
     assert result.headline.outcome is not Outcome.DEMONSTRATED or LABELS not in result.headline.sentence
 
 
+def test_a_number_of_examples_that_is_ten_times_what_its_client_holds_is_named(tmp_path: Path) -> None:
+    def inflate(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        if line.get("sender") == "client/2" and "num_examples/count" in arrays:
+            arrays["num_examples/count"] = np.asarray(10 * arrays["num_examples/count"])
+
+    inbox = changed(tmp_path, inflate)
+    who = check(brought(tmp_path, inbox=inbox, aggregation="other")[2], "who")
+    assert who.status == "contradicted" and "7 of 8 clients sent the number of examples" in who.text
+    assert who.text.startswith("Client 2 sent ")
+
+
 def without_counts(line: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     if "num_examples" in line["kinds"]:
         line["kinds"].remove("num_examples")

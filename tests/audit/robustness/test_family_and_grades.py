@@ -79,7 +79,6 @@ def lost(measure: str, value: float, idle: float | None = None) -> Evidence:
 
 
 def cell(adversary: str, drop: float, idle: float = 0.0) -> MatrixCell:
-    share = Evidence(measure="honest_share", value=0.8, unit="fraction", trials=1, interval=(0.8, 0.8))
     return MatrixCell(
         setting="fedavg-iid",
         rule="mean",
@@ -91,7 +90,7 @@ def cell(adversary: str, drop: float, idle: float = 0.0) -> MatrixCell:
         accuracy=0.9 - drop,
         clean=0.9,
         by_seed=[(0.9 - drop, 0.9)],
-        evidence=[lost("accuracy_drop", drop, idle), lost("worst_class_drop", drop, idle), share],
+        evidence=[lost("accuracy_drop", drop, idle), lost("worst_class_drop", drop, idle)],
     )
 
 
@@ -112,8 +111,22 @@ def test_the_finding_quotes_the_attack_that_took_most_whatever_stands_first() ->
     found = judge_subject(
         make_matrix_subjects(matrix([cell("sign_flip", 0.331), cell("adaptive", 0.795)]))[0], POLICY
     )
-    assert found.rule == "accuracy-lost-critical" and found.title.endswith("adaptive by 4 of 20 clients harms it")
+    assert found.rule == "accuracy-lost-critical"
+    assert found.title.endswith("adaptive by 4 of 20 clients (20\u00a0%) harms it")
     assert "attack=adaptive" in found.where.replace(" ", "") or "adaptive" in found.where
+
+
+@pytest.mark.parametrize("drop", [0.01, 0.03, 0.1, 0.81])
+def test_what_is_lost_is_graded_alike_however_many_take_it(drop: float) -> None:
+    taken = [cell("adaptive", drop).model_copy(update={"malicious": m}) for m in (1, 3, 6, 19)]
+    found = [judge_subject(make_matrix_subjects(matrix([c]))[0], POLICY) for c in taken]
+    assert len({f.severity for f in found}) == len({f.rule for f in found}) == 1
+    assert [re.findall(r"\d+ of 20 clients \(\d+", f.title)[0] for f in found] == [
+        "1 of 20 clients (5",
+        "3 of 20 clients (15",
+        "6 of 20 clients (30",
+        "19 of 20 clients (95",
+    ]
 
 
 def test_what_the_search_for_the_fewest_found_is_not_denied() -> None:

@@ -11,12 +11,14 @@ import yaml
 
 from fedaudit.attacks.evidence import Evidence
 from fedaudit.attacks.measure import MEASURES
+from fedaudit.audit.settings import catalog
+from fedaudit.audit.verdict.accounts import make_bound_subjects
 from fedaudit.audit.verdict.decision import FACTS, decide
 from fedaudit.audit.verdict.policy import GradingPolicy, load_policy
 from fedaudit.audit.verdict.terms import Terms, find_known
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.threats.threat import Aim, Position
-from fedaudit.reports.bound import Status
+from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.decision import Odds, Word
 from fedaudit.reports.questions import Question, State
 from fedaudit.reports.result import AuditResult, Finding, Outcome, Severity
@@ -34,7 +36,7 @@ def finding(severity: str = "none", outcome: str = "not_demonstrated", source: s
         outcome=Outcome(outcome),
         severity=Severity(severity),
         summary="s",
-        rule="no-bound",
+        rule="above-chance",
     )
 
 
@@ -74,8 +76,6 @@ OPEN = [State.INCONCLUSIVE, State.NOT_ASKED, State.NO_ATTACK]
         (audit(CLEAN, finding(outcome="not_applicable")), Word.READY, ""),
         # an attack that could not tell is no reason of its own: the question says what is known
         (audit(finding(outcome="inconclusive")), Word.READY, ""),
-        # that no epsilon bounds the loss is no leak that was seen
-        (audit(CLEAN, finding("medium", "demonstrated", "accountant")), Word.READY, ""),
         (audit(CLEAN, questions=[*SAFE, ask(State.NO_ATTACK, required=False)]), Word.READY, ""),
         (
             audit(CLEAN, questions=[*SAFE, ask(State.NOT_ASKED, accepted="A. Person")]),
@@ -192,15 +192,14 @@ def test_replays_are_relied_on_only_where_they_say_more_than_the_run() -> None:
     assert odds.model_copy(update={"replayed": None}).reliable_interval == (0.8, 1.0)
 
 
-@pytest.mark.parametrize("word", ["not_ready", "cannot_tell"])
-def test_that_no_epsilon_limits_anything_is_neither_a_harm_nor_a_demonstration(word: str) -> None:
-    absent = finding("medium", "demonstrated").model_copy(
-        update={"id": "dp-0", "source": "accountant", "rule": "no-bound"}
-    )
-    leak = [finding("high", "demonstrated")] if word == "not_ready" else []
-    found = decide(audit(*leak, absent, questions=[ask(State.NOT_ASKED)]), POLICY)
-    assert found.word == word and "medium" not in found.sentence
-    assert [r.finding for r in found.risks] == [f.id for f in leak]
+@pytest.mark.parametrize("bound", [make_bound(Status.NONE, math.inf, CLEAR), make_bound(Status.VERIFIED, 60.0)])
+def test_how_large_an_epsilon_is_and_that_there_is_none_is_said_and_is_no_finding(bound: PrivacyBound) -> None:
+    assert make_bound_subjects([bound]) == []
+    made = audit(CLEAN)
+    made.bounds = [bound]
+    assert decide(made, POLICY).word is Word.READY
+    text = repr(catalog.load("sections", "budget")().build(made))
+    assert "released without noise" in text or "should not be advertised as differential privacy" in text
 
 
 def test_a_policy_of_ones_own_has_its_own_bar_and_without_one_the_default_ones() -> None:
@@ -275,7 +274,7 @@ def test_every_rule_of_the_policy_has_words_for_a_reader_without_statistics(
 
 
 def test_findings_of_one_harm_share_a_row_and_keep_their_names() -> None:
-    bound = finding("high", "demonstrated", "accountant")  # it forbids a deployment, so it is a row
+    bound = finding("high", "demonstrated", "accountant")
     other = bound.model_copy(update={"id": "g"})
     (row,) = decide(audit(bound, other), POLICY).risks
     assert (row.finding, row.also) == ("f", ["g"])

@@ -22,10 +22,11 @@ from fedaudit.audit.verdict.judge import Fact, judge, judge_subject
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.document import compose
+from fedaudit.reports.questions import State
 from fedaudit.reports.result import AuditResult, NoiseAuditRecord, Outcome, Severity, worst_first
 from fedaudit.reports.section import Heading, Table
 from tests.audit.accounting.test_lint import PLANTED
-from tests.reports.sample import result
+from tests.reports.sample import make_question, result
 
 ROOT = Path(__file__).parents[3]
 POLICY = load_policy("default")
@@ -97,6 +98,39 @@ GRADED = [
 ]
 
 
+def at(measure: str, n: int, leaks: bool) -> Evidence:
+    """Evidence of n samples that is clear of its baseline, or has too few trials for that."""
+    row = find_measure(measure)
+    return Evidence(
+        measure=measure,
+        value=0.6,
+        unit=row.unit,
+        trials=200 if leaks else 8,
+        interval=(0.55, 0.65) if leaks else (0.2, 0.9),
+        baselines=(Baseline(name="blind", value=0.5),),
+        condition={"kind": "here", "n": n, "origin": "recorded"},
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_of_larger_groups_than_any_measure_showed_something_for_nothing_is_said(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes, names = draw.sample([1, 2, 4, 10, 26, 80], 4), ["auc", "tpr_at_fpr_0.01", "linkage_rank1"]
+    curve = [at(name, n, draw.random() < 0.4) for n in sizes for name in names]
+    curve.append(at("auc", sizes[0], True))
+    draw.shuffle(curve)
+    found = judge_subject(attacked(*curve), POLICY)
+    largest = max(int(e.condition["n"]) for e in curve if e.trials == 200)
+    said = re.findall(r"\bn(?:| at which it was seen to beat guessing) (?:=|is) (\d+)", found.summary)
+    assert max(map(int, said)) == largest, found.summary
+    assert f"The largest n at which it was seen to beat guessing is {largest} (" in found.summary
+
+
+def test_where_no_n_was_seen_to_leak_none_is_named() -> None:
+    text = judge_subject(attacked(at("auc", 1, False), at("auc", 5, False)), POLICY).summary
+    assert "guessing" not in text and "no n" not in text.lower()
+
+
 @pytest.mark.sample(40)
 @pytest.mark.parametrize(("rule", "names"), GRADED)
 def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
@@ -117,13 +151,11 @@ def test_the_sentence_quotes_what_the_rule_read_whatever_else_was_measured(
 
 def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
     facts = {
-        "epsilon_upper",
         "accountants_disagree",
         "claim_refuted",
         "raw_examples_sent",
         "above_certified",
         "untrue_counts",
-        "contradicted_counts",
         "understated_bytes",
         "noise_on_some_rows",
         "vocabulary_of_private_text",
@@ -138,7 +170,28 @@ def test_every_rule_is_about_measures_or_facts_that_exist() -> None:
     for rule in POLICY.rules:
         for condition in rule.all:
             assert read_by(condition) or any(fnmatchcase(f, condition.measure) for f in facts), rule.id
+            named = read_by(condition) if condition.measure != "*" else []
+            assert all(find_measure(name).harm for name in named), rule.id  # what was lost, never to how many
     assert len(GRADED) > 40
+
+
+REASSURING = re.compile(r"\b[Nn]othing (?:was|beyond)|\b[Nn]o leak\b|\b[Nn]ot demonstrated\b|\bshowed nothing\b")
+
+
+@pytest.mark.parametrize("trials", [4, 1000])
+@pytest.mark.parametrize("name", MEASURES)
+def test_no_sentence_reassures_where_any_measure_is_clear_of_its_baselines(name: str, trials: int) -> None:
+    shown, silent = beyond(name, 0.3, trials=trials), beyond("auc", 0.0, trials=1000)
+    planted = beyond("auc", 0.9, control="positive")
+    finding = judge_subject(attacked(silent, shown, planted), POLICY)
+    assert finding.outcome in (Outcome.DEMONSTRATED, Outcome.INCONCLUSIVE), finding.reason
+    answered = make_question("membership", "server", "local_model", State.BOUNDED, "")
+    headline = write_headline([finding], [answered]).sentence
+    said = f"{finding.title} {finding.summary} {finding.reason} {headline}"
+    assert not REASSURING.search(said), said
+    assert finding.rule or find_measure(name).words.lower() in finding.summary.lower(), finding.summary
+    spared = judge_subject(attacked(silent, beyond(name, 0.0, trials=trials), planted), POLICY)
+    assert REASSURING.search(f"{spared.title} {spared.reason}"), spared.reason
 
 
 def test_where_no_rule_holds_the_most_telling_measure_is_quoted() -> None:
@@ -229,9 +282,9 @@ def test_a_policy_without_rules_about_facts_does_not_make_them_clean() -> None:
 
 
 def test_a_policy_that_names_a_fact_decides_about_it() -> None:
-    large = Fact(measure="epsilon_upper", value=60)
-    assert judge([large], policy(rule("epsilon_*", 50, "high"))).severity is Severity.HIGH
-    tolerant = judge([large], policy(rule("epsilon_upper", 100)))
+    wrong = Fact(measure="untrue_counts", value=60)
+    assert judge([wrong], policy(rule("untrue_*", 50, "high"))).severity is Severity.HIGH
+    tolerant = judge([wrong], policy(rule("untrue_counts", 100)))
     assert (tolerant.outcome, tolerant.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
     assert "policy own 1" in tolerant.reason
 

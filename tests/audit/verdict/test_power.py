@@ -148,11 +148,11 @@ def planted(hits: int, origin: str) -> Evidence:
 NOTHING = rank1(30, 1500, 0.02)
 
 
-def test_plants_without_the_protections_show_whether_an_attack_works_and_those_with_them_what_is_left() -> None:
+def test_plants_without_the_protections_show_whether_an_attack_works() -> None:
     hidden = judge([NOTHING, planted(58, UNPROTECTED), planted(1, REPLAYED)], POLICY)
-    assert hidden.outcome is Outcome.NOT_DEMONSTRATED and "no longer shows the leaks" in hidden.reason
+    assert hidden.outcome is Outcome.NOT_DEMONSTRATED
     left = judge([NOTHING, planted(58, UNPROTECTED), planted(40, REPLAYED)], POLICY)
-    assert left.outcome is Outcome.NOT_DEMONSTRATED and "still shows the leaks" in left.reason
+    assert left.outcome is Outcome.NOT_DEMONSTRATED
     dead = judge([NOTHING, planted(1, UNPROTECTED), planted(40, REPLAYED)], POLICY)
     assert dead.outcome is Outcome.INCONCLUSIVE and "missed its planted leak" in dead.reason
     assert judge([NOTHING, planted(58, REPLAYED)], POLICY).outcome is Outcome.NOT_DEMONSTRATED

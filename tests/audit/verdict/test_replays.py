@@ -102,9 +102,12 @@ def test_other_n_are_not_compared() -> None:
     assert "does not model" not in judge([SURE, sent(0.03, 0.02, n=20)], POLICY).reason
 
 
-def test_a_curve_in_words_ends_where_that_of_what_clients_sent_does() -> None:
+def test_the_largest_n_in_words_is_one_that_clients_sent() -> None:
     large = shown("named", 0.767, 0.02, 500, n=20)
     quoted = judge([SURE, sent(0.8, 0.5), large, sent(0.03, 0.02, n=19)], POLICY)
     summary = _summarise(settle_controls([SURE, sent(0.8, 0.5), large, sent(0.03, 0.02, n=19)]), quoted)
     assert "76.7" not in summary and "n = 20" not in summary
-    assert "up to n = 1 (80 %), no longer at n = 19" in summary.replace("\u00a0", " ")
+    assert summary.replace("\u00a0", " ").endswith(
+        "The largest n at which it was seen to beat guessing is 1 (named 80 %)."
+    )
+    assert "n = 19" not in summary
