@@ -107,8 +107,9 @@ def redraw(net: nn.Module) -> Net:
         own = list(layer.parameters(recurse=False))
         if own and some_train and not any(p.requires_grad for p in own):
             continue
-        if hasattr(layer, "reset_parameters"):
-            layer.reset_parameters()
+        reset: Any = getattr(layer, "reset_parameters", None)
+        if reset is not None:
+            reset()
             continue
         with torch.no_grad():
             for p in own:
