@@ -278,7 +278,7 @@ def _write_case(
     shape = holdings.auxiliary.x.shape[1:]
     groups = (*holdings.members.values(), holdings.nonmembers, holdings.auxiliary)
     classes = count_outputs(model, shape)
-    require_logits(classes, max(2, *(int(part.y.max()) + 1 for part in groups if len(part))))
+    require_logits(classes, max([2, *(int(part.y.max()) + 1 for part in groups if len(part))]))
     subject = {
         "title": "A model of your own",
         "clients": max([*holdings.members, *sent, 0]) + 1,
