@@ -4,9 +4,9 @@
 
 x is uint8 in 0..255 or floating point in [0, 1], shaped [N, H, W] or [N, channels, H, W], or with `layout: hwc`
 [N, H, W, channels]: which of them it is is declared, never guessed. Or x is tokens, whole numbers shaped [N, T].
-y is whole numbers from 0 or names as text, shaped [N]; every different one in y_train is a class. Optional: `classes`,
-names as text, of which y is then the place, from 0; `owner_train` and `owner_test`, the natural client of each
-example. Nothing is unpickled.
+y is whole numbers from 0 or names as text, shaped [N]; every different one in y_train is a class. Optional:
+`classes`, names as text, of which y is then the place, from 0; `owner_train` and `owner_test`, the natural client
+of each example. Nothing is unpickled.
 """
 
 import zipfile
