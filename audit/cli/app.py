@@ -41,6 +41,16 @@ class Commands(TyperGroup):
             raise typer.Exit(2)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            problems = getattr(error.__cause__, "errors", None)  # of pydantic, by which typer reads values
+            if problems is None or error.param is None:
+                raise
+            _complain(_explain_value(error.param.opts[0], problems()[0]))
+            raise typer.Exit(2) from None
+
 
 def _group(name: str, text: str) -> typer.Typer:
     """Commands under one name; without a command it prints what there is."""
@@ -175,6 +185,15 @@ def reader(
         return command(group, run_confined)
 
     return decorate
+
+
+def _explain_value(name: str, problem: dict[str, Any]) -> UserError:
+    """What pydantic finds wrong with an argument's value, in the words that settings have."""
+    from fedaudit.fl.runtime.settings import describe_problem
+
+    found = describe_problem(problem)
+    found = f" {found}, got {problem['input']!r}" if found.startswith("must ") else f": {found.removesuffix('.')}"
+    return UserError(f"{name}{found}", hint="add --help to the command: it lists what it takes")
 
 
 def _complain(error: Exception) -> None:

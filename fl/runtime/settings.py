@@ -167,7 +167,7 @@ def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, An
     # of a union every member says why it does not fit
     key = _format_path(first["loc"], given, where)
     same = [e for e in errors if _format_path(e["loc"], given, where) == key]
-    problems = list(dict.fromkeys(_describe_problem(e) for e in same))
+    problems = list(dict.fromkeys(describe_problem(e) for e in same))
     for begin in ("must be ", "must "):
         if all(p.startswith(begin) for p in problems):
             problems = [begin + " or ".join(p.removeprefix(begin) for p in problems)]
@@ -180,7 +180,7 @@ def _explain_error(declared: Any, error: ValidationError, given: Mapping[Any, An
     return UserError(f"{key} {problem}{got}".strip(), hint="; ".join(hints), key=key)
 
 
-def _describe_problem(first: Any) -> str:
+def describe_problem(first: Any) -> str:
     """What a value must be, as a phrase that follows its name."""
     kind, context = first["type"], first.get("ctx", {})
     if kind == "value_error":  # one of our own validators: a whole phrase

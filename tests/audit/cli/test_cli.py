@@ -152,3 +152,18 @@ def test_an_unexpected_error_is_short_and_says_how_to_see_more(tmp_path: Path) -
     first, hint = done.stderr.splitlines()[:2]
     assert first == "error: unexpected RuntimeError in falls_over.py, line 5: the disk is full"
     assert "--debug" in hint and "what that line was given" in hint and "report" not in hint
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("dp calibrate --epsilon 8 --rounds 1.5", "--rounds must be a whole number, got '1.5'"),
+        ("dp calibrate --epsilon x", "--epsilon must be a number, got 'x'"),
+        ("dp calibrate --epsilon 8 --sampling Pois", "--sampling: 'Pois' is not one of 'poisson', 'fixed'"),
+        ("run a.yaml --hours -1", "--hours must be >= 0, got '-1'"),
+    ],
+)
+def test_a_value_of_the_wrong_sort_is_said_in_a_sentence(words: str, said: str) -> None:
+    done = RUNNER.invoke(app, words.split())
+    assert done.exit_code == 2 and done.output.startswith(f"error: {said}\n  hint: ")
+    assert "Missing argument 'CONFIG'" in RUNNER.invoke(app, ["run"]).output
