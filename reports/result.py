@@ -41,7 +41,7 @@ class Severity(StrEnum):
 class Outcome(StrEnum):
     DEMONSTRATED = "demonstrated"
     NOT_DEMONSTRATED = "not_demonstrated"  # ran, its positive control was found, showed nothing
-    INCONCLUSIVE = "inconclusive"  # missed its positive control, or too few trials to tell
+    INCONCLUSIVE = "inconclusive"  # missed its control, too few trials, or beyond guessing and ungraded
     NOT_APPLICABLE = "not_applicable"
     FAILED = "failed"  # an error; never improves a score
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from fedaudit.audit.attestation import chain as links
@@ -17,10 +18,25 @@ from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.cli.main import app
 from fedaudit.audit.phases.plan import PHASES, execute, read_phases
 from fedaudit.audit.settings.config import load
+from fedaudit.fl.clients.client import Client, Reply
+from fedaudit.fl.kinds import Kind
+from fedaudit.fl.methods.fedavg import FedAvg
+from fedaudit.fl.training.local import Trained
 from fedaudit.reports.decision import Word
 from tests.audit.tiny import TEXT
 
 RUNNER = CliRunner()
+
+
+class Miscounts(FedAvg):
+    """Clients send more examples than they hold, each a number of its own."""
+
+    def finish(self, client: Client, trained: Trained) -> Reply:
+        reply = super().finish(client, trained)
+        reply.message[Kind.NUM_EXAMPLES] = {"count": torch.tensor(len(client.y) + 1 + client.index)}
+        return reply
+
+
 MORE = """
 workers: 0
 report: [json]
@@ -32,9 +48,9 @@ noise_audit: {play: false}
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of fedavg, which has findings of medium severity: nothing bounds what it sends."""
+    """A finished run which has a finding of medium severity: clients send other numbers than they hold."""
     folder = tmp_path_factory.mktemp("fakes")
-    (folder / "c.yaml").write_text(TEXT + MORE)
+    (folder / "c.yaml").write_text(TEXT.replace("name: fedavg", f'name: "{__name__}:Miscounts"') + MORE)
     with chdir(folder):
         run = RunDir.create(folder / "run")
         names = [p.name for p in PHASES]

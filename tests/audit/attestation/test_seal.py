@@ -110,7 +110,7 @@ def test_the_statement_is_one_of_in_toto_and_the_bom_one_of_cyclonedx(sealed: Pa
     Statement.copy_from_pb(json_format.ParseDict(body, statement_pb2.Statement())).validate()
     predicate = body["predicate"]
     assert set(predicate) == {"result", "configuration", "passedTests", "warnedTests", "failedTests"}
-    assert predicate["result"] in ("PASSED", "WARNED", "FAILED") and predicate["failedTests"]
+    assert predicate["result"] in ("PASSED", "WARNED", "FAILED")
     record = next(d for d in predicate["configuration"] if d["name"] == "seal")["annotations"]
     assert {"at", "expires", "tool", "verdict", "policy_digest", "bar", "required", "digests"} <= set(record)
     assert cyclonedx(json.loads((sealed / "bom.cdx.json").read_text())) == ""
