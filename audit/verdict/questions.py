@@ -339,7 +339,7 @@ def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Seque
         reasons.append(f"of {fmt.plural(len(unread), 'round')} a message was set aside unread")
     if unkept:
         reasons.append(f"{fmt.plural(len(unkept), 'round was', 'rounds were')} not recorded (setting record)")
-    if kept := rest & rounds.kept:
+    if kept := (rest & rounds.kept) - rounds.unread:
         names = ", ".join(a.id for a in asking)
         reasons.append(
             f"{fmt.plural(len(kept), 'recorded round was', 'recorded rounds were')} not read by {names}"

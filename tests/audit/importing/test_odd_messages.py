@@ -13,9 +13,11 @@ from safetensors.numpy import save
 
 from fedaudit.audit.attestation.completeness import check_files
 from fedaudit.audit.case.messages import read_arrivals
+from fedaudit.audit.case.recorded import RecordedCase
 from fedaudit.audit.case.run_folder import RunDir
 from fedaudit.audit.importing import messages
 from fedaudit.audit.importing.messages import whole_rounds
+from fedaudit.audit.importing.protect_messages import copy_with_protections
 from fedaudit.audit.importing.recorders.plain import Inbox
 from fedaudit.audit.importing.summary import summary
 from fedaudit.audit.phases.import_inbox import ImportSources, bring
@@ -23,6 +25,7 @@ from fedaudit.audit.phases.plan import execute
 from fedaudit.audit.phases.result_file import read_result
 from fedaudit.audit.settings.config import Config
 from fedaudit.audit.settings.errors import validate
+from fedaudit.audit.settings.spec import PluginSpec
 from fedaudit.fl.recording.recorder import MANIFEST, lines, manifest, unread
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.reports.imported import ImportRecord
@@ -333,3 +336,13 @@ def test_a_round_whose_counts_are_all_nothing_is_no_mean_by_counts_whatever_othe
     for rounds in ([fine, forged], [forged, fine]):
         found = messages.measure_means(rounds)
         assert found["samples"] == math.inf and found["uniform"] > 0.5
+
+
+def test_a_copy_with_protections_keeps_what_was_set_aside_as_it_came(tmp_path: Path) -> None:
+    run, config, _ = take(tmp_path, write(tmp_path, ODD["another shape"][0]))
+    case = RecordedCase(config.require_recorded(), run.artifacts)
+    clip = validate(PluginSpec, {"name": "quantise"}, "test")
+    copy_with_protections(run.path, tmp_path / "copy", case.card, 0, [clip])
+    copy = tmp_path / "copy" / "artifacts"
+    assert [*unread(copy)] == [*unread(run.artifacts)] and len([*manifest(copy)]) > 12
+    assert [*check_files(tmp_path / "copy", [*lines(copy)])] == []
