@@ -268,13 +268,15 @@ class Scoring:
             system,
             case.heard,
             case.data,
-            case.clients,
             case.examples,
             is_traced(case.simulated, self._releases),
         )
         checked = list_checks(case.simulated, case.protections, case.card)
         independent = evidence.checks.independent
-        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, independent)
+        panel = self._policy.whole_panel
+        answers = gather_answers(
+            evidence.attacks, self._choice, panel, findings, self._bounds, checked, independent
+        )
         return [
             *answer_questions(list_questions(scene, demands), scene, answers),
             *answer_rule_questions(

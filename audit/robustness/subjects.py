@@ -29,11 +29,8 @@ UNGRADED = (
 )  # described, and no rule is about them
 SILENT = ("honest_share", "sole_attacker")  # known numbers, for conditions alone
 HARM = Words(
-    fired="harm is seen where nobody attacks",
     unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
     missed="The planted fault did not break the mean, so finding nothing means nothing.",
-    none="no drop",
-    of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
     ungraded="The planted fault broke the mean, and attacks here changed the model",
 )

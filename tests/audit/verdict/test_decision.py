@@ -119,7 +119,7 @@ def test_ready_says_for_whom_how_many_and_what_it_leaves_out() -> None:
     lacking = make_question("inversion", "public", "global_model", State.NO_ATTACK, "none", required=False)
     text = decide(audit(CLEAN, questions=[*SAFE, lacking]), POLICY).sentence
     assert "Ready for these 10 clients and this run." in text and "1 of 2 questions answered" in text
-    assert "At most 35 of 719 people (4.9\u00a0%)" in text and "95 % confidence" in text
+    assert "By the attacks of panel 1, each run in full, at most 35 of 719 people (4.9\u00a0%)" in text
     assert "other clients, of which up to 25.9\u00a0% could leak unseen" in text  # 1 - .05^(1/10)
     assert "attacks we lack: inversion, public: global model" in text
 
