@@ -47,6 +47,7 @@ class Question(Record):
     at_least: int = 0  # people who were hit because their data were in, by any attack, beyond luck
     at_most: int | None = None  # people who are, by any attack of the panel, at 95 % confidence; None: no limit
     people: int = 0  # of so many
+    is_refuting: bool = False  # a verified epsilon, since more people were hit than it allows
     more: int | None = None  # people that must be tested besides, to settle it; None: no number would
     next_attack: str = ""  # the quickest that was left out and would ask it
     seconds: float | None = None  # how long either takes, about
@@ -58,8 +59,8 @@ class Question(Record):
 
     @property
     def is_exposed(self) -> bool:
-        """Whether more people were hit because their data were in than is tolerable."""
-        return self.at_least > count_allowed(self.people, self.tolerable)
+        """Whether more people were hit because their data were in than is tolerable, or an epsilon allows."""
+        return self.is_refuting or self.at_least > count_allowed(self.people, self.tolerable)
 
     @property
     def has_limit(self) -> bool:

@@ -180,9 +180,11 @@ def _describe_exposed(exposed: Sequence[Question]) -> str:
     if not exposed:
         return ""
     worst = max(exposed, key=lambda q: q.at_least / q.people)
+    allowed = "an epsilon that is stated allows fewer" if worst.is_refuting else ""
+    allowed = allowed or f"the policy tolerates {fmt.percent(worst.tolerable)}"
     return (
         f"At least {worst.at_least:,} of {worst.people:,} people are hit because their data were in: "
-        f"{name_question(worst)}; the policy tolerates {fmt.percent(worst.tolerable)}."
+        f"{name_question(worst)}; {allowed}."
     )
 
 

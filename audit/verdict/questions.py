@@ -238,16 +238,17 @@ def _answer(
         q = q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))
     else:
         q = q.model_copy(update=known | {"state": State.INCONCLUSIVE} | found.describe_open(asking))
-    return (
-        mention_declared(q, answers.limits, scene.people, len(scene.clients))
-        if _can_noise_answer(q, asking)
-        else q
-    )
+    if _can_noise_answer(q, panel, lacking):
+        q = mention_declared(q, answers.limits, scene.people, len(scene.clients))
+    return q
 
 
-def _can_noise_answer(q: Question, asking: Sequence[Attempt]) -> bool:
-    """Whether an epsilon answers: code may write a record past the noise, so there somebody must have looked."""
-    return bool(asking) or q.aim is not Aim.EXFILTRATION
+def _can_noise_answer(q: Question, panel: Sequence[str], lacking: Sequence[Lacking]) -> bool:
+    """Whether an epsilon answers: in the place of attacks that see nothing, and of none that did not run.
+
+    Code may write a record past the noise, so there somebody must have looked.
+    """
+    return all(x.ran for x in lacking) and (bool(panel) or q.aim is not Aim.EXFILTRATION)
 
 
 def _answer_exactly(q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers) -> str:
@@ -285,7 +286,7 @@ class _Limits:
         at_most = limited[self._widest].at_most if is_whole else None
         self.refuted: PrivacyLimit | None = None
         self.by_privacy: PrivacyLimit | None = None
-        if all(x.ran for x in lacking) and (panel or q.aim is not Aim.EXFILTRATION):
+        if _can_noise_answer(q, panel, lacking):
             limit = limit_by_privacy(q, answers.limits, self.people, len(scene.clients))
             if limit and self.at_least > limit.at_most:
                 self.refuted = limit
@@ -296,7 +297,12 @@ class _Limits:
     @property
     def known(self) -> dict[str, Any]:
         """Fields of the question."""
-        return {"at_least": self.at_least, "at_most": self.at_most, "people": self.people}
+        return {
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "people": self.people,
+            "is_refuting": self.refuted is not None,
+        }
 
     @property
     def why(self) -> str:
