@@ -5,10 +5,9 @@ messages: every client is read, each person is asked about once, and the attack 
 planted through every client's own code (audit/verdict/people.py makes bounds of these numbers).
 """
 
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from fedaudit.fl.kinds import Kind
 
@@ -49,7 +48,7 @@ class Share:
         rate = total.hits / total.trials
         effect = of_one
         if 0 < rate < 1 and len(each) > 1:
-            spread = float(np.var([p.hits for p in each], ddof=1))
+            spread = statistics.variance(p.hits for p in each)
             effect = max(1.0, spread / (of_one * rate * (1 - rate)))
         return cls(hits=total.hits / effect, trials=total.trials / effect)
 

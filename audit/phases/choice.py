@@ -64,8 +64,7 @@ class AttackChoice:
     @property
     def names(self) -> Mapping[str, tuple[str, bool]]:
         """By label its name, and whether it is changed: with settings of its own, or not of fedaudit's."""
-        ours = catalog.names("attacks")
-        return {s.label: (s.name, bool(s.settings) or s.name not in ours) for s in self.specs}
+        return {s.label: (s.name, not _is_as_shipped(s)) for s in self.specs}
 
     @property
     def shipped(self) -> Mapping[str, Card]:
@@ -124,6 +123,15 @@ def choose(config: Config, case: Case) -> AttackChoice:
         return choice, case  # with the case its id stays its own
 
     return share_result(("choice", config.model_dump_json(), id(case)), make)[0]
+
+
+def _is_as_shipped(spec: AttackSpec) -> bool:
+    """Whether it comes with fedaudit and has the settings that it comes with, written out or not."""
+    if spec.name not in catalog.names("attacks"):
+        return False
+    plain = AttackSpec(name=spec.name)
+    own, ours = (build_plugin("attacks", s, "attacks").config for s in (spec, plain))
+    return bool(own == ours)
 
 
 def _choose_fitting(

@@ -257,9 +257,19 @@ def _answer_exactly(q: Question, reach: Reach, rounds: Rounds, scene: Scene, ans
         return ""
     if q.aim is Aim.EXFILTRATION and reach.kind in answers.checked and rounds.sent == rounds.kept:
         return describe_true_numbers()
-    is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
-    alone = answers.independent.get(reach.kind, frozenset[int]()) & rounds.kept
-    return describe_independence() if is_own and alone == rounds.sent else ""
+    channels = scene.traffic.paths[reach]
+    if not FROM_CLIENTS & channels:  # made of what the server knows of clients, which is all of this
+        known = [(c, k) for c in (*FROM_CLIENTS, Channel.OBSERVED) for k in scene.traffic.kinds.get(c, ())]
+    elif channels == {Channel.UPLINK} or reach.kind.control_plane:
+        known = [(c, reach.kind) for c in channels & FROM_CLIENTS]
+    else:
+        return ""
+
+    def is_alone(channel: Channel, kind: Kind) -> bool:
+        found = scene.rounds.get((channel, kind), Rounds())
+        return found.sent <= found.kept & answers.independent.get(kind, frozenset[int]())
+
+    return describe_independence() if known and all(is_alone(c, k) for c, k in known) else ""
 
 
 class _Limits:

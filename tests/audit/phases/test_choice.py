@@ -62,6 +62,18 @@ def test_a_config_without_the_key_plans_all_that_applies_and_a_list_stays() -> N
     assert names(chosen("fedavg", attacks=[])) == []
 
 
+def test_settings_that_are_written_out_as_they_come_are_no_settings_of_ones_own() -> None:
+    """As the config of a run folder has them."""
+    attacks: list[Any] = ["rmia", {"name": "lira", "shadows": 4}]
+    for made in (
+        config("fedavg", attacks=attacks),
+        validate(Config, resolve(config("fedavg", attacks=attacks)), ""),
+    ):
+        found = choose(made, SimulatedCase(made))
+        assert found.names == {"rmia": ("rmia", False), "lira": ("lira", True)}
+        assert {"rmia", "lira", "ridge"} <= set(found.shipped)
+
+
 def test_an_attack_that_is_asked_for_less_is_estimated_at_less() -> None:
     attacks = [{"name": "lira", "shadows": 4, "epochs": 5, "id": "short"}, {"name": "lira", "id": "usual"}]
     seconds = chosen("fedavg", attacks=attacks).seconds

@@ -438,6 +438,24 @@ def test_true_counts_say_nothing_of_rounds_that_were_not_recorded() -> None:
         assert not answer(make_scene("fedavg", kept=kept), [], true)[name].is_answered
 
 
+def test_what_a_server_sends_is_of_nobody_where_all_that_it_heard_is() -> None:
+    """And where one round, or one kind, depends on somebody's examples, it is asked about as all else."""
+    scene = make_scene("fedavg")
+    uploads = scene.traffic.kinds[Channel.UPLINK]
+    names = ("membership.server.local_model", "membership.public.global_model", "inversion.client.global_model")
+
+    def ask(independent: dict[Kind, frozenset[int]]) -> set[State]:
+        found = answer(scene, [], Answers(attempts=[], shipped=CARDS, independent=independent))
+        return {found[name].state for name in names}
+
+    whole = dict.fromkeys(uploads, frozenset(ALL))
+    if timed := scene.traffic.kinds[Channel.OBSERVED]:
+        assert State.BOUNDED in ask(whole) and ask(whole) != {State.BOUNDED}  # when a client answers is known
+    whole |= dict.fromkeys(timed, frozenset(ALL))
+    assert ask(whole) == {State.BOUNDED}
+    assert State.BOUNDED not in ask(whole | {MODEL: frozenset({0, 1})})
+
+
 def test_secure_aggregation_leaves_the_server_the_sum_which_is_asked_about_as_well() -> None:
     hidden = make_scene("fedavg", protections=[SecureAggregation()])
     asked = {q.id: q for q in list_questions(hidden, DEMANDS)}
