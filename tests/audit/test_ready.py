@@ -33,7 +33,7 @@ CLEAN: dict[str, Any] = {
 
 PANEL = [
     *("hidden_images", "analytic", "played_update", "rmia"),
-    *("label_counts_from_update", "label_counts_from_gradient", "majority_class"),
+    *("label_counts_from_update", "label_counts_from_gradient"),
 ]
 
 
