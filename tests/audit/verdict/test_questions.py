@@ -327,7 +327,7 @@ def test_an_epsilon_lowers_a_limit_and_more_hits_than_it_allows_refute_it() -> N
         return ask_beside(make_bound(Status.VERIFIED, epsilon), played)["membership.server.local_model"]
 
     assert [ask(15, epsilon).at_most for epsilon in (4.0, 1.7, 1.0)] == [14, 14, 6]
-    refuted = ask(30, 0.1)
+    refuted = ask(26, 0.1)
     assert refuted.state is State.DEMONSTRATED and 0 < refuted.at_least <= 18
     assert "the epsilon is refuted" in refuted.why and (refuted.at_most or 0) >= refuted.at_least
 
