@@ -5,29 +5,52 @@ messages: every client is read, each person is asked about once, and the attack 
 planted through every client's own code (audit/verdict/people.py makes bounds of these numbers).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fedaudit.fl.kinds import Kind
 
-END = 0.01  # chance that a one-sided limit of luck, of sensitivity or of a threshold is missed
+END = 0.01  # chance that a one-sided limit of sensitivity is missed
 SMALL = 5  # people of a group, below which a fact about it is one about them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """So many hits in so many trials. A tie counts in part. Raises ValueError for more hits than trials."""
+    """So many hits in so many trials. A tie counts in part, and a trial that others resemble as well.
+
+    Raises ValueError for more hits than trials.
+    """
 
     hits: float = 0.0
-    trials: int = 0
+    trials: float = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.hits <= self.trials:
-            raise ValueError(f"{self.hits:g} hits of {self.trials} trials cannot be")
+            raise ValueError(f"{self.hits:g} hits of {self.trials:g} trials cannot be")
 
     def __add__(self, other: "Share") -> "Share":
         return Share(hits=self.hits + other.hits, trials=self.trials + other.trials)
+
+    @classmethod
+    def join_people(cls, people: Iterable["Share"]) -> "Share":
+        """The trials of several people as so many independent ones; each person's own trials are alike.
+
+        One person who is scored at ten clients is not ten people. Trials are divided by the design effect: the
+        variance of people's hits over that of as many independent trials, at least 1. Where nobody or everybody
+        is hit that cannot be seen, and each person counts once.
+        """
+        each = list(people)
+        total = sum(each, cls())
+        if not total.trials or total.trials <= len(each):
+            return total
+        of_one = total.trials / len(each)
+        rate = total.hits / total.trials
+        effect = of_one
+        if 0 < rate < 1 and len(each) > 1:
+            spread = statistics.variance(p.hits for p in each)
+            effect = max(1.0, spread / (of_one * rate * (1 - rate)))
+        return cls(hits=total.hits / effect, trials=total.trials / effect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +70,9 @@ class PeopleCount:
     # might name one of them
     unclaimed: Mapping[int, int] = field(default_factory=dict)
     luck: Share  # people that nobody trained on, scored in the same way
-    # client -> single people planted through its code, without the run's protections: does the attack work?
+    controls: tuple[Share, ...] = ()  # clients' people, scored against clients that are played without them
+    # client -> single people planted through its code and the run's protections: does the attack see anybody?
     planted: Mapping[int, Share] = field(default_factory=dict)
-    # client -> the same through the run's protections: what is left?
-    left: Mapping[int, Share] = field(default_factory=dict)
-    false_alarms: float = 0.0  # membership: the rate that the threshold was set for; 0: a hit is no threshold
 
     def __post_init__(self) -> None:
         for client, rows in self.tested.items():
@@ -64,27 +85,3 @@ class PeopleCount:
         for client, count in self.unclaimed.items():
             if not 0 <= count <= self.held.get(client, 0) - len(self.hit.get(client, ())):
                 raise ValueError(f"client {client}: {count} people were not hit, of fewer whom it holds")
-        if not 0 <= self.false_alarms < 1:
-            raise ValueError(f"a rate of false alarms is at least 0 and less than 1, got {self.false_alarms:g}")
-
-
-class Arrivals(NamedTuple):
-    """People planted through one client's code and the run's protections."""
-
-    arrived: int
-    withheld: int  # in messages that a protection let nobody read
-
-
-def count_withheld(people: PeopleCount, arrivals: Mapping[int, Arrivals]) -> PeopleCount:
-    """The same people, where those planted in withheld messages count as not hit: a reader saw nothing of them.
-
-    An attack may have tried some of the messages that arrived. As many in proportion are added of those that did
-    not, rounded down, so that `left` is not understated.
-    """
-    left = dict(people.left)
-    for client, (arrived, withheld) in arrivals.items():
-        tried = left.get(client, Share())
-        more = tried.trials * withheld // arrived if arrived else withheld
-        if more:
-            left[client] = tried + Share(trials=more)
-    return replace(people, left=dict(sorted(left.items())))

@@ -16,8 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from fedaudit.attacks.people import END
-from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, beta_sf, binom_ppf, norm_isf, t_isf
+from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, binom_ppf, norm_isf, t_isf
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -403,12 +402,9 @@ def _independent(hits: ArrayLike, groups: Groups, alpha: float) -> float:
 def choose_threshold_rank(non_members: int, false_alarms: float = FALSE_ALARMS) -> int:
     """Which of the largest scores of non-members the threshold of membership is, counted from 1.
 
-    The smallest rank at which the rate of false alarms, distributed as Beta(r, n - r + 1), is at least
-    `false_alarms` in 99 of 100 draws of non-members. `bound_flagged` subtracts that rate and so subtracts too
-    little. Raises ValueError without non-members.
+    Whoever scores above it is flagged, of non-members a share of `false_alarms` at most. Raises ValueError
+    without non-members.
     """
     if non_members < 1:
         raise ValueError(f"a threshold needs non-members, got {non_members}")
-    ranks = np.arange(1, non_members + 1)
-    enough = beta_sf(false_alarms, ranks, non_members - ranks + 1) >= 1 - END
-    return int(ranks[enough][0])
+    return math.ceil(false_alarms * non_members)

@@ -4,6 +4,7 @@ The one table that coverage, the verdict, the plan, the annexes and the limits a
 artifact, an observer, an aim and the rounds of which messages were recorded.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -43,8 +44,10 @@ class Question(Record):
     why: str  # what the state rests on, as a sentence
     findings: list[str] = Field(default_factory=list)  # ids, those that answer it first
     tolerable: float = 0.0  # share of people
-    at_most: int | None = None  # people who could be exposed, at 95 % confidence; None: no bound
+    at_least: int = 0  # people who were hit because their data were in, by any attack, beyond luck
+    at_most: int | None = None  # people who are, by any attack of the panel, at 95 % confidence; None: no limit
     people: int = 0  # of so many
+    is_refuting: bool = False  # a verified epsilon, since more people were hit than it allows
     more: int | None = None  # people that must be tested besides, to settle it; None: no number would
     next_attack: str = ""  # the quickest that was left out and would ask it
     seconds: float | None = None  # how long either takes, about
@@ -53,6 +56,11 @@ class Question(Record):
     @property
     def is_answered(self) -> bool:
         return self.state in (State.DEMONSTRATED, State.BOUNDED)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether more people were hit because their data were in than is tolerable, or an epsilon allows."""
+        return self.is_refuting or self.at_least > count_allowed(self.people, self.tolerable)
 
     @property
     def has_limit(self) -> bool:
@@ -77,6 +85,11 @@ class HeadCount(Record):
     expected: float
     interval: tuple[int, int]
     people: int
+
+
+def count_allowed(people: int, share: float) -> int:
+    """A tolerable share of people in people, rounded down."""
+    return math.floor(share * people + 1e-9)
 
 
 def count_by_aim(questions: Iterable[Question]) -> str:

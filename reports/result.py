@@ -383,6 +383,8 @@ class PolicyRecord(Record):
     sha256: str = ""  # of what it says
     fixed: str = ""  # when, before the first attack ran, ISO 8601; empty: it was not
     first_evidence: str = ""  # when, ISO 8601
+    panel: int = 0  # number of its panel, the attacks without which nothing is limited; 0: it has none
+    panel_sha256: str = ""  # of what that asks for
 
 
 class AuditResult(Record):

@@ -25,10 +25,10 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Images, Knowledge, Truth
 from fedaudit.attacks.condensed._images import standardise
 from fedaudit.attacks.evaluation import membership
-from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.matching import score_client
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, Series
+from fedaudit.attacks.evidence import REPLAYED, Evidence, Series
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.kinds import Kind
@@ -197,9 +197,9 @@ def _take(claim: Claim, rows: NDArray[np.bool_]) -> Means:
     return Means(claim["images"][rows], claim["shares"][rows])
 
 
-def _score_planted_people(claim: Claim, truth: Truth) -> list[Planted]:
+def _score_planted_people(claim: Claim, truth: Truth) -> list[ScoredPeople]:
     """Single people whose image a client sent alone, beside others of the class."""
-    planted, is_planted = list[Planted](), np.isin(claim["origin"], (REPLAYED, UNPROTECTED))
+    planted, is_planted = list[ScoredPeople](), claim["origin"] == REPLAYED
     for artifact in dict.fromkeys(claim["artifact"][is_planted].tolist()):
         rows = claim["artifact"] == artifact
         client, means = int(claim["sender"][rows][0]), _take(claim, rows)
@@ -207,14 +207,15 @@ def _score_planted_people(claim: Claim, truth: Truth) -> list[Planted]:
         label = max(range(len(own)), key=lambda k: len(own[k]))
         members = own[label]
         others = ImagePool(truth.unseen([client]).images.of_class(label)).without(fingerprints(members))
-        one = ScoredPeople(
-            client=client,
-            rows=range(len(members)),
-            scores=means.score(_flat(members), label),
-            held_out=range(len(others)),
-            held_out_scores=means.score(_flat(others), label),
+        planted.append(
+            ScoredPeople(
+                client=client,
+                rows=range(len(members)),
+                scores=means.score(_flat(members), label),
+                held_out=range(len(others)),
+                held_out_scores=means.score(_flat(others), label),
+            )
         )
-        planted.append(Planted(one, str(claim["origin"][rows][0]) == REPLAYED))
     return planted
 
 

@@ -1,7 +1,7 @@
 """From what an attack claims of messages to people: whom it tested and hit, each once, over all that it read."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,6 @@ class CountedPeople:
     """People as they are counted, message by message; a person whom two messages hit is hit once."""
 
     hit_means: str
-    false_alarms: float = 0.0  # that a threshold of membership was set for
     kind: Kind | None = None
     _tested: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _hit: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -34,8 +33,8 @@ class CountedPeople:
     _unclaimed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _least: dict[int, int] = field(default_factory=dict)
     _luck: Share = field(default_factory=Share)
+    _lucky: dict[Hashable, Share] = field(default_factory=dict)
     _planted: dict[int, Share] = field(default_factory=dict)
-    _left: dict[int, Share] = field(default_factory=dict)
 
     def hold(self, client: int, rows: Collection[int] | Rows) -> None:
         """These rows stand behind what was read of a client."""
@@ -59,19 +58,22 @@ class CountedPeople:
         """These rows stand behind a message of which each of the few claims hits somebody."""
         self._unclaimed[client] |= {int(row) for row in rows}
 
-    def luck(self, hits: float, trials: int) -> None:
-        """So many of people whom nobody trained on would have been hit."""
-        self._luck += Share(hits=hits, trials=trials)
+    def luck(self, hits: float, trials: int, person: Hashable = None) -> None:
+        """So many of people whom nobody trained on would have been hit.
 
-    def plant(self, client: int, hits: float, trials: int, *, protected: bool) -> None:
-        """So many people planted through a client's code were hit, with the run's protections or without."""
-        shares = self._left if protected else self._planted
-        shares[client] = shares.get(client, Share()) + Share(hits=hits, trials=trials)
+        `person` names one who is tried in the place of several clients, and so more than once.
+        """
+        if person is None:
+            self._luck += Share(hits=hits, trials=trials)
+        else:
+            self._lucky[person] = self._lucky.get(person, Share()) + Share(hits=hits, trials=trials)
+
+    def plant(self, client: int, hits: float, trials: int) -> None:
+        """So many people planted through a client's code and the run's protections were hit."""
+        self._planted[client] = self._planted.get(client, Share()) + Share(hits=hits, trials=trials)
 
     def people(self) -> list[PeopleCount]:
-        """All of it; empty where nobody was tested. Without protections the plants show both what works and is
-        left.
-        """
+        """All of it; empty where nobody was tested."""
         if not any(self._tested.values()):
             return []
         held = {k: max(len(self._held[k]), self._least.get(k, 0)) for k in {*self._held, *self._least}}
@@ -82,10 +84,8 @@ class CountedPeople:
             hit={k: tuple(sorted(rows)) for k, rows in sorted(self._hit.items()) if rows},
             held=dict(sorted(held.items())),
             unclaimed={k: len(rows - self._hit[k]) for k, rows in sorted(self._unclaimed.items())},
-            luck=self._luck,
-            planted=dict(sorted((self._planted or self._left).items())),
-            left=dict(sorted(self._left.items())),
-            false_alarms=self.false_alarms,
+            luck=self._luck + Share.join_people(self._lucky.values()),
+            planted=dict(sorted(self._planted.items())),
         )
         return [people]
 
@@ -148,9 +148,10 @@ def count_named(
                     found.leave_unclaimed(k, rows[owners == k])
             for mark, share in zip(fingerprints(t.held_out), t.named.held_out.max(axis=0).tolist(), strict=True):
                 lucky[t.client, mark] = lucky.get((t.client, mark), False) or share > 0
-        elif t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
-            found.plant(t.client, float(bool(hit)), 1, protected=t.origin == REPLAYED)
-    found.luck(float(sum(lucky.values())), len(lucky))
+        elif t.n == 1 and t.origin == REPLAYED:
+            found.plant(t.client, float(bool(hit)), 1)
+    for (_, mark), is_hit in lucky.items():
+        found.luck(float(is_hit), 1, person=mark)
     for client in senders:
         if not found.holds(client):
             found.hold_at_least(client, len(truth.client_images(client)))

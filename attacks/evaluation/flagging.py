@@ -2,15 +2,14 @@
 
 A person's scores in all messages that it may be in are brought to one scale, by the quantiles that held-out
 people have in the same messages, and the largest is the one answer about that person: who is exposed in one round
-is exposed. Held-out people are scored in the same way, each in the place of one client, so that their
-scores are independent. At least FALSE_ALARMS of such people pass the threshold
+is exposed. Held-out people are scored in the same way, in the place of each client, and set its threshold
 (attacks/stats.choose_threshold_rank).
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
@@ -26,7 +25,7 @@ Values = NDArray[np.floating[Any]]
 FEWEST = 10  # held-out people, from whom a scale can be taken
 TAIL = (20, 5)  # highest of them, by whom the scale goes on beyond all of them
 LEAST_TAIL = 0.01  # of the scale of all above the median
-FLAGGED = "flagged as a member: scored above all but the highest {} of {:,} people whom nobody trained on"
+FLAGGED = f"flagged as a member: scored above {1 - FALSE_ALARMS:.0%} of people whom nobody trained on"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,16 +60,9 @@ class ScoredPeople:
         return scale(np.asarray(self.scores)), scale(self.held_out_scores)
 
 
-class Planted(NamedTuple):
-    """People planted through one client's code, as they were scored."""
-
-    scored: ScoredPeople
-    is_protected: bool
-
-
 def count_flagged(
     recorded: Iterable[ScoredPeople],
-    planted: Iterable[Planted],
+    planted: Iterable[ScoredPeople],
     senders: Iterable[int],
     truth: Truth,
     kind: Kind | None = None,
@@ -89,46 +81,33 @@ def count_flagged(
     kind : of the messages, where the attack reads several.
     """
     readable = [s for s in recorded if len(s.held_out) >= FEWEST]
-    people, others = _find_largest(readable)
-    chosen = _spread(others)
-    if not people or not chosen:
-        return []
-    rank = choose_threshold_rank(len(chosen))
-    threshold = np.sort(chosen)[-rank]
-    most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values())
-    found = CountedPeople(FLAGGED.format(rank - 1, len(chosen)), FALSE_ALARMS, kind)
-    for (client, row), score in sorted(people.items()):
-        found.test(client, [row], [row] if score >= threshold else ())  # ties count: more hits, a higher bound
-    found.luck(rank, len(chosen))
-    for scored, is_protected in planted:
+    found = CountedPeople(FLAGGED, kind)
+    for client, (people, others) in sorted(_find_largest(readable).items()):
+        scores = np.array([*others.values()])
+        threshold = np.sort(scores)[-choose_threshold_rank(len(scores))]
+        # strictly above, and of held-out people those at it as well: ties make no hit, and more luck
+        found.test(client, list(people), [row for row, score in people.items() if score > threshold])
+        for name, score in others.items():
+            found.luck(float(score >= threshold), 1, person=name)
+    most = max(Counter((s.client, int(row)) for s in readable for row in s.rows).values(), default=1)
+    for scored in planted:
         if len(scored.held_out) >= FEWEST:
-            own = np.quantile(scored.held_out_scores, (1 - rank / len(chosen)) ** (1 / most))
-            hits = float((scored.scores > own).sum())
-            found.plant(scored.client, hits, len(scored.scores), protected=is_protected)
-    for client in {*senders, *(client for client, _ in people)}:
+            own = np.quantile(scored.held_out_scores, (1 - FALSE_ALARMS) ** (1 / most))
+            found.plant(scored.client, float((scored.scores > own).sum()), len(scored.scores))
+    for client in {*senders, *(s.client for s in readable)}:
         if client >= 0:
             found.hold_at_least(client, len(truth.client_images(client)))
     return found.people()
 
 
-def _find_largest(
-    recorded: Iterable[ScoredPeople],
-) -> tuple[dict[tuple[int, int], float], dict[Hashable, dict[int, float]]]:
-    """Of each (client, row) and of each held-out person in each client's place: the largest scaled score."""
-    people: dict[tuple[int, int], list[float]] = defaultdict(list)
-    others: dict[tuple[Hashable, int], list[float]] = defaultdict(list)
+def _find_largest(recorded: Iterable[ScoredPeople]) -> dict[int, tuple[dict[int, float], dict[Hashable, float]]]:
+    """By client: of each of its people, and of each held-out person in its place, the largest scaled score."""
+    largest: dict[int, tuple[dict[int, float], dict[Hashable, float]]] = {}
     for scored in recorded:
+        people, others = largest.setdefault(scored.client, ({}, {}))
         own, held_out = scored.scale()
-        for row, score in zip(scored.rows, own.tolist(), strict=True):
-            people[scored.client, int(row)].append(score)
+        for row, score in zip(map(int, scored.rows), own.tolist(), strict=True):
+            people[row] = max(score, people.get(row, score))
         for name, score in zip(scored.held_out, held_out.tolist(), strict=True):
-            others[name, scored.client].append(score)
-    places: dict[Hashable, dict[int, float]] = defaultdict(dict)
-    for (name, client), scores in others.items():
-        places[name][client] = max(scores)
-    return {key: max(scores) for key, scores in people.items()}, places
-
-
-def _spread(others: Mapping[Hashable, Mapping[int, float]]) -> list[float]:
-    """One score of each held-out person: in the place of one client after the other."""
-    return [scores[sorted(scores)[number % len(scores)]] for number, scores in enumerate(others.values())]
+            others[name] = max(score, others.get(name, score))
+    return largest

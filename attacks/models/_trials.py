@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.attack import Claim, Floats, Images, Truth, Unseen
 from fedaudit.attacks.evaluation.counting import list_latest
-from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Condition
 from fedaudit.attacks.evaluation.membership import (
@@ -113,10 +113,9 @@ class ModelTrials:
         counted = []
         for kind, tested in self._tested.items():
             planted = [
-                Planted(_score_planted_model(self._table[q.row], q), q.origin == REPLAYED)
+                _score_planted_model(self._table[q.row], q)
                 for q in self._queries
-                if q.origin in (REPLAYED, UNPROTECTED)
-                and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
+                if q.origin == REPLAYED and sent[q.row] in (uploaded if kind == Kind.AGGREGATE else {kind})
             ]
             scored = [_score_client(self._table, *of) for of in tested]
             counted += count_flagged(scored, planted, self._claim["senders"].tolist(), self._truth, Kind(kind))

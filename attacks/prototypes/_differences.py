@@ -66,7 +66,8 @@ def count_movers(trials: Sequence[DifferenceTrial], claim: Claim, truth: Truth) 
     found = CountedPeople("named by the features that were added to, or taken from, two successive prototypes")
     for t in trials:
         if is_replay(t.origin):
-            found.plant(t.client, t.named[""], 1, protected=t.origin == REPLAYED)
+            if t.origin == REPLAYED:
+                found.plant(t.client, t.named[""], 1)
             continue
         ends = [truth.people(str(claim[end][t.row]), int(claim["label"][t.row])) for end in ("earlier", "later")]
         for client in {*ends[0], *ends[1]}:

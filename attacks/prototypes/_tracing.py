@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from fedaudit.attacks.attack import Claim, Truth
 from fedaudit.attacks.evaluation.counting import list_latest
 from fedaudit.attacks.evaluation.features import extract_each
-from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool
 from fedaudit.attacks.evaluation.membership import Query, QueryBucket, Sides, gather, halves, name_non_members
 from fedaudit.attacks.evaluation.ranking import First, compare_best
 from fedaudit.attacks.evaluation.trials import collect_places, describe_place, find_place, hash_images
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.evidence import REPLAYED
 from fedaudit.attacks.people import PeopleCount
 
 Floats = NDArray[np.floating[Any]]
@@ -122,10 +122,7 @@ class Tracer:
         """Whom the scores flag, of everybody behind prototypes that clients sent, over all rounds."""
         recorded = [s for q in self._queries if q.origin == "recorded" for s in self._score_people(q)]
         planted = [
-            Planted(scored, q.origin == REPLAYED)
-            for q in self._queries
-            if q.n == 1 and q.origin in (REPLAYED, UNPROTECTED)
-            for scored in self._score_people(q)
+            scored for q in self._queries if q.n == 1 and q.origin == REPLAYED for scored in self._score_people(q)
         ]
         senders = self._claim["sender"][self._claim["origin"] == "recorded"]
         everybody = {*senders.tolist(), *self._claim["senders"].tolist()}

@@ -34,7 +34,7 @@ from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.ranking import rank_among
 from fedaudit.attacks.evaluation.trials import Pools, Trial, collect_places, find_place
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Baseline, Evidence, Series, is_replay
+from fedaudit.attacks.evidence import REPLAYED, Baseline, Evidence, Series, is_replay
 from fedaudit.attacks.people import PeopleCount
 from fedaudit.attacks.prototypes._weights import prototypes
 from fedaudit.attacks.prototypes.prototype_membership import (
@@ -137,8 +137,8 @@ class PrototypeLinkage(PrototypeMembership):
             rows = np.flatnonzero(recorded & (claim["label"] == label))
             self._count_class(claim, truth, label, rows, found)
         for t in self._linked(claim, truth, rng):
-            if t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
-                found.plant(t.client, float(t.hits.sum()), len(t.hits), protected=t.origin == REPLAYED)
+            if t.n == 1 and t.origin == REPLAYED:
+                found.plant(t.client, float(t.hits.sum()), len(t.hits))
         for client in {*claim["senders"].tolist(), *claim["sender"][recorded].tolist()}:
             found.hold_at_least(client, len(truth.client_images(client)))
         return found.people()

@@ -34,7 +34,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import index, list_senders
 from fedaudit.attacks.evaluation.decoder import find_device
-from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
 from fedaudit.attacks.evaluation.ranking import find_present
@@ -126,7 +126,7 @@ class BufferMembership(Attack):
 
     def count_people(self, claim: Claim, truth: Truth, rng: np.random.Generator) -> list[PeopleCount]:
         """Of everybody whose client sent statistics; single people are planted through every client's code."""
-        layer, recorded, planted = claim["layer"][0], list[ScoredPeople](), list[Planted]()
+        layer, recorded, planted = claim["layer"][0], list[ScoredPeople](), list[ScoredPeople]()
         columns = (claim[name].tolist() for name in ("client", "n", "artifact", "origin"))
         for mean, client, n, artifact, origin in zip(claim["mean"], *columns, strict=True):
             score = partial(_score, layer, mean, n)
@@ -137,14 +137,15 @@ class BufferMembership(Attack):
             labels = np.unique(truth.client_images(client).y).tolist()
             members = np.concatenate([truth.members(artifact, label) for label in labels])
             alike = unseen.only(np.isin(unseen.y, labels))
-            one = ScoredPeople(
-                client=client,
-                rows=range(len(members)),
-                scores=score(Images(x=members, y=np.zeros(len(members), np.int64))),
-                held_out=range(len(alike)),
-                held_out_scores=score(alike),
+            planted.append(
+                ScoredPeople(
+                    client=client,
+                    rows=range(len(members)),
+                    scores=score(Images(x=members, y=np.zeros(len(members), np.int64))),
+                    held_out=range(len(alike)),
+                    held_out_scores=score(alike),
+                )
             )
-            planted.append(Planted(one, origin == REPLAYED))
         return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
 
     def curves(self, claim: Claim, truth: Truth) -> list[Series]:

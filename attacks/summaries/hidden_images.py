@@ -35,6 +35,7 @@ from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images,
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, Rows, collect_images, gather_people
+from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Control, Judge
 from fedaudit.attacks.evaluation.naming import average_members, name_nearest
 from fedaudit.attacks.evaluation.ranking import Present
@@ -164,7 +165,8 @@ class HiddenImages(Attack):
             scores = reader.fit(search.candidates)
             least = reader.find_least(scores[:, len(x) :], len(x))
             is_there = np.max(scores / least, axis=0) >= 1
-            found.luck(float(is_there[len(x) :].sum()), len(search.candidates) - len(x))
+            for mark, is_lucky in zip(fingerprints(search.candidates[len(x) :]), is_there[len(x) :], strict=True):
+                found.luck(float(is_lucky), 1, person=mark)
             for k, mine in theirs.items():
                 found.test(k, whose[mine], whose[mine & is_there[: len(x)]])
                 if x[0].size <= reader.sent.width:
@@ -173,7 +175,7 @@ class HiddenImages(Attack):
                         (reader.fit_planted(image, image[None], len(theirs), rng) >= least).any()
                         for image in some
                     ]
-                    found.plant(k, float(sum(hits)), len(some), protected=False)
+                    found.plant(k, float(sum(hits)), len(some))
         return found.people()
 
     def choose_remedy(self, claim: Claim, truth: Truth, people: Sequence[PeopleCount]) -> str:

@@ -384,9 +384,10 @@ class TokenTrials:
                     is_hit = bool((held & self.background.rare & ~t.true & t.claimed).any())
                     key = t.client, held.tobytes()
                     lucky[key] = lucky.get(key, False) or is_hit
-            elif t.n == 1 and t.origin in (REPLAYED, UNPROTECTED):
-                found.plant(t.client, float(hit[0]), 1, protected=t.origin == REPLAYED)
-        found.luck(float(sum(lucky.values())), len(lucky))
+            elif t.n == 1 and t.origin == REPLAYED:
+                found.plant(t.client, float(hit[0]), 1)
+        for (_, text), is_hit in lucky.items():
+            found.luck(float(is_hit), 1, person=text)
         for client in self.claim["senders"].tolist():
             if not found.holds(client):
                 found.hold_at_least(client, len(self.truth.client_images(client)))

@@ -27,7 +27,7 @@ from fedaudit.attacks.evaluation.built import BuiltOnce
 from fedaudit.attacks.evaluation.counting import CountedPeople, gather_people
 from fedaudit.attacks.evaluation.images import fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
-from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED, Evidence, is_replay
+from fedaudit.attacks.evidence import REPLAYED, Evidence, is_replay
 from fedaudit.attacks.modality.text import PADDING, strip
 from fedaudit.attacks.models._targets import BLIND, GLOBAL, targets
 from fedaudit.attacks.people import PeopleCount
@@ -105,8 +105,8 @@ class Regurgitation(Attack):
                         counted.test(client, t.rows[own], t.rows[own & t.hits])
                     for mark, hit in zip(t.held_marks, t.held_hits.tolist(), strict=True):
                         held[mark] = held.get(mark, False) or hit
-                elif t.origin in (REPLAYED, UNPROTECTED):
-                    counted.plant(t.sender, float(t.hits.sum()), len(t.hits), protected=t.origin == REPLAYED)
+                elif t.origin == REPLAYED:
+                    counted.plant(t.sender, float(t.hits.sum()), len(t.hits))
             counted.luck(float(sum(held.values())), len(held))
             for client in claim["senders"].tolist():
                 if not counted.holds(client):

@@ -31,7 +31,7 @@ from pydantic import Field
 from fedaudit.attacks.attack import Attack, Card, Claim, Effort, Floats, Images, Knowledge, Truth
 from fedaudit.attacks.evaluation import membership
 from fedaudit.attacks.evaluation.artifacts import list_senders
-from fedaudit.attacks.evaluation.flagging import Planted, ScoredPeople, count_flagged
+from fedaudit.attacks.evaluation.flagging import ScoredPeople, count_flagged
 from fedaudit.attacks.evaluation.images import ImagePool, fingerprints
 from fedaudit.attacks.evaluation.judging import Judge
 from fedaudit.attacks.evaluation.matching import score_client
@@ -137,7 +137,7 @@ class FrozenLayers(Attack):
 
         What is planted lacks as many layers as the client's own updates do.
         """
-        recorded, planted = list[ScoredPeople](), list[Planted]()
+        recorded, planted = list[ScoredPeople](), list[ScoredPeople]()
         clients, origins, frozen = (claim[name].tolist() for name in ("client", "origin", "frozen"))
         fewest: dict[int, int] = {}
         for i in np.flatnonzero(claim["origin"] == "recorded").tolist():
@@ -145,7 +145,7 @@ class FrozenLayers(Attack):
             score = partial(_score_layers, claim["scorer"][i], frozen[i])
             recorded.append(score_client(clients[i], truth, rng, score, self.config.held_out))
         for i, origin in enumerate(origins):
-            if origin not in (REPLAYED, UNPROTECTED) or clients[i] not in fewest:
+            if origin != REPLAYED or clients[i] not in fewest:
                 continue
             score = partial(_score_layers, claim["scorer"][i], fewest[clients[i]])
             label, member = _find_planted_image(truth, str(claim["artifact"][i]))
@@ -154,14 +154,15 @@ class FrozenLayers(Attack):
             ]
             both = np.concatenate([member[:1], others])
             scores = score(Images(x=both, y=np.full(len(both), label)))
-            one = ScoredPeople(
-                client=clients[i],
-                rows=[0],
-                scores=scores[:1],
-                held_out=range(len(others)),
-                held_out_scores=scores[1:],
+            planted.append(
+                ScoredPeople(
+                    client=clients[i],
+                    rows=[0],
+                    scores=scores[:1],
+                    held_out=range(len(others)),
+                    held_out_scores=scores[1:],
+                )
             )
-            planted.append(Planted(one, origin == REPLAYED))
         return count_flagged(recorded, planted, claim["senders"].tolist(), truth)
 
     def not_applicable(self, view: Sequence[Artifact], knowledge: Knowledge) -> str:

@@ -6,6 +6,7 @@ cannot tell. 2 is an error, of any command.
 
 import atexit
 import importlib
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -88,6 +89,10 @@ for _group in (dp, phase, tools):
 
 def main() -> None:
     CONFINED.set(True)
+    notes = logging.getLogger("fedaudit")
+    if logging.lastResort:  # libraries that are loaded later print a note in ways of their own
+        notes.addHandler(logging.lastResort)
+        notes.propagate = False
     own_process()
     try:
         with without_working_directory():

@@ -1,7 +1,7 @@
 """`fedaudit plan`: what an audit will attack, before anything trains."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -11,7 +11,7 @@ from fedaudit.audit.phases.choice import choose, describe_duration, refuse_impos
 from fedaudit.audit.phases.efforts import correct_estimates
 from fedaudit.audit.phases.options import MOST
 from fedaudit.audit.phases.pace import correct_controls, estimate_controls, list_played, training_seconds
-from fedaudit.audit.phases.questions import plan_questions, read_attackers
+from fedaudit.audit.phases.questions import plan_limits, plan_questions, read_attackers
 from fedaudit.audit.robustness.dropout import find_holders, plan_dropout
 from fedaudit.audit.robustness.plan import plan_matrix
 from fedaudit.audit.robustness.shortage import Shortage
@@ -20,7 +20,9 @@ from fedaudit.audit.settings.errors import locate_errors
 from fedaudit.audit.settings.resolve import resolve
 from fedaudit.audit.settings.variant import Variant
 from fedaudit.audit.verdict.limits import name_questions
+from fedaudit.audit.verdict.people import LEAST_HELD_OUT
 from fedaudit.audit.verdict.policy import load_policy
+from fedaudit.audit.verdict.questions import Lacking
 from fedaudit.fl.runtime.errors import UserError
 from fedaudit.fl.runtime.machine import cores, hide_unused
 from fedaudit.fl.runtime.sharing import sharing
@@ -49,7 +51,8 @@ class Forecast:
         reasons = {label: traffic.missing(card, title) for label, card in choice.cards.items()}
         unfit = f"it says nothing of {case.data.modality} data"
         reasons |= {k: unfit for k, card in choice.cards.items() if case.data.modality not in card.modality}
-        asked = plan_questions(choice, read_attackers(config), load_policy(config.locate_policy()).demands)
+        policy = load_policy(config.locate_policy())
+        asked = plan_questions(choice, read_attackers(config), policy)
         yield f"{title} on {case.about.dataset}, {fmt.plural(case.clients, 'client')}"
         if empty := sum(not len(part) for part in case.examples.parts.values()):
             who = fmt.plural(empty, "client holds", "clients hold")
@@ -107,9 +110,31 @@ class Forecast:
             many = fmt.plural(len(needed), "required question (*)", "required questions (*)")
             names = "; ".join(name_questions(needed))
             yield f"{many} will stay open, so that the verdict can be no better than cannot tell: {names}"
+        yield from self._describe_ready(plan_limits(choice, policy), choice.others_seconds)
         yield from self._describe_runs(time)
         if not seconds:
             yield "no attack will run: such an audit is inconclusive"
+
+    def _describe_ready(
+        self, lacking: Mapping[str, Sequence[Lacking]], seconds: Mapping[str, float]
+    ) -> Iterator[str]:
+        """What stands between this audit and the word ready; nothing where nothing does."""
+        if lacking:
+            left = sorted({x.name for some in lacking.values() for x in some if x.is_left_out})
+            times = [f"{n} (about {describe_duration(seconds[n])})" if n in seconds else n for n in left]
+            lacks = f": the panel lacks {', '.join(times)}" if times else ""
+            many = fmt.plural(len(lacking), "required question", "required questions")
+            yield (
+                f"ready is out of reach by attacks, since {many} will have no upper limit{lacks}; where none is "
+                "left out, a verified epsilon or messages that depend on nobody's examples may stand in"
+            )
+        examples = self._case.examples
+        held_out = sum(map(len, examples.unseen.values())) or len(examples.reference)
+        if held_out < LEAST_HELD_OUT:
+            yield (
+                f"ready needs {LEAST_HELD_OUT} held-out people, of whom luck is learned; you have {held_out:,} "
+                "(setting federation.holdout.reference)"
+            )
 
     def _describe_runs(self, time: str) -> Iterator[str]:
         """How long training takes, and what else is run, whose attacks take about this time each."""

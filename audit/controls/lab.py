@@ -10,7 +10,7 @@ ones (`alone`), since the truth that an attack is held against is the image itse
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from fedaudit.attacks.evaluation.artifacts import index, message_of
 from fedaudit.attacks.evaluation.sums import average_sum
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
-from fedaudit.attacks.people import Arrivals
 from fedaudit.audit.case.case import NO_ROWS, Case
 from fedaudit.audit.controls.on_disk import spill
 from fedaudit.fl.artifact import Artifact, Channel, Role
@@ -60,7 +59,6 @@ class Replays:
 
     artifacts: list[Artifact] = field(default_factory=list)
     groups: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # artifact id -> rows of data.train
-    plants: list["Plant"] = field(default_factory=list)  # all that were made, also those that nobody could read
     folder: Path | None = None  # of large messages
 
     def add(
@@ -76,10 +74,7 @@ class Replays:
 
         The server reads every upload where there are no protections, and what a sum tells of one that they hide.
         """
-        arrived = sent is not None and like.kind in sent
-        client = -1 if like.sender.index is None else like.sender.index
-        self.plants.append(Plant(like.kind, client, tuple(group.tolist()), origin, arrived))
-        if sent is None or not arrived:
+        if sent is None or like.kind not in sent:
             return
         self.groups[id] = group
         # laid out alike in every process: sums depend on it
@@ -104,33 +99,7 @@ class Replays:
         for part in parts:
             whole.artifacts.extend(part.artifacts)
             whole.groups.update(part.groups)
-            whole.plants.extend(part.plants)
         return whole
-
-    def count_arrivals(self, kinds: Collection[Kind]) -> dict[int, Arrivals]:
-        """Client -> people planted in messages of these kinds, by whether the run's protections let them arrive.
-
-        Of people whose messages arrive without the protections: those are the plants that attacks are counted on.
-        """
-        counts: dict[tuple[int, Kind], Arrivals] = {}
-        works = {(p.kind, p.client, p.rows) for p in self.plants if p.origin == UNPROTECTED and p.arrived}
-        for p in self.plants:
-            if p.origin == REPLAYED and p.kind in kinds and (p.kind, p.client, p.rows) in works:
-                arrived, withheld = counts.get((p.client, p.kind), (0, 0))
-                of = len(p.rows)
-                counts[p.client, p.kind] = Arrivals(arrived + of * p.arrived, withheld + of * (not p.arrived))
-        clients = sorted({client for client, _ in counts})
-        return {k: max((c for (of, _), c in counts.items() if of == k), key=sum) for k in clients}
-
-
-class Plant(NamedTuple):
-    """A message that a control had a client make, whether it arrived or not."""
-
-    kind: Kind
-    client: int
-    rows: tuple[int, ...]  # of data.train, that the client then owned
-    origin: str
-    arrived: bool
 
 
 @dataclass(frozen=True, kw_only=True)

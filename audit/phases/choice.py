@@ -1,10 +1,10 @@
 """Choice: which attacks an audit runs: those its config lists, or with `attacks: auto` all that apply and fit.
 
-`auto` takes attacks by the required questions that each can answer per second, then by other questions: a second
-attack on one question never takes the time of the only one on another. An attack that says whom it hits can bound
-a harm and earns a question in full; one that can only demonstrate earns half. What asks nothing new follows from
+`auto` takes the panel first, without all of which nothing is limited: its attacks on required questions from the
+cheapest up. Then it takes attacks by the required questions that each asks per second, then by other questions: a
+second attack on one question never takes the time of the only one on another. What asks nothing new follows from
 the cheapest up, as far as the budget goes. Efforts come from the cards and sizes from the config, so the choice
-is the same on every machine, and under every policy: what is required is what the default policy requires.
+is the same on every machine, and under every policy: panel and required questions are the default policy's.
 """
 
 import math
@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedaudit.attacks.attack import Attack, Card
+from fedaudit.attacks.attack import Card
 from fedaudit.attacks.updates._inversion import UpdateInversion
 from fedaudit.audit.case.case import Case
 from fedaudit.audit.case.plugins import build_plugin
@@ -26,7 +26,8 @@ from fedaudit.audit.settings.record import RecordSettings
 from fedaudit.audit.settings.spec import AttackSpec, PluginSpec
 from fedaudit.audit.verdict.attempts import is_about
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.questions import Scene, list_questions, list_twins
+from fedaudit.audit.verdict.questions import list_questions
+from fedaudit.audit.verdict.scene import Scene, list_twins
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import Kind
 from fedaudit.fl.method import Card as MethodCard
@@ -36,7 +37,6 @@ from fedaudit.fl.threats.threat import Position
 from fedaudit.fl.wire.protection import Protection
 from fedaudit.reports.questions import MESSAGES, Question
 
-DEMONSTRATING = 0.5  # credit of an attack that can demonstrate and never bound
 LEAST_SECONDS = 0.1  # below which attacks take equally long
 
 
@@ -62,6 +62,17 @@ class AttackChoice:
     others_seconds: Mapping[str, float]  # estimates of these, by name
     left: Mapping[str, str]  # name -> why, of others that apply
 
+    @property
+    def names(self) -> Mapping[str, tuple[str, bool]]:
+        """By label its name, and whether it is changed: with settings of its own, or not of fedaudit's."""
+        return {s.label: (s.name, not _is_as_shipped(s)) for s in self.specs}
+
+    @property
+    def shipped(self) -> Mapping[str, Card]:
+        """Every attack that comes with fedaudit, by name."""
+        ours = catalog.names("attacks")
+        return {**self.others, **{s.name: self.cards[s.label] for s in self.specs if s.name in ours}}
+
 
 def choose(config: Config, case: Case) -> AttackChoice:
     """The attacks of this config; deterministic."""
@@ -76,6 +87,7 @@ def choose(config: Config, case: Case) -> AttackChoice:
             rounds=_plan_rounds(traffic.protected, record, int(getattr(case.training, "rounds", 1))),
             modality=case.data.modality,
             clients=frozenset(k for k, rows in case.examples.parts.items() if len(rows)),
+            fewest=min((len(rows) for rows in case.examples.parts.values() if len(rows)), default=None),
             are_persons=config.system.clients == "persons",
         )
         sizes = Sizes(
@@ -114,6 +126,15 @@ def choose(config: Config, case: Case) -> AttackChoice:
     return share_result(("choice", config.model_dump_json(), id(case)), make)[0]
 
 
+def _is_as_shipped(spec: AttackSpec) -> bool:
+    """Whether it comes with fedaudit and has the settings that it comes with, written out or not."""
+    if spec.name not in catalog.names("attacks"):
+        return False
+    plain = AttackSpec(name=spec.name)
+    own, ours = (build_plugin("attacks", s, "attacks").config for s in (spec, plain))
+    return bool(own == ours)
+
+
 def _choose_fitting(
     scene: Scene, title: str, known: Mapping[str, Card], cost: Mapping[str, float], minutes: float
 ) -> tuple[tuple[AttackSpec, ...], dict[str, str]]:
@@ -121,8 +142,12 @@ def _choose_fitting(
     applicable = {
         n: c for n, c in known.items() if scene.modality in c.modality and not scene.traffic.missing(c, title)
     }
-    credits = give_credits(applicable, list_questions(scene, load_policy("default").demands), scene.traffic)
-    names = _fit_budget(credits, {n: cost[n] for n in applicable}, minutes * 60)
+    policy = load_policy("default")
+    questions = list_questions(scene, policy.demands)
+    credits = give_credits(applicable, questions, scene.traffic)
+    asked = [(q, policy.whole_panel.list_attacks(q.aim, q.kind, scene.fewest)) for q in questions if q.required]
+    panel = {n for q, names in asked for n in names if any(c.question == q.id for c in credits.get(n, ()))}
+    names = _fit_budget(credits, {n: cost[n] for n in applicable}, minutes * 60, panel)
     over = f"the budget of {minutes:g} minutes has no room for its"
     left = {n: f"{over} {describe_duration(cost[n])}" for n in applicable if n not in names}
     return tuple(AttackSpec(name=n) for n in names), left
@@ -224,41 +249,38 @@ def describe_duration(seconds: float) -> str:
 
 
 class Credit(NamedTuple):
-    """What an attack earns where it asks one question."""
+    """An attack asks one question."""
 
     question: str
     required: bool
-    worth: float
 
 
 def give_credits(
     cards: Mapping[str, Card], questions: Sequence[Question], traffic: ObservedTraffic
 ) -> dict[str, list[Credit]]:
-    """Which questions each attack asks, of its reader or of others of the same message, and what they earn."""
+    """Which questions each attack asks, of its reader or of others of the same message."""
     earned: dict[str, list[Credit]] = {name: [] for name in cards}
-    bounding = {n for n in cards if catalog.load("attacks", n).count_people is not Attack.count_people}
     for q in questions:
         if q.kind == MESSAGES:
             continue
         places = list_twins(Reach(Position(q.observer), Kind(q.kind)), traffic)
         for name, card in cards.items():
             if any(is_about(card, q.aim, place) for place in places):
-                worth = 1.0 if name in bounding else DEMONSTRATING
-                earned[name].append(Credit(q.id, q.required, worth))
+                earned[name].append(Credit(q.id, q.required))
     return earned
 
 
 def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float]) -> list[str]:
-    """Attacks in the order in which they earn most per second; those that earn nothing new are left out.
+    """Attacks in the order in which they ask most questions per second; those that ask nothing new are left out.
 
-    Each question earns its largest credit once. Required questions come first, then the others.
+    Each question counts once. Required questions come first, then the others.
     """
     ranked: list[str] = []
-    earned: dict[str, float] = {}
+    asked = set[str]()
 
     def gain(name: str, required: bool) -> float:
-        new = (max(0.0, c.worth - earned.get(c.question, 0.0)) for c in credits[name] if c.required is required)
-        return sum(new) / max(cost[name], LEAST_SECONDS)
+        new = sum(c.required is required and c.question not in asked for c in credits[name])
+        return new / max(cost[name], LEAST_SECONDS)
 
     for required in (True, False):
         left = [n for n in sorted(credits, key=lambda n: (cost[n], n)) if n not in ranked]
@@ -268,15 +290,16 @@ def rank_attacks(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, flo
                 break
             ranked.append(best)
             left.remove(best)
-            for c in credits[best]:
-                earned[c.question] = max(earned.get(c.question, 0.0), c.worth)
+            asked |= {c.question for c in credits[best]}
     return ranked
 
 
-def _fit_budget(credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], seconds: float) -> list[str]:
+def _fit_budget(
+    credits: Mapping[str, Sequence[Credit]], cost: Mapping[str, float], seconds: float, panel: Collection[str]
+) -> list[str]:
     """Names that fit, in the order they run: cheapest first."""
     cheapest = sorted(cost, key=lambda n: (cost[n], n))
-    first = rank_attacks(credits, cost)
+    first = [*(n for n in cheapest if n in panel), *(n for n in rank_attacks(credits, cost) if n not in panel)]
     chosen, spent = set(), 0.0
     for name in (*first, *(n for n in cheapest if n not in first)):
         if spent + cost[name] <= seconds:

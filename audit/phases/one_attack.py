@@ -11,7 +11,6 @@ import numpy as np
 from fedaudit.attacks.attack import Attack, Card, Claim, Knowledge
 from fedaudit.attacks.evaluation.artifacts import index
 from fedaudit.attacks.evidence import Assertion, Evidence, ImageGallery
-from fedaudit.attacks.people import count_withheld
 from fedaudit.audit.case.png import png
 from fedaudit.audit.controls.sizes import sizes, steps
 from fedaudit.audit.observer.reading import Opened, watch_reading
@@ -22,7 +21,6 @@ from fedaudit.audit.phases.evidence import NOTHING, card_fields
 from fedaudit.audit.verdict.replays import is_replay
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.dataset import Data
-from fedaudit.fl.kinds import Kind
 from fedaudit.fl.runtime.errors import UserError, describe_failure
 from fedaudit.fl.runtime.side_by_side import DeadPart
 
@@ -77,7 +75,7 @@ def _run_and_measure(attack: Attack, name: str, bench: Bench, opened: Opened) ->
     else:
         claim = attack.run(view, knowledge, case.streams.numpy("attack", name))
         try:
-            result = _measure(attack, claim, bench, bench.truth, case.streams.numpy("measure", name))
+            result = _measure(attack, claim, bench.truth, case.streams.numpy("measure", name))
             if not result["evidence"]:
                 result |= {"status": "not_applicable", "reason": UNMEASURED}
         except MissingTruth as missing:
@@ -96,17 +94,9 @@ def _explain_unfit(data: Data, card: Card) -> str:
     return f"it reads {' or '.join(sorted(card.modality))} data, and what clients hold is {data.modality}"
 
 
-def _measure(
-    attack: Attack, claim: Claim, bench: Bench, truth: KnownTruth, rng: np.random.Generator
-) -> dict[str, Any]:
+def _measure(attack: Attack, claim: Claim, truth: KnownTruth, rng: np.random.Generator) -> dict[str, Any]:
     evidence = attack.measure(claim, truth, rng)
-    planted, targets = bench.find_planted_leaks(attack.card), attack.card.targets
-    people = [
-        count_withheld(
-            p, planted.count_arrivals(targets if p.kind is None or p.kind == Kind.AGGREGATE else (p.kind,))
-        )
-        for p in attack.count_people(claim, truth, rng)
-    ]
+    people = attack.count_people(claim, truth, rng)
     return {
         "evidence": [dataclasses.asdict(e) for e in evidence],
         "people": [dataclasses.asdict(p) for p in people],
@@ -147,7 +137,7 @@ def _record_unverified(
         return result
     try:
         claim = attack.run(gradable, knowledge, case.streams.numpy("attack", name))
-        result |= _measure(attack, claim, bench, bench.partial_truth, case.streams.numpy("measure", name))
+        result |= _measure(attack, claim, bench.partial_truth, case.streams.numpy("measure", name))
     except DeadPart:
         raise
     except UserError:  # what is left cannot be measured

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedaudit.attacks.people import SMALL, PeopleCount
-from fedaudit.audit.case.case import Examples, counts
+from fedaudit.attacks.people import PeopleCount
+from fedaudit.audit.case.case import Examples
 from fedaudit.audit.case.schemas import AttackFile
 from fedaudit.audit.checks._check import ConstantKind
 from fedaudit.audit.observer.reach import observed_rounds, read_traffic
@@ -16,9 +16,10 @@ from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config, SimulatedConfig
 from fedaudit.audit.settings.system import SystemSettings
 from fedaudit.audit.verdict.attempts import Attempt, gather_attempts
-from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
+from fedaudit.audit.verdict.policy import Demands, GradingPolicy, Panel
+from fedaudit.audit.verdict.questions import Lacking, answer_questions, list_lacking, list_questions
 from fedaudit.audit.verdict.rule_questions import list_rule_questions
+from fedaudit.audit.verdict.scene import Answers, Scene
 from fedaudit.fl.artifact import Party, Role
 from fedaudit.fl.data.dataset import Data
 from fedaudit.fl.kinds import Kind
@@ -69,17 +70,43 @@ def read_attackers(config: Config) -> DeclaredAttackers:
     return DeclaredAttackers(aims, rules, config.absence is not None, config.matrix is not None)
 
 
-def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, demands: Demands) -> list[Question]:
+def plan_questions(choice: AttackChoice, attackers: DeclaredAttackers, policy: GradingPolicy) -> list[Question]:
     """Before a run: every question, and which attacks will ask it."""
+    asked = answer_questions(
+        list_questions(choice.scene, policy.demands), choice.scene, _plan_answers(choice, policy)
+    )
+    return asked + attackers.plan_questions(policy.demands)
+
+
+def plan_limits(choice: AttackChoice, policy: GradingPolicy) -> dict[str, list[Lacking]]:
+    """Before a run: by required question about people what will keep attacks from limiting it, if anything."""
+    required = [q for q in list_questions(choice.scene, policy.demands) if q.required]
+    found = list_lacking(required, choice.scene, _plan_answers(choice, policy))
+    return {id: lacking for id, lacking in found.items() if lacking}
+
+
+def _plan_answers(choice: AttackChoice, policy: GradingPolicy) -> Answers:
+    """What the chosen attacks will read."""
     scene, title = choice.scene, choice.traffic.title
     attempts = [
-        Attempt(id=label, card=card, rounds=_plan_rounds(scene, card.rounds), seconds=choice.seconds[label])
+        Attempt(
+            id=label,
+            name=choice.names[label][0],
+            is_changed=choice.names[label][1],
+            card=card,
+            rounds=_plan_rounds(scene, card.rounds),
+            seconds=choice.seconds[label],
+        )
         for label, card in choice.cards.items()
         if scene.modality in card.modality and not scene.traffic.missing(card, title)
     ]
-    answers = Answers(attempts=attempts, others=choice.others, seconds=choice.others_seconds, left=choice.left)
-    asked = answer_questions(list_questions(scene, demands), scene, answers)
-    return asked + attackers.plan_questions(demands)
+    return Answers(
+        attempts=attempts,
+        panel=policy.whole_panel,
+        shipped=choice.shipped,
+        seconds=choice.others_seconds,
+        left=choice.left,
+    )
 
 
 def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
@@ -93,6 +120,7 @@ def _plan_rounds(scene: Scene, wanted: str) -> dict[Kind, frozenset[int]]:
 def gather_answers(
     files: Sequence[Mapping[str, Any]],
     choice: AttackChoice,
+    panel: Panel,
     findings: Sequence[Finding],
     limits: Sequence[PrivacyBound],
     checked: frozenset[Kind],
@@ -104,12 +132,14 @@ def gather_answers(
         files,
         findings,
         {i: choice.cards[label] for i, label in labels.items()},
+        {i: choice.names[label] for i, label in labels.items()},
         {f["name"].replace(":", "."): _read_people(f) for f in files},
         {i: choice.seconds[label] for i, label in labels.items()},
     )
     return Answers(
         attempts=attempts,
-        others=choice.others,
+        panel=panel,
+        shipped=choice.shipped,
         seconds=choice.others_seconds,
         left=choice.left,
         findings=findings,
@@ -124,7 +154,6 @@ def observe_scene(
     system: SystemSettings,
     heard: Mapping[int, frozenset[int]] | None,
     data: Data,
-    clients: int,
     examples: Examples,
     is_traced: bool,
 ) -> Scene:
@@ -142,7 +171,7 @@ def observe_scene(
         modality=data.modality,
         clients=frozenset(held),
         people=sum(held.values()),
-        in_small_groups=_count_in_small_groups(clients, examples, data),
+        fewest=min(held.values(), default=None),
         are_persons=system.clients == "persons",
     )
 
@@ -161,14 +190,6 @@ def _list_senders(
     parties = (Party.parse(str(line["sender"])) for line in lines if "message" in line)
     senders = {p.index for p in parties if p.role == Role.CLIENT and p.index is not None}
     return frozenset(senders.union(*heard.values()))
-
-
-def _count_in_small_groups(clients: int, examples: Examples, data: Data) -> int | None:
-    """People in small groups of any client; None where the examples of some client are not known."""
-    if not examples.parts or len(examples.parts) < clients:
-        return None
-    held = counts(clients, examples, data)
-    return int(held[held < SMALL].sum())
 
 
 def _read_people(file: Mapping[str, object]) -> list[PeopleCount]:

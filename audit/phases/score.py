@@ -265,13 +265,12 @@ class Scoring:
             system,
             case.heard,
             case.data,
-            case.clients,
             case.examples,
             is_traced(case.simulated, self._releases),
         )
         checked = list_checks(case.simulated, case.protections, case.card)
-        constant = evidence.checks.constant
-        answers = gather_answers(evidence.attacks, self._choice, findings, self._bounds, checked, constant)
+        constant, panel = evidence.checks.constant, self._policy.whole_panel
+        answers = gather_answers(evidence.attacks, self._choice, panel, findings, self._bounds, checked, constant)
         return [
             *answer_questions(list_questions(scene, demands), scene, answers),
             *answer_rule_questions(

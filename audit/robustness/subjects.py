@@ -28,11 +28,8 @@ UNGRADED = (
     "cosine_rank",
 )  # described, and no rule is about them
 HARM = Words(
-    fired="harm is seen where nobody attacks",
     unplanted="No planted fault was tried, so nothing shows that harm would have been seen.",
     missed="The planted fault did not break the mean, so finding nothing means nothing.",
-    none="no drop",
-    of="a drop of ",
     found="The planted fault broke the mean, and no attack here was seen to change the model",
     more="Attacks here changed the model",
 )

@@ -113,7 +113,7 @@ def _describe_false_alarms(ran: Sequence[Finding]) -> str:
     if not tried:
         return "The rate of false alarms is not known."
     untried = _count_others(" No such data was given to ", ran, tried, ".")
-    fired = [f.id for f in tried if f.outcome is Outcome.INCONCLUSIVE and "control fired" in f.reason]
+    fired = [f.id for f in tried if any(clear(e) for e in f.evidence if e.control == "negative")]
     who = f"{', '.join(fired)} raised" if fired else "none raised"
     most = fmt.percent(stats.clopper_pearson(len(fired), len(tried))[1])
     return (

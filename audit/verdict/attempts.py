@@ -24,13 +24,20 @@ class Attempt:
     """One attack: what came of it, and what it opened."""
 
     id: str  # its finding's, or its label where it is planned
+    name: str  # of the attack
     card: Card
+    is_changed: bool = False  # it has settings of its own, or does not come with fedaudit
     outcome: Outcome | None = None  # None: planned
     rounds: Mapping[Kind, frozenset[int]] = field(default_factory=dict)  # that it opened, or will
     shown: frozenset[Kind] = frozenset()  # of these, where it was seen to work
     people: Sequence[PeopleCount] = ()
     seconds: float = 0.0  # by its card
     reason: str = ""  # where it did not apply or failed
+
+    @property
+    def shipped(self) -> str:
+        """Its name, where it comes with fedaudit and has the settings that it comes with; else empty."""
+        return "" if self.is_changed else self.name
 
     @property
     def ran(self) -> bool:
@@ -72,12 +79,14 @@ def gather_attempts(
     files: Sequence[Mapping[str, Any]],
     findings: Sequence[Finding],
     cards: Mapping[str, Card],
+    names: Mapping[str, tuple[str, bool]],
     people: Mapping[str, Sequence[PeopleCount]],
     seconds: Mapping[str, float],
 ) -> list[Attempt]:
     """The attacks of a finished audit. Evidence of an attack that the config does not name answers nothing.
 
-    `cards`, `people` and `seconds` go by the finding's id.
+    `cards`, `names`, `people` and `seconds` go by the finding's id; `names` says of each attack how it is called
+    and whether it is changed.
     """
     opened = {f["name"].replace(":", "."): f.get("rounds", {}) for f in files}
     made = []
@@ -88,6 +97,8 @@ def gather_attempts(
         made.append(
             Attempt(
                 id=finding.id,
+                name=names[finding.id][0],
+                is_changed=names[finding.id][1],
                 card=cards[finding.id],
                 outcome=finding.outcome,
                 rounds=rounds,

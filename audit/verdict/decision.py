@@ -13,7 +13,7 @@ from fedaudit.attacks.measure import find_measure
 from fedaudit.audit.verdict.answers import answer_signer, describe_more
 from fedaudit.audit.verdict.limits import name_question, name_questions
 from fedaudit.audit.verdict.people import share_unseen
-from fedaudit.audit.verdict.policy import GradingPolicy, list_shipped
+from fedaudit.audit.verdict.policy import GradingPolicy, Panel, list_shipped
 from fedaudit.audit.verdict.replays import find_replayed
 from fedaudit.audit.verdict.terms import NO_TERMS, Terms, select_demonstrated
 from fedaudit.fl.threats.threat import Aim
@@ -26,7 +26,8 @@ from fedaudit.reports.result import AuditResult, Finding, Severity
 STATEMENTS = ("accountant", "lint")  # findings against what is stated of protections
 FACT_LEARNED = "A fact about a client's examples is learned"
 # What decided, as Decision.rule names it
-SEVERE, REFUTED, OPEN, REQUIRED = "severe-finding", "bound-refuted", "question-open", "required"
+SEVERE, EXPOSED, REFUTED = "severe-finding", "people-exposed", "bound-refuted"
+OPEN, REQUIRED = "question-open", "required"
 LESSER, ACCEPTED = "finding-to-treat", "accepted"
 # What is proved or seen rather than measured, by patterns of the policy's measures
 FACTS = {
@@ -68,7 +69,7 @@ def decide(result: AuditResult, policy: GradingPolicy, terms: Terms = NO_TERMS) 
     return DeploymentDecision(
         word=word,
         rule=rule,
-        sentence=_name_judge(policy) + _write_sentence(rule, result, shown, failing, left, terms, bar),
+        sentence=_name_judge(policy) + _write_sentence(rule, result, shown, failing, left, terms, policy),
         more=describe_more(left),
         numbers=_list_numbers(result, shown, left),
         risks=shown,
@@ -86,11 +87,25 @@ def list_open(questions: Sequence[Question], terms: Terms = NO_TERMS) -> list[Qu
     return [q for q in questions if q.is_open and q.id not in terms.accepted]
 
 
+def list_exposed(questions: Sequence[Question], terms: Terms = NO_TERMS) -> list[Question]:
+    """Required questions of which more people are hit than is tolerable, and which nobody answers for by name.
+
+    Who answers for what an attack found answers for the people it hit.
+    """
+    return [
+        q
+        for q in questions
+        if q.required and q.is_exposed and not {q.id, *q.findings[:1]} & {*terms.accepted, *terms.known}
+    ]
+
+
 def _choose_word(
     result: AuditResult, failing: Sequence[str], left: Sequence[Question], terms: Terms
 ) -> tuple[Word, str]:
     if failing:
         return Word.NOT_READY, SEVERE
+    if list_exposed(result.questions, terms):
+        return Word.NOT_READY, EXPOSED
     if any(b.status is Status.REFUTED for b in result.bounds):
         return Word.NOT_READY, REFUTED
     if terms.unmet:
@@ -118,10 +133,10 @@ def _write_sentence(
     failing: Sequence[str],
     left: Sequence[Question],
     terms: Terms,
-    bar: Severity,
+    policy: GradingPolicy,
 ) -> str:
     """How many harms were demonstrated, how many questions are answered, and what the word rests on."""
-    severities = [r.severity for r in shown]
+    severities, bar = [r.severity for r in shown], terms.fail_on or policy.bar
     parts = [f"{severities.count(s)} {s}" for s in Severity if s in severities]
     text = f"{fmt.plural(len(shown), 'harm was', 'harms were')} demonstrated: {', '.join(parts)}"
     text = text if shown else "Nothing was demonstrated"
@@ -130,12 +145,13 @@ def _write_sentence(
     text += f"; {fmt.count_answered(result.questions)}."
     reasons = {
         SEVERE: f"{_describe_failing([f for f in result.findings if f.id in failing], bar)}{_warn_of_open(left)}",
+        EXPOSED: f"{_describe_exposed(list_exposed(result.questions, terms))}{_warn_of_open(left)}",
         REFUTED: f"A limit on the privacy loss that is stated does not hold.{_warn_of_open(left)}",
         REQUIRED: f"{fmt.plural(len(terms.unmet), 'requirement')} not met: {'; '.join(terms.unmet)}.",
         OPEN: _describe_open(left) if left else _describe_silence(result),
         LESSER: "It is to be treated, or accepted in writing.",
         ACCEPTED: "What is accepted is a condition.",
-        "": _describe_ready(result),
+        "": _describe_ready(result, policy.whole_panel),
     }
     return f"{text} {reasons[rule]} {' '.join(f'{r}.' for r in terms.refused)}".rstrip()
 
@@ -150,6 +166,19 @@ def _describe_failing(failing: Sequence[Finding], bar: Severity) -> str:
     rated = str(bar) if bar is Severity.CRITICAL else f"{bar} or worse"
     what = " and a ".join(sorted(seen, reverse=True))
     return f"The policy forbids deployment: a {what} rated {rated} succeeded against this federation."
+
+
+def _describe_exposed(exposed: Sequence[Question]) -> str:
+    """How many people are hit, of the question of which most are; empty without any."""
+    if not exposed:
+        return ""
+    worst = max(exposed, key=lambda q: q.at_least / q.people)
+    allowed = "an epsilon that is stated allows fewer" if worst.is_refuting else ""
+    allowed = allowed or f"the policy tolerates {fmt.percent(worst.tolerable)}"
+    return (
+        f"At least {worst.at_least:,} of {worst.people:,} people are hit because their data were in: "
+        f"{name_question(worst)}; {allowed}."
+    )
 
 
 def _warn_of_open(left: Sequence[Question]) -> str:
@@ -187,7 +216,7 @@ def _describe_silence(result: AuditResult) -> str:
     return "Nothing that is made of anybody's examples was sent, so no question could be asked."
 
 
-def _describe_ready(result: AuditResult) -> str:
+def _describe_ready(result: AuditResult, panel: Panel) -> str:
     """For whom and what the word holds, how many people could be exposed all the same, and what it leaves out."""
     clients = result.scope.clients
     text = f"Ready for these {fmt.plural(clients, 'client')} and this run."
@@ -201,8 +230,9 @@ def _describe_ready(result: AuditResult) -> str:
         assert worst.at_most is not None, "chosen so"
         share = fmt.percent(worst.at_most / worst.people)
         text += (
-            f" At most {worst.at_most:,} of {worst.people:,} people ({share}) could be exposed in any one way by "
-            "leaks as visible as those we planted (95 % confidence)."
+            f" By the attacks of panel {panel.number}, each run in full, at most {worst.at_most:,} of "
+            f"{worst.people:,} people ({share}) are told apart from people whose data were not used, by any one "
+            "of them."
         )
     text += f" Not covered: other clients, of which up to {fmt.percent(share_unseen(clients))} could leak unseen"
     lacking = name_questions([q for q in result.questions if not q.is_answered])

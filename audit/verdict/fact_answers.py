@@ -1,8 +1,7 @@
-"""Answers that need no attack: what is held against clients' own data, counted, or played with other data."""
+"""Answers that need no attack: what is held against clients' own data, or played with other data."""
 
 from collections.abc import Sequence
 
-from fedaudit.attacks.people import SMALL
 from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.fl.threats.threat import Aim
 from fedaudit.reports import format as fmt
@@ -25,31 +24,17 @@ def answer_by_check(q: Question, findings: Sequence[Finding]) -> dict[str, objec
     return {}
 
 
-def describe_true_numbers(people: int) -> dict[str, object]:
+def describe_true_numbers() -> str:
     """Numbers that were held against what their senders hold carry nothing else (sample_counts.py)."""
-    why = "every recorded number is the one that its sender holds, so that it carries nothing else"
-    return {"state": State.BOUNDED, "at_most": 0, "people": people, "why": why}
+    return "every recorded number is the one that its sender holds, so that it carries nothing else"
 
 
-def answer_by_census(q: Question, in_small_groups: int | None, people: int) -> dict[str, object]:
-    """Attributes: a fact about a large group is no fact about one of its people, and who stands in small ones is
-    known to the auditor."""
-    if q.aim is not Aim.ATTRIBUTE or in_small_groups is None:
-        return {}
-    if in_small_groups > q.tolerable * people:
-        return {}
-    nobody = "nobody stands" if not in_small_groups else f"{in_small_groups:,} people stand"
-    why = f"{nobody} in a group (one class of one client) of fewer than {SMALL}, by a census of all clients"
-    return {"state": State.BOUNDED, "at_most": in_small_groups, "people": people, "why": why}
-
-
-def describe_constancy(constant: ConstantKind, people: int) -> dict[str, object]:
+def describe_constancy(constant: ConstantKind) -> str:
     """Nothing of anybody's is in what comes out the same whoever stands in the place of its sender's people."""
-    why = (
+    return (
         f"in {constant.plays:,} plays with other people, of other numbers and classes, its senders' code sends "
         "the same, to the byte: it is made of what they received alone"
     )
-    return {"state": State.BOUNDED, "at_most": 0, "people": people, "why": why}
 
 
 def mention_plays(q: Question, constant: ConstantKind | None) -> Question:

@@ -1,28 +1,26 @@
 """Judging: what was found and a policy in; a finding out. Doubt never helps the audited.
 
-* A negative control that fires (the "leak" is found in data nobody trained on) makes any result
-  inconclusive: the attack finds leaks where there are none.
+* A negative control (the same search in data nobody trained on) is one more baseline, and silences nothing.
 * A rule that holds makes it demonstrated, whatever else was missed.
 * Replays set no severity by themselves (audit/verdict/replays.py). Where they disagree with what clients sent,
   the attack does not model the method, and finding nothing means nothing.
 * A fact (a bound, a flaw, a refuted claim) that meets no rule is not demonstrated.
 * Evidence that is clear of its baselines and meets no rule is inconclusive, whatever it measures.
-* Other evidence must come from an attack that found its planted leak, and that had the trials to show a small one
-  at every place, before "not demonstrated" may be said; else it is inconclusive. Leaks that are planted without
-  the run's protections show whether an attack works.
+* Other evidence must come from an attack that found its planted leak before "not demonstrated" may be said; else
+  it is inconclusive. Leaks that are planted without the run's protections show whether an attack works.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from fedaudit.attacks import measure
-from fedaudit.attacks.evidence import UNPROTECTED, Evidence
+from fedaudit.attacks.evidence import UNPROTECTED, Baseline, Evidence
+from fedaudit.audit.verdict.people import ALONE
 from fedaudit.audit.verdict.policy import Condition, GradingPolicy, Rule, load_policy
-from fedaudit.audit.verdict.power import find_detectable
 from fedaudit.audit.verdict.replays import (
     describe_disagreement,
     describe_misses,
@@ -31,7 +29,6 @@ from fedaudit.audit.verdict.replays import (
     settle_controls,
 )
 from fedaudit.audit.verdict.statistics import clear, statistic
-from fedaudit.reports import format as fmt
 from fedaudit.reports.result import Finding, Outcome, Severity
 
 
@@ -47,11 +44,8 @@ class Fact:
 class Words:
     """How a verdict speaks of what was looked for."""
 
-    fired: str = "the attack finds leaks where there are none"
     unplanted: str = "No planted leak was tried, so nothing shows that the attack works."
     missed: str = "The attack missed its planted leak, so finding nothing means nothing."
-    none: str = "no leak"
-    of: str = "a leak of "
     found: str = "The attack found its planted leak and nothing beyond the baselines here"
     more: str = "More than guessing gives was found"
 
@@ -120,10 +114,7 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
     evidence = settle_controls([e for e in found if isinstance(e, Evidence)])
     real, negative, positive = ([e for e in evidence if e.control == c] for c in ("none", "negative", "positive"))
     positive += [e for e in real if is_replay(e)]  # graded, and still the auditor's own
-    if fired := _worst(negative, policy):
-        return _inconclusive(
-            f"The negative control fired: {speaks.fired} (rule {fired.rule}), so its result says nothing."
-        )
+    real = [_add_control(e, negative) for e in real]
     if held := _worst(real, policy, evidence):
         return held
     if not real:
@@ -145,18 +136,29 @@ def judge(found: Sequence[Evidence] | Sequence[Fact], policy: GradingPolicy, spe
         words = measure.find_measure(best.measure).words
         reason = f"{speaks.more} ({words}), which no rule of policy {policy.name} grades."
         return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason, by=(best,))
-    smallest = find_detectable(real, policy)
-    if smallest > policy.power.largest_detectable:
-        shown = f"only {speaks.of}at least {fmt.rate(float(f'{smallest:.2g}'))}"
-        return _inconclusive(
-            f"Nothing was found, but so few trials can show {speaks.none if math.isinf(smallest) else shown} of "
-            f"what guessing leaves; the policy asks for {fmt.rate(policy.power.largest_detectable)}."
-        )
-    return Verdict(
-        outcome=Outcome.NOT_DEMONSTRATED,
-        reason=f"{speaks.found}; it could have shown {speaks.of}{fmt.rate(float(f'{smallest:.2g}'))} of what "
-        f"guessing leaves.{describe_misses(bare or positive)}",
-    )
+    return Verdict(outcome=Outcome.NOT_DEMONSTRATED, reason=f"{speaks.found}.{describe_misses(bare or positive)}")
+
+
+def _add_control(e: Evidence, negative: Sequence[Evidence]) -> Evidence:
+    """The same beside its negative controls, each of which is one more baseline.
+
+    Fewer than `ALONE` trials decide nothing: they are pooled with those of the baselines, where they got more.
+    """
+    alike = [c for c in negative if c.measure == e.measure and not math.isnan(c.value)]
+    sign = 1.0 if e.higher_is_worse else -1.0
+    baselines = list(e.baselines)
+    for c in alike:
+        if c.trials >= ALONE:
+            baselines.append(Baseline(name=f"control ({c.note})", value=c.value, interval=c.interval))
+        elif c.trials and e.trials:
+            weight = c.trials / (c.trials + e.trials)
+            baselines = [_raise(b, max(0.0, sign * (c.value - b.value)) * weight * sign) for b in baselines]
+    return replace(e, baselines=tuple(baselines))
+
+
+def _raise(b: Baseline, by: float) -> Baseline:
+    ends = b.interval and (b.interval[0] + by, b.interval[1] + by)
+    return replace(b, value=b.value + by, interval=ends)
 
 
 def _worst(

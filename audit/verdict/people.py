@@ -1,142 +1,158 @@
-"""Upper bounds on how many people a harm can reach: the statistics that clear, as rules of a policy demonstrate.
+"""How many people an attack hit because their data were in: at least L, and by a complete panel at most U.
 
-All people of a run are known, so a sample that reads every client bounds how many of these people are exposed; it
-says nothing of other clients. The method is that by which a herd is declared free of a disease with an imperfect
-test (Rogan, Gladen. Am. J. Epidemiol. 107, 1978, pp. 71-76; Cameron, Baldock. Prev. Vet. Med. 34, 1998, pp.
-1-17): the attack is the test, planted leaks show its sensitivity, and held-out people its false alarms ("luck").
-A bound covers leaks that are as visible as the planted ones, and no others.
+H = people of this run whom an attack hits because their data were in = hits less lucky hits. Everything else is
+fixed, so that what is uncertain is luck: how many of n members are hit by chance follows a beta-binomial law,
+after y of z held-out people were. No limit lies below what anybody hits, so U is never smaller than L. U says
+nothing of leaks that other attacks see, of another draw of the run, or of other clients.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from fedaudit.attacks.people import END, PeopleCount, Share
-from fedaudit.attacks.stats import choose_threshold_rank
-from fedaudit.fl.runtime.distributions import beta_isf, beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
+from fedaudit.attacks.stats import FALSE_ALARMS
+from fedaudit.fl.runtime.distributions import beta_ppf, betabinom_ppf, binom_cdf, binom_ppf
 from fedaudit.fl.threats.threat import Aim
+from fedaudit.reports.questions import State, count_allowed
 
 IntArray = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-SAMPLE = 0.03  # of the .05 that may be wrong: the draw of people, or their hits
-FLAGGED = 0.04  # of membership: the hits; END is spent on the threshold
-LEFT = 0.05  # of what a protection leaves: one share of planted people
-LEAST_SEEN = 0.5  # of planted leaks, below which finding nothing means nothing
+ALPHA = 0.05  # chance that U is too small
+DRAWN, LUCKY = 0.03, 0.02  # of it, where only some were tested: for the draw and the hits, and for luck
+PANEL, OTHERS = 0.04, 0.01  # chance that some L of a reader is too large: shared by the panel, and by all others
+ALONE = 200  # people of a baseline that stands by itself; fewer are pooled with those held out
+LEAST_HELD_OUT = 300  # people, below which luck alone keeps most clean audits from a limit
+LEAST_SEEN = 0.5  # of planted people, below which an attack is blind
 SETTLES = 0.95  # chance that so many people more settle a question in which nobody is exposed
 MOST_HELD_OUT, HELD_OUT_STEP = 2_000, 50  # held-out people that are asked for
 _REACH = 7  # standard deviations of a sum over a distribution; beyond lie 3e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExposureBound:
-    """At most so many people are exposed by leaks as visible as the planted ones, at 95 % confidence.
+class PeopleBound:
+    """Of one attack: so many people it hit at least, and at most, because their data were in.
 
-    `reason` says why there is no bound, and is empty where there is one.
+    `reason` says why there is no upper limit, and is empty where there is one; `blind` why it answers nothing:
+    the attack was not seen to find anybody here.
     """
 
+    at_least: int
     at_most: int | None
     people: int
     tested: int
     hits: int
-    by: Literal["", "census", "sample", "plants"] = ""  # plants: those that the protections left
-    sensitivity: float = 0.0  # lower end
-    left: float | None = None  # share of people planted with the protections that can be hit, at most
-    more: int | None = None  # people to test besides, for a tolerable bound; None: no number would do
+    more: int | None = None  # people to test besides, for a tolerable limit; None: no number would do
     # where everybody was tested: people whom nobody trained on, for a threshold that would make it tolerable
     held_out: int | None = None
     reason: str = ""
+    blind: str = ""
 
 
-def bound_people(
-    hits: float, tested: int, people: int, *, luck: float, sensitivity: float, alpha: float = SAMPLE
-) -> int:
-    """The largest number of exposed people under which so few hits are not too rare.
+def judge_limits(at_least: int, at_most: int | None, people: int, tolerable: float) -> State:
+    """Demonstrated, bounded or inconclusive, where a share `tolerable` of the people may be hit."""
+    allowed = count_allowed(people, tolerable)
+    if at_least > allowed:
+        return State.DEMONSTRATED
+    return State.BOUNDED if at_most is not None and at_most <= allowed else State.INCONCLUSIVE
+
+
+def bound_below(hits: float, tested: int, luck: Share, alpha: float) -> int:
+    """L: the fewest people who were hit because their data were in, wrong with a chance of `alpha`.
+
+    `luck`: how many held-out people were at or above the threshold that members had to exceed.
+    """
+    _check(hits, tested, tested)
+    if not tested:
+        return 0
+    lucky = betabinom_ppf(1 - alpha, tested, luck.hits + 1, max(luck.trials - luck.hits, 1e-9))
+    return max(0, math.floor(hits) - lucky)
+
+
+def bound_above(hits: float, tested: int, people: int, luck: Share, sensitivity: float = 1.0) -> int:
+    """U: the most people who are hit because their data were in, wrong with a chance of `ALPHA`.
 
     Parameters
     ----------
     hits : people who were hit, of those tested. Ties that count in part are rounded up.
     tested, people : people drawn at random, and all from whom they were drawn.
-    luck : chance that an attack hits somebody who is not exposed, at least.
-    sensitivity : chance that it hits somebody who is, beyond luck, at least.
-    alpha : chance that the bound is too small.
+    luck : held-out people.
+    sensitivity : chance that another draw of the run shows somebody who is exposed; 1: this run alone is meant.
 
     Returns
     -------
-    The largest H with P(X <= hits | H) > alpha, where X = Bin(J, s + (1 - s) b) + Bin(tested - J, b) and J, the
-    exposed among those tested, is hypergeometric. Raises ValueError where the numbers contradict each other.
+    Of a census: the hits less the lucky ones. Else the largest H with P(X <= hits | H) > `DRAWN`, where
+    X = Bin(J, s + (1 - s) b) + Bin(tested - J, b) and J, the exposed among those tested, is hypergeometric.
+    Raises ValueError where the numbers contradict each other.
     """
     _check(hits, tested, people)
-    if sensitivity <= 0:
-        return people  # whoever sees nothing excludes nothing
     most = math.ceil(hits)
+    if sensitivity >= 1 and tested == people:
+        lucky = betabinom_ppf(ALPHA, tested, max(luck.hits, 1e-9), luck.trials - luck.hits + 1) if tested else 0
+        return max(0, most - lucky)
+    rate = float(beta_ppf(LUCKY, luck.hits, luck.trials - luck.hits + 1)) if luck.hits > 0 else 0.0
     return _search_last(
-        people, lambda exposed: _at_most(most, tested, people, exposed, luck, sensitivity) > alpha
+        people, lambda exposed: _at_most(most, tested, people, exposed, rate, sensitivity) > DRAWN
     )
 
 
-def bound_people_below(
-    hits: float, tested: int, people: int, *, luck: float, sensitivity: float, alpha: float = SAMPLE
-) -> int:
-    """The smallest number of exposed people under which so many hits are not too rare; see `bound_people`."""
-    _check(hits, tested, people)
-    fewer = math.floor(hits) - 1
-
-    def is_too_few(exposed: int) -> bool:
-        return 1 - _at_most(fewer, tested, people, exposed, luck, sensitivity) <= alpha
-
-    return _search_last(people, is_too_few) + 1 if is_too_few(0) else 0
-
-
-def bound_sensitivity(planted: Mapping[int, Share]) -> float:
-    """Lower 1 % end of the share of planted people whom an attack hits (Clopper, Pearson), over all clients.
-
-    0 where that end is below half, or where fewer than half are hit at one client: an attack that is blind to one
-    client's messages clears a leak in them, however well it works on the others'.
-    """
-    if any(p.hits < LEAST_SEEN * p.trials for p in planted.values()):
+def bound_sensitivity(planted: Share) -> float:
+    """Lower 1 % end of the share of planted people whom an attack hits (Clopper, Pearson); 0 below half."""
+    if planted.hits <= 0:
         return 0.0
-    end = _lower_end(sum(planted.values(), Share()))
+    end = float(beta_ppf(END, planted.hits, planted.trials - planted.hits + 1))
     return end if end >= LEAST_SEEN else 0.0
 
 
-def bound_luck(luck: Share) -> float:
-    """Lower 1 % end of the share of held-out people whom an attack hits; 0 where nobody was held out."""
-    return _lower_end(luck)
+def list_baselines(luck: Share, controls: Sequence[Share] = ()) -> list[Share]:
+    """Held-out people, and each negative control of `ALONE` people or more; smaller ones are pooled with them.
 
-
-def bound_left(left: Mapping[int, Share]) -> float:
-    """Upper 5 % end of the share of people, planted with the protections, whom an attack still hits."""
-    total = sum(left.values(), Share())
-    return _upper_end(total.hits, total.trials, LEFT)
-
-
-def bound_flagged(hits: int, tested: int, people: int, false_alarms: float) -> int:
-    """At most so many people beyond `false_alarms` are flagged as members: upper 4 % end of the hits, net.
-
-    The threshold is that of `choose_threshold_rank`, which spends the other 1 %. Raises ValueError where the
-    numbers contradict each other.
+    L takes the unluckiest of these, and U the luckiest: no control silences an attack.
     """
-    _check(hits, tested, people)
-    share = _upper_end(hits, tested, FLAGGED)
-    return math.floor(people * max(0.0, share - false_alarms) / (1 - false_alarms))
+    pooled = sum((c for c in controls if c.trials < ALONE), luck)
+    return [pooled, *(c for c in controls if c.trials >= ALONE)]
+
+
+def share_alpha(*, is_panel: bool, looks: int, place: int = 0) -> float:
+    """How likely L of one attack on one kind may be too large: in one of 20 audits any of one reader's is.
+
+    Parameters
+    ----------
+    looks : of the panel, or of all other attacks that there are, as fixed by what is sent and not by what ran.
+    place : of an attack of the owner's own, counted from 1; 0: it comes with fedaudit.
+    """
+    if is_panel:
+        return PANEL / max(1, looks)
+    return (OTHERS / (place * (place + 1)) if place else OTHERS) / (2 * max(1, looks))
 
 
 def bound_by_privacy(epsilon: float, delta: float, luck: float) -> float:
     """Share of people who can be hit beyond luck under (epsilon, delta)-differential privacy, at most.
 
-    An attack that hits a share `luck` without somebody's data hits at most e^epsilon luck + delta with them. The
-    bound is worth as much as the epsilon: it must be a verified one.
+    An attack that hits a share `luck` without somebody's data hits at most e^epsilon luck + delta with them, and
+    spares at least e^-epsilon (1 - delta - luck). The bound is worth as much as the epsilon: it must be verified.
     """
     if luck >= 1:
         return 0.0
-    most = min(1.0, math.exp(min(epsilon, 700.0)) * luck + delta)
+    raised = min(epsilon, 700.0)
+    most = min(1.0, math.exp(raised) * luck + delta, 1 - math.exp(-raised) * (1 - delta - luck))
     return max(0.0, (most - luck) / (1 - luck))
+
+
+def find_luck(aim: Aim, clients: int) -> float:
+    """The luck of a harm: the chance to hit somebody without their data.
+
+    One in a hundred is flagged or named by chance; a fact about a client is a bit, which half of all guesses
+    tell; a message is of each client alike.
+    """
+    if aim is Aim.ATTRIBUTE:
+        return 0.5
+    return 1 / max(1, clients) if aim is Aim.LINKAGE else FALSE_ALARMS
 
 
 def share_unseen(clients: int) -> float:
@@ -144,66 +160,57 @@ def share_unseen(clients: int) -> float:
     return 1.0 if clients < 1 else 1 - 0.05 ** (1 / clients)
 
 
-def bound_exposure(people: PeopleCount, aim: Aim, *, tolerable: float | None = None) -> ExposureBound:
-    """How many people one attack leaves possibly exposed, or why it cannot say so.
+def bound_people(people: PeopleCount, *, alpha: float, tolerable: float | None = None) -> PeopleBound:
+    """How many people one attack hit at least and at most, or why it cannot say the latter.
 
     Clients of whom nobody was tested count whole. Where people were not drawn in proportion to their numbers, the
     client that was tested least decides, which is safe wherever the exposed are. Who stands behind a message of
-    which every claim names somebody counts whole: nobody tried to claim more of it. An exact copy is in a message
-    or is not: for exfiltration a census without a hit leaves nobody. `tolerable` is the share of people that the
-    policy tolerates; `more` is counted for it.
+    which every claim names somebody counts whole: nobody tried to claim more of it. `alpha` is that of the lower
+    limit; `tolerable` is the share of people that the policy tolerates; `more` is counted for it.
     """
     held = {client: count for client, count in people.held.items() if count}
     tested = {client: len(people.tested.get(client, ())) for client in held}
     hits = sum(len(rows) for rows in people.hit.values())
     total, drawn = sum(held.values()), sum(tested.values())
-    bare = ExposureBound(at_most=None, people=total, tested=drawn, hits=hits)
-    sensitivity = bound_sensitivity(people.planted)
-    if reason := _explain_missing(people, tested, sensitivity):
-        return replace(bare, reason=reason)
-    luck = bound_luck(people.luck)
+    baselines = list_baselines(people.luck, people.controls)
+    at_least = min(bound_below(hits, drawn, b, alpha) for b in baselines)
+    bare = PeopleBound(at_least=at_least, at_most=None, people=total, tested=drawn, hits=hits)
+    if not drawn:
+        return replace(bare, reason="nobody was tested")
+    if not people.luck.trials:
+        return replace(bare, reason="no held-out person was scored, so that its luck is not known")
+    bare = replace(bare, blind=_explain_blindness(people, tested))
 
     def bound(hits: int, tested: int, people_read: int) -> int:
-        if people.false_alarms:
-            return bound_flagged(hits, tested, people_read, people.false_alarms)
-        if aim is Aim.EXFILTRATION and tested == people_read and not hits:
-            return 0
-        return bound_people(hits, tested, people_read, luck=luck, sensitivity=sensitivity)
+        return max(bound_above(hits, tested, people_read, b) for b in baselines)
 
     read = {client: count for client, count in held.items() if tested[client]}
     reached = sum(read.values())
     even = min((tested[c] * reached // read[c] for c in read), default=0)  # as if drawn in proportion
-    at_most = bound(min(hits, even), even, reached) + total - reached
-    by: Literal["census", "sample", "plants"] = "census" if drawn == total else "sample"
-    left = bound_left(people.left) if people.left and held.keys() <= people.left.keys() else None
-    if left is not None and left * total < at_most:
-        at_most, by = math.floor(left * total), "plants"
     unclaimed = sum(people.unclaimed.values())
-    at_most = min(total, at_most + unclaimed)
-    more = None
-    if tolerable is not None and not unclaimed:
-        expected = people.luck.hits / people.luck.trials if people.luck.trials else people.false_alarms
-        needed = count_needed_people(
-            hits, even, total, lambda x, n: bound(x, n, total), most=tolerable * total, luck=expected
-        )
-        if needed is not None:
-            more = sum(max(0, math.ceil(needed * held[c] / total) - tested[c]) for c in held)
-    held_out = None
-    if tolerable is not None and more is None and by == "census" and people.false_alarms:
-        held_out = count_needed_held_out(total, people.false_alarms, tolerable)
-        held_out = held_out if held_out and held_out > people.luck.trials else None
-    return replace(bare, at_most=at_most, by=by, sensitivity=sensitivity, left=left, more=more, held_out=held_out)
+    at_most = min(total, bound(min(hits, even), even, reached) + total - reached + unclaimed)
+    bounded = replace(bare, at_most=max(at_least, at_most))
+    if tolerable is None or unclaimed:
+        return bounded
+    rate = people.luck.hits / people.luck.trials
+    allowed = count_allowed(total, tolerable)
+    needed = count_needed_people(hits, even, total, lambda x, n: bound(x, n, total), most=allowed, luck=rate)
+    if needed is not None:
+        more = sum(max(0, math.ceil(needed * held[c] / total) - tested[c]) for c in held)
+        return replace(bounded, more=more)
+    held_out = count_needed_held_out(total, rate, allowed) if drawn == total else None
+    return replace(bounded, held_out=held_out if held_out and held_out > people.luck.trials else None)
 
 
-def count_needed_held_out(people: int, false_alarms: float, tolerable: float) -> int | None:
-    """How many held-out people must set a threshold, so that a census bounds the flagged by a share `tolerable`.
+def count_needed_held_out(people: int, rate: float, most: int) -> int | None:
+    """How many held-out people must set a threshold of that rate, so that a census limits the flagged by `most`.
 
     So many settle it in 95 of 100 draws of held-out people if nobody is exposed; None where 2,000 would not.
     """
     for number in range(HELD_OUT_STEP, MOST_HELD_OUT + 1, HELD_OUT_STEP):
-        rank = choose_threshold_rank(number, false_alarms)
-        hits = betabinom_ppf(SETTLES, people, rank, number - rank + 1)
-        if bound_flagged(hits, people, people, false_alarms) <= tolerable * people:
+        rank = math.ceil(rate * number)
+        hits = betabinom_ppf(SETTLES, people, max(rank, 1e-9), number - rank + 1)
+        if bound_above(hits, people, people, Share(hits=rank, trials=number)) <= most:
             return number
     return None
 
@@ -226,36 +233,23 @@ def count_needed_people(
     return tested + (_search_last(people - tested, leaves_open) + 1 if leaves_open(0) else 0)
 
 
-def _explain_missing(people: PeopleCount, tested: Mapping[int, int], sensitivity: float) -> str:
-    """Why there is no bound, as a sentence; empty where there is one."""
-    if not any(tested.values()):
-        return "Nobody was tested."
+def _explain_blindness(people: PeopleCount, tested: Mapping[int, int]) -> str:
+    """Where an attack was not seen to find planted people, in words; empty where it was at every client."""
     unplanted = [c for c in tested if tested[c] and not people.planted.get(c, Share()).trials]
     if unplanted:
         where = f"client {unplanted[0]}" if len(unplanted) == 1 else f"{len(unplanted)} of {len(tested)} clients"
-        return f"No leak was planted through the code of {where}."
-    if not sensitivity:
-        total = sum(people.planted.values(), Share())
-        blind = sum(p.hits < LEAST_SEEN * p.trials for p in people.planted.values())
-        at = f", and fewer than half at {blind} of {len(people.planted)} clients" if blind else ""
-        return f"The attack found {total.hits:,.3g} of {total.trials:,} planted leaks{at}: too few to rely on it."
-    return ""
+        return f"no leak was planted through the code of {where}"
+    total = sum(people.planted.values(), Share())
+    blind = sum(p.hits < LEAST_SEEN * p.trials for p in people.planted.values())
+    if not blind and bound_sensitivity(total):
+        return ""
+    at = f", and fewer than half at {blind} of {len(people.planted)} clients" if blind else ""
+    return f"it found {total.hits:,.3g} of {total.trials:,.3g} planted people{at}"
 
 
 def _check(hits: float, tested: int, people: int) -> None:
     if not 0 <= hits <= tested <= people:
         raise ValueError(f"expected 0 <= hits <= tested <= people, got {hits:g}, {tested}, {people}")
-
-
-def _lower_end(share: Share) -> float:
-    """One-sided Clopper-Pearson limit at 1 %."""
-    if share.hits <= 0:
-        return 0.0
-    return float(beta_ppf(END, share.hits, share.trials - share.hits + 1))
-
-
-def _upper_end(hits: float, trials: int, alpha: float) -> float:
-    return 1.0 if hits >= trials else float(beta_isf(alpha, hits + 1, trials - hits))
 
 
 def _search_last(most: int, holds: Callable[[int], bool]) -> int:

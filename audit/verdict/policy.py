@@ -4,7 +4,9 @@ Every rule names a measure, a threshold on the end of its interval that speaks a
 and why the threshold is where it is. Files lie in audit/policy/; a config may name another by path.
 """
 
+import hashlib
 import importlib.resources
+import json
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -68,13 +70,6 @@ class Rule(Group):
 
     def words(self) -> str:
         return " and ".join(c.words() for c in self.all)
-
-
-class Power(Group):
-    """When an attack that found nothing had trials enough to say so."""
-
-    largest_detectable: float = Field(gt=0, le=1, description="share of what guessing leaves")
-    reason: str = Field(min_length=10, description="why")
 
 
 class DeploymentBar(Group):
@@ -142,12 +137,50 @@ class Demands(Group):
         return next(t.share for t in self.tolerable if aim in t.aims)
 
 
+class PanelRow(Group):
+    """Attacks that must have run on what they are about, before there is an upper limit."""
+
+    aims: tuple[Aim, ...] = Field(min_length=1, description="of these questions")
+    attacks: tuple[str, ...] = Field(min_length=1, description="names of attacks, as they come with fedaudit")
+    kinds: tuple[str, ...] = Field(
+        default=(), description="of messages; left out: all that the attacks are about"
+    )
+    most_examples: int | None = Field(
+        default=None,
+        ge=1,
+        description="only where some client holds at most so many examples; left out: everywhere",
+    )
+    reason: str = Field(min_length=10, description="why")
+
+    def names(self, aim: Aim, kind: str, fewest: int | None) -> bool:
+        """Whether it is about such a question, where no client holds fewer than `fewest` (None: unknown)."""
+        is_small = self.most_examples is None or fewest is None or fewest <= self.most_examples
+        return aim in self.aims and (not self.kinds or kind in self.kinds) and is_small
+
+
+class Panel(Group):
+    """The attacks without all of which there is no upper limit, by aim and kind of message."""
+
+    number: int = Field(ge=1, description="raised with every change")
+    rows: tuple[PanelRow, ...] = Field(min_length=1, description="a list of rows")
+
+    def list_attacks(self, aim: Aim, kind: str, fewest: int | None = None) -> list[str]:
+        """Their names. Whoever asks selects those that can read that kind."""
+        named = (row.attacks for row in self.rows if row.names(aim, kind, fewest))
+        return [*dict.fromkeys(name for some in named for name in some)]
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what it asks for, whatever the reasons."""
+        rows = [row.model_dump(mode="json", exclude={"reason"}) for row in self.rows]
+        return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
 class GradingPolicy(Group):
     """A whole policy; rules are tried from the severest down."""
 
     name: str = Field(description="of the policy")
     version: str = Field(description="raised with every change of a rule")
-    power: Power = Field(description="largest_detectable and its reason")
     rules: tuple[Rule, ...] = Field(min_length=1, description="a list of rules")
     decision: DeploymentBar | None = Field(
         default=None, description="what forbids a deployment; left out: by default"
@@ -155,6 +188,10 @@ class GradingPolicy(Group):
     questions: Demands | None = Field(
         default=None,
         description="what must be answered, and what is tolerable; left out: as in the default policy",
+    )
+
+    panel: Panel | None = Field(
+        default=None, description="attacks without which nothing is limited, besides those of the default policy"
     )
 
     @model_validator(mode="after")
@@ -178,6 +215,15 @@ class GradingPolicy(Group):
         assert found is not None, "the default policy has them"
         return found
 
+    @property
+    def whole_panel(self) -> Panel:
+        """That of the default policy, and what it asks for besides: no policy may ask for less."""
+        ours = load_policy("default").panel
+        assert ours is not None, "the default policy has one"
+        if self.panel is None or self.panel == ours:
+            return ours
+        return ours.model_copy(update={"rows": (*ours.rows, *self.panel.rows)})
+
     def worst_first(self) -> list[Rule]:
         """The order in which rules are tried; of one severity, as in the file."""
         return sorted(self.rules, key=lambda r: -r.severity.rank)
@@ -188,7 +234,10 @@ class GradingPolicy(Group):
             RuleRecord(id=r.id, severity=r.severity, when=r.words(), reason=" ".join(r.reason.split()))
             for r in self.worst_first()
         ]
-        return PolicyRecord(name=self.name, version=self.version, rules=rules)
+        panel = self.whole_panel
+        return PolicyRecord(
+            name=self.name, version=self.version, rules=rules, panel=panel.number, panel_sha256=panel.sha256
+        )
 
 
 def load_policy(name: str) -> GradingPolicy:

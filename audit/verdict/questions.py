@@ -1,85 +1,45 @@
 """Questions: what an audit asks of a federation, and how each stands. The one table of coverage.
 
-Questions follow from the wire: what was sent, who could read it, in which rounds, and what may be asked of such
-a kind (audit/verdict/aims.py). Attacks, bounds and what else an audit has answer them; leaving an attack out
-changes an answer and never a question.
+Questions follow from the wire: what was sent, who could read it, and what may be asked of such a kind
+(audit/verdict/aims.py). Attacks, bounds and what else an audit has answer them; leaving an attack out changes an
+answer and never a question.
 
-* demonstrated: an attack succeeded on recorded messages.
-* bounded: at most a tolerable share of people could be exposed, by every attack that says how many; by a verified
-  epsilon; or since it is computed from, or is, what is bounded already.
-* inconclusive: it was asked, and the bound is too large or there is none.
+* demonstrated: an attack hit more people than is tolerable, or succeeded on recorded messages.
+* bounded: no more than is tolerable are hit by any attack, and every attack of the policy's panel was among
+  them; or a verified epsilon, or a message held against what it must be, says so.
+* inconclusive: it was asked, and the limit is too large or there is none.
 * not asked: an attack exists, and was left out, failed to find a recorded round, or did not open the kind.
 * no attack: none exists here for this kind and such examples, or none of those could work.
+
+An attack runs once on a message and answers for everybody who reads that message.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from fedaudit.attacks.attack import Card
-from fedaudit.audit.checks._check import ConstantKind
-from fedaudit.audit.observer.reach import ObservedTraffic, Reach, Rounds
+from fedaudit.audit.observer.reach import Reach, Rounds
 from fedaudit.audit.verdict.aims import FROM_CLIENTS, list_aims
-from fedaudit.audit.verdict.attempts import Attempt, list_fitting
-from fedaudit.audit.verdict.derived_answers import REST, derive_answers, find_reach
+from fedaudit.audit.verdict.attempts import Attempt, is_about, list_fitting
 from fedaudit.audit.verdict.fact_answers import (
-    answer_by_census,
     answer_by_check,
     describe_constancy,
     describe_true_numbers,
     mention_plays,
 )
-from fedaudit.audit.verdict.people import ExposureBound, bound_exposure
+from fedaudit.audit.verdict.people import PeopleBound, bound_people, judge_limits, share_alpha
 from fedaudit.audit.verdict.policy import Demands
-from fedaudit.audit.verdict.privacy_answers import answer_by_privacy, mention_declared
+from fedaudit.audit.verdict.privacy_answers import PrivacyLimit, limit_by_privacy, mention_declared
+from fedaudit.audit.verdict.scene import Answers, Scene, describe_rounds, find_reach, list_twins
 from fedaudit.fl.artifact import Channel
-from fedaudit.fl.kinds import Kind, Modality
+from fedaudit.fl.kinds import Kind
 from fedaudit.fl.threats.threat import Aim, Position
 from fedaudit.reports import format as fmt
-from fedaudit.reports.bound import PrivacyBound
 from fedaudit.reports.questions import MESSAGES, Question, State
-from fedaudit.reports.result import Finding, Outcome
+from fedaudit.reports.result import Outcome
 
-
-@dataclass(frozen=True, kw_only=True)
-class Scene:
-    """A federation, as far as questions and their answers follow from it."""
-
-    traffic: ObservedTraffic
-    rounds: Mapping[tuple[Channel, Kind], Rounds]
-    modality: Modality
-    clients: AbstractSet[int] = frozenset()  # that hold examples
-    people: int = 0  # examples of all of them
-    # of them, in groups (one class of one client) of fewer than SMALL people; None: not known of all clients
-    in_small_groups: int | None = None
-    are_persons: bool = False  # or pseudonymous, so that who sent a message tells of a person
-
-    def find_rounds(self, reach: Reach) -> Rounds:
-        """In which rounds that position was sent that kind, and in which all of it was kept."""
-        rounds = [self.rounds.get((channel, reach.kind), Rounds()) for channel in self.traffic.paths[reach]]
-        sent = frozenset[int]().union(*(r.sent for r in rounds))
-        unkept = frozenset[int]().union(*(r.sent - r.kept for r in rounds))
-        return Rounds(sent, sent - unkept, frozenset[int]().union(*(r.unread for r in rounds)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """What an audit has to answer questions with."""
-
-    attempts: Sequence[Attempt]
-    others: Mapping[str, Card] = field(default_factory=dict)  # every other attack that exists, by name
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of these
-    left: Mapping[str, str] = field(default_factory=dict)  # name -> why one that could run did not
-    findings: Sequence[Finding] = ()
-    limits: Sequence[PrivacyBound] = ()
-    checked: AbstractSet[Kind] = frozenset()  # counts that were held against what clients hold
-    constant: Mapping[Kind, ConstantKind] = field(default_factory=dict)  # what came out the same when played
-
-    def find_constant(self, reach: Reach, scene: Scene) -> ConstantKind | None:
-        """What plays say of a kind that only its senders' code makes there."""
-        is_own = scene.traffic.paths[reach] == {Channel.UPLINK} or reach.kind.control_plane
-        return self.constant.get(reach.kind) if is_own else None
+MOST_LACKING = 3  # attacks of the panel that a sentence names
 
 
 def list_questions(scene: Scene, demands: Demands) -> list[Question]:
@@ -129,172 +89,331 @@ def _make_question(aim: Aim, position: str, kind: str, required: bool) -> Questi
     )
 
 
+class Lacking(NamedTuple):
+    """An attack of the panel that limits nothing of what a question is about."""
+
+    name: str
+    why: str
+    is_left_out: bool = False
+    ran: bool = False  # on all of it
+
+
+def list_lacking(questions: Sequence[Question], scene: Scene, answers: Answers) -> dict[str, list[Lacking]]:
+    """By question which attacks of the panel say nothing of it, so that it has no upper limit by attacks."""
+    found = {}
+    for q in questions:
+        panel = _list_panel(q, scene, answers)
+        reach = find_reach(q) if panel else None
+        rounds = scene.find_rounds(reach) if reach else Rounds()
+        lacking = [x for n in panel if reach and (x := _find_lacking(n, reach, rounds, scene, answers))]
+        found[q.id] = lacking if panel else [Lacking("", "no attack of the panel is about it")]
+    return found
+
+
+def _list_panel(q: Question, scene: Scene, answers: Answers) -> list[str]:
+    """Names of the panel's attacks on a question."""
+    fitting = _list_fitting(q, answers.shipped, scene)
+    return [n for n in answers.panel.list_attacks(q.aim, q.kind, scene.fewest) if n in fitting]
+
+
 def answer_questions(questions: Sequence[Question], scene: Scene, answers: Answers) -> list[Question]:
-    """The same questions with their states; one of whose rounds only some were read becomes two."""
-    direct = [part for q in questions for part in _answer(q, scene, answers)]
-    answered = derive_answers(direct, scene.traffic)
-    answered = [
-        mention_declared(q, answers.limits, scene.people)
-        if not q.is_answered and _can_noise_answer(q, bool(q.findings))
-        else q
-        for q in answered
-    ]
+    """The same questions with their states."""
+    fitting = {q.id: _list_fitting(q, answers.shipped, scene) for q in questions}
+    panels = {q.id: _list_panel(q, scene, answers) for q in questions}
     return [
-        q if q.kind == MESSAGES else mention_plays(q, answers.find_constant(find_reach(q), scene))
-        for q in answered
+        _answer(
+            q,
+            scene,
+            answers,
+            panels[q.id],
+            # a reader's attacks look so often, whichever of them ran
+            panel_looks=sum(len(panels[o.id]) for o in questions if o.observer == q.observer),
+            other_looks=sum(len(fitting[o.id]) for o in questions if o.observer == q.observer),
+        )
+        for q in questions
     ]
 
 
-def _can_noise_answer(q: Question, asked: bool) -> bool:
-    """Whether an epsilon answers: code may write a record past the noise, so there somebody must have looked."""
-    return asked or q.aim is not Aim.EXFILTRATION
+def _list_fitting(q: Question, cards: Mapping[str, Card], scene: Scene) -> list[str]:
+    """Names of the attacks that can ask a question of whoever reads the same message."""
+    if q.kind == MESSAGES:
+        return []
+    places = list_twins(find_reach(q), scene.traffic)
+    return [
+        name
+        for name, card in cards.items()
+        if scene.modality in card.modality
+        and any(is_about(card, q.aim, place) for place in places)
+        and not scene.traffic.missing(card, "")
+    ]
 
 
-def _answer(q: Question, scene: Scene, answers: Answers) -> list[Question]:
+def _answer(
+    q: Question, scene: Scene, answers: Answers, panel: Sequence[str], *, panel_looks: int, other_looks: int
+) -> Question:
     if q.kind == MESSAGES:
         why = "fedaudit has no attack on the fact that a client sends a message, or on when it does"
-        return [q.model_copy(update={"why": why})]
+        return q.model_copy(update={"why": why})
     reach = find_reach(q)
     rounds = scene.find_rounds(reach)
-    asking = [a for a in answers.attempts if a.covers(q.aim, reach)]
-    answer = answer_by_check(q, answers.findings)
-    if not answer and q.aim is Aim.EXFILTRATION and reach.kind in answers.checked:
-        return _answer_rounds(q, describe_true_numbers(scene.people), rounds.kept, rounds)
-    if not any(a.has_shown(reach.kind) for a in asking):  # what was seen to work outweighs any bound
-        if _can_noise_answer(q, bool(asking)):
-            answer = answer or answer_by_privacy(q, answers.limits, scene.people)
-        answer = answer or answer_by_census(q, scene.in_small_groups, scene.people)
-        constant = answers.find_constant(reach, scene)
-        seen = frozenset(constant.rounds) & rounds.kept if constant else frozenset[int]()
-        if not answer and constant and constant.is_enough and seen:
-            return _answer_rounds(q, describe_constancy(constant, scene.people), seen, rounds)
-    if answer:
-        is_clear = answer["state"] is State.BOUNDED and bool(rounds.unread)
-        return [q.model_copy(update=answer), *([_leave_rest(q, rounds.unread, rounds, ())] if is_clear else [])]
+    places = list_twins(reach, scene.traffic)
+    asking = [a for a in answers.attempts if any(a.covers(q.aim, place) for place in places)]
     read = frozenset[int]().union(*(a.rounds[reach.kind] for a in asking)) & (
-        rounds.sent or _all_rounds(asking, reach)
+        rounds.sent or _read_all(asking, reach)
     )
-    if not asking:
-        return [q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))]
-    part = q.model_copy(update={"rounds": describe_rounds((read - rounds.unread) or read, rounds.sent or read)})
-    parts = [part.model_copy(update=_answer_by_attacks(part, reach, read, asking, scene, answers))]
-    if rest := (rounds.sent - read) | rounds.unread:
-        parts.append(_leave_rest(q, rest, rounds, asking))
-    return parts
-
-
-def _answer_rounds(
-    q: Question, answer: Mapping[str, object], seen: AbstractSet[int], rounds: Rounds
-) -> list[Question]:
-    """What is known of the rounds that were seen, and the others as a question of their own."""
-    rest = rounds.sent - seen
-    if not seen:
-        return [_leave_rest(q, rest, rounds, ()).model_copy(update={"id": q.id})]
-    part = q.model_copy(update={**answer, "rounds": describe_rounds(seen, rounds.sent)})
-    return [part, *([_leave_rest(q, rest, rounds, ())] if rest else [])]
-
-
-def _all_rounds(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
-    return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
-
-
-def _answer_by_attacks(
-    q: Question, reach: Reach, read: frozenset[int], asking: Sequence[Attempt], scene: Scene, answers: Answers
-) -> dict[str, object]:
-    """By attacks that opened the artifact: any demonstrates, and all that say how many must bound.
-
-    Where every attack that demonstrates says how many as well, a bound stands beside what was shown.
-    """
-    names = [a.id for a in asking]
-    if asking[0].outcome is None:
-        return {"state": State.NOT_ASKED, "findings": names, "why": f"to be asked by {', '.join(names)}"}
-    bound, counted = _bound_by_attacks(q, reach, read, asking, scene, answers)
+    if asking:
+        q = q.model_copy(
+            update={"rounds": describe_rounds(read, rounds.sent or read), "findings": [a.id for a in asking]}
+        )
+    lacking = [x for n in panel if (x := _find_lacking(n, reach, rounds, scene, answers))]
+    if asking and asking[0].outcome is None:
+        names = ", ".join(a.id for a in asking)
+        why = f"to be asked by {names}{_describe_lacking(lacking, answers, '; no limit without ')}"
+        return q.model_copy(update={"state": State.NOT_ASKED, "why": why})
+    own = [a.id for a in answers.attempts if not a.shipped]
+    bounds = {
+        a.id: bound_people(
+            people,
+            alpha=share_alpha(
+                is_panel=a.shipped in panel,
+                looks=panel_looks if a.shipped in panel else other_looks,
+                place=0 if a.shipped else own.index(a.id) + 1,
+            ),
+            tolerable=q.tolerable,
+        )
+        for a in asking
+        if (people := a.find_people(reach.kind))
+    }
+    found = _Limits(q, scene, answers, panel, lacking, bounds)
     shown = [a.id for a in asking if a.has_shown(reach.kind)]
-    if not shown:
-        return bound
-    rest = [n for n in names if n not in shown]
-    why = f"{shown[0]} succeeded on recorded messages"
-    answer: dict[str, object] = {"state": State.DEMONSTRATED, "findings": [*shown, *rest], "why": why}
-    is_whole = bound["state"] is State.BOUNDED or "more" in bound  # everybody was read, in every round
-    if is_whole and {*shown} <= {*counted}:
-        answer |= {"at_most": bound["at_most"], "people": bound["people"]}
-    return answer
+    exact = _answer_exactly(q, reach, rounds, scene, answers)
+    known = found.known | ({"at_most": max(0, found.at_least)} if exact else {})
+    if answer := answer_by_check(q, answers.findings):
+        return q.model_copy(update=known | answer)
+    state = judge_limits(found.at_least, known["at_most"], found.people, q.tolerable)
+    if shown or state is State.DEMONSTRATED or found.refuted:
+        return q.model_copy(update=known | {"state": State.DEMONSTRATED} | found.describe_exposed(shown))
+    if exact or state is State.BOUNDED:
+        return q.model_copy(update=known | {"state": State.BOUNDED, "why": exact or found.why})
+    if not asking:
+        q = q.model_copy(update=_explain_unasked(q, reach, rounds, scene, answers))
+    else:
+        q = q.model_copy(update=known | {"state": State.INCONCLUSIVE} | found.describe_open(asking))
+    if _can_noise_answer(q, panel, lacking):
+        q = mention_declared(q, answers.limits, scene.people, len(scene.clients))
+    return mention_plays(q, answers.find_constant(reach, scene))
 
 
-def _bound_by_attacks(
-    q: Question, reach: Reach, read: frozenset[int], asking: Sequence[Attempt], scene: Scene, answers: Answers
-) -> tuple[dict[str, object], list[str]]:
-    """The answer of attacks that showed nothing, and those of them that say how many people that bounds."""
-    names = [a.id for a in asking]
-    people = {a.id: p for a in asking if (p := a.find_people(reach.kind))}
-    bounds = {name: bound_exposure(p, q.aim, tolerable=q.tolerable) for name, p in people.items()}
-    counted = [a for a in asking if a.id in bounds and bounds[a.id].at_most is not None]
-    counted.sort(key=lambda a: -bounds[a.id].sensitivity)  # planted people choose the primary attack
-    answer: dict[str, object] = {"state": State.INCONCLUSIVE, "findings": names}
-    broken = [a for a in answers.attempts if a.outcome is Outcome.FAILED and a.is_about(q.aim, reach)]
-    if not counted:
-        reasons = [f"{n}: {b.reason[:1].lower()}{b.reason[1:].rstrip('.')}" for n, b in bounds.items()]
-        silent = [a for a in asking if a.id not in bounds]
-        reasons += [f"{a.id} counts no people: {a.card.uncounted}" for a in silent if a.card.uncounted]
-        unable = ", ".join(a.id for a in silent if not a.card.uncounted)
-        reasons += (
-            [f"{unable} met no rule of the policy and cannot say how many people that bounds"] if unable else []
+def _can_noise_answer(q: Question, panel: Sequence[str], lacking: Sequence[Lacking]) -> bool:
+    """Whether an epsilon answers: in the place of attacks that see nothing, and of none that did not run.
+
+    Code may write a record past the noise, so there somebody must have looked.
+    """
+    return all(x.ran for x in lacking) and (bool(panel) or q.aim is not Aim.EXFILTRATION)
+
+
+def _answer_exactly(q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers) -> str:
+    """Why nothing of anybody's can be in any round of what was sent; empty where that is not known."""
+    if not rounds.sent:
+        return ""
+    if q.aim is Aim.EXFILTRATION and reach.kind in answers.checked and rounds.sent == rounds.kept:
+        return describe_true_numbers()
+    channels = scene.traffic.paths[reach]
+    if not FROM_CLIENTS & channels:  # made of what the server knows of clients, which is all of this
+        known = [(c, k) for c in (*FROM_CLIENTS, Channel.OBSERVED) for k in scene.traffic.kinds.get(c, ())]
+    elif channels == {Channel.UPLINK} or reach.kind.control_plane:
+        known = [(c, reach.kind) for c in channels & FROM_CLIENTS]
+    else:
+        return ""
+
+    def is_constant(channel: Channel, kind: Kind) -> bool:
+        found, constant = scene.rounds.get((channel, kind), Rounds()), answers.constant.get(kind)
+        if constant is None or not constant.is_enough:
+            return False
+        return found.sent <= (found.kept - found.unread) & frozenset(constant.rounds)
+
+    if not known or not all(is_constant(c, k) for c, k in known):
+        return ""
+    return describe_constancy(min((answers.constant[k] for _, k in known), key=lambda c: c.plays))
+
+
+class _Limits:
+    """What the attacks that count people, and an epsilon, say of one question."""
+
+    def __init__(
+        self,
+        q: Question,
+        scene: Scene,
+        answers: Answers,
+        panel: Sequence[str],
+        lacking: Sequence[Lacking],
+        bounds: Mapping[str, PeopleBound],
+    ) -> None:
+        self._q, self._answers, self._panel, self._lacking, self._bounds = q, answers, panel, lacking, bounds
+        ids = {a.shipped: a.id for a in answers.attempts if a.id in bounds}
+        self._blind = {ids[n]: bounds[ids[n]].blind for n in panel if n in ids and bounds[ids[n]].blind}
+        self.people = scene.people or max((b.people for b in bounds.values()), default=0)
+        self._lowest = max(bounds, key=lambda i: bounds[i].at_least, default="")
+        self.at_least = bounds[self._lowest].at_least if bounds else 0
+        limited = {i: b for i, b in bounds.items() if b.at_most is not None}
+        self._widest = max(limited, key=lambda i: limited[i].at_most or 0, default="")
+        is_whole = bool(panel and limited) and not lacking and not self._blind
+        at_most = limited[self._widest].at_most if is_whole else None
+        self.refuted: PrivacyLimit | None = None
+        self.by_privacy: PrivacyLimit | None = None
+        if _can_noise_answer(q, panel, lacking):
+            limit = limit_by_privacy(q, answers.limits, self.people, len(scene.clients))
+            if limit and self.at_least > limit.at_most:
+                self.refuted = limit
+            elif limit and (at_most is None or limit.at_most < at_most):
+                self.by_privacy, at_most = limit, limit.at_most
+        self.at_most = None if at_most is None else max(at_most, self.at_least)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Fields of the question."""
+        return {
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "people": self.people,
+            "is_refuting": self.refuted is not None,
+        }
+
+    @property
+    def why(self) -> str:
+        """What a tolerable upper limit rests on."""
+        return self.by_privacy.why if self.by_privacy else self._describe(self._widest)
+
+    def _describe(self, attack: str) -> str:
+        """What an attack found of those it tested, and how many people that leaves."""
+        b = self._bounds[attack]
+        nobody = "None of" if not b.hits else f"{b.hits:,} of"
+        were = "were" if b.hits > 1 else "was"
+        tested = f"{nobody} {fmt.plural(b.tested, 'person', 'people')} tested {were} hit by {attack}"
+        if self.at_most is None:
+            return tested
+        return (
+            f"{tested}; at most {self.at_most:,} of {self.people:,} are, net of luck, by any attack of the panel"
         )
-        known = scene.in_small_groups if q.aim is Aim.ATTRIBUTE else None
-        of_all = {} if known is None else {"at_most": known, "people": scene.people}
-        return answer | of_all | {"why": "; ".join(reasons)}, []
-    able = [a.id for a in counted]
-    answer["findings"] = [*able, *(n for n in names if n not in able)]
-    first = bounds[counted[0].id]
-    unread = scene.clients - {c for c, held in people[counted[0].id].held.items() if held}
-    widest = max(counted, key=lambda a: bounds[a.id].at_most or 0)
-    wide = bounds[widest.id]
-    answer |= {"at_most": wide.at_most, "people": first.people}
-    if broken:
-        return answer | {"why": "; ".join(f"{a.id} failed: {a.reason}" for a in broken)}, able
-    if unread:
-        read_clients = len(scene.clients) - len(unread)
-        return answer | {
-            "at_most": None,
-            "why": f"{counted[0].id} read {read_clients} of {len(scene.clients)} clients",
-        }, able
-    if missed := read - _all_rounds(counted, reach):
-        return answer | {
-            "why": f"{fmt.plural(len(missed), 'round was', 'rounds were')} not read by {counted[0].id}"
-        }, able
-    if all((bounds[a.id].at_most or 0) <= q.tolerable * bounds[a.id].people for a in counted):
-        return answer | {"state": State.BOUNDED, "why": describe_bound(counted[0].id, first, wide)}, able
-    seconds = None
-    if wide.more and wide.tested:
-        seconds = widest.seconds * wide.more / wide.tested
-    why = describe_bound(widest.id, wide, wide)
-    if wide.held_out:
-        why += (
-            "; everybody was tested, and a threshold set by "
-            f"{wide.held_out:,} people whom nobody trained on should settle it if nobody is exposed"
+
+    def describe_exposed(self, shown: Sequence[str]) -> dict[str, Any]:
+        """Fields of a question whose harm was seen."""
+        first = shown[0] if shown else self._lowest
+        rest = [i for i in self._q.findings if i not in shown and i != first]
+        why = f"{first} succeeded on recorded messages"
+        if not shown or self.at_least:
+            b = self._bounds[self._lowest]
+            why = (
+                f"{self._lowest} hit {b.hits:,} of {fmt.plural(b.tested, 'person', 'people')} tested, at least "
+                f"{b.at_least:,} of them because their data were in"
+            )
+        if self.refuted:
+            why += f", more than {self.refuted.bound.epsilon:.3g} allows: the epsilon is refuted"
+        return {"findings": [*dict.fromkeys([first, *shown, *rest])], "why": why}
+
+    def describe_open(self, asking: Sequence[Attempt]) -> dict[str, Any]:
+        """Fields of a question that was asked: what is missing, or how large the limit is."""
+        if not self._panel:
+            silent = [f"{a.id} counts no people: {a.card.uncounted}" for a in asking if a.card.uncounted]
+            why = f"{', '.join(a.id for a in asking)} showed nothing, and no attack of the panel is about it"
+            return {"why": "; ".join([why, *silent])}
+        if self._lacking:
+            left = [x.name for x in self._lacking if x.is_left_out]
+            seconds = self._answers.seconds
+            first = min(left, key=lambda n: (seconds.get(n, math.inf), n), default="")
+            why = _describe_lacking(self._lacking, self._answers, "the panel lacks ")
+            return {"why": why, "next_attack": first, "seconds": seconds.get(first)}
+        if self._blind:
+            why = "; ".join(f"{i} is blind here: {why}" for i, why in self._blind.items())
+            return {"why": f"there is no limit: {why}"}
+        if not self._widest:
+            return {"why": "; ".join(f"{i}: {b.reason}" for i, b in self._bounds.items())}
+        wide = self._bounds[self._widest]
+        why = self._describe(self._widest)
+        if wide.held_out:
+            why += (
+                "; everybody was tested, and a threshold set by "
+                f"{wide.held_out:,} people whom nobody trained on should settle it if nobody is exposed"
+            )
+        seconds_ = next(a.seconds for a in asking if a.id == self._widest)
+        more = (
+            {"more": wide.more, "seconds": seconds_ * wide.more / wide.tested}
+            if wide.more and wide.tested
+            else {}
         )
-    return answer | {"why": why, "more": wide.more, "seconds": seconds}, able
+        return {"why": why, **more}
+
+
+def _find_lacking(name: str, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers) -> Lacking | None:
+    """Why an attack of the panel says nothing of the people behind all that was sent; None where it does."""
+    mine = [a for a in answers.attempts if a.shipped == name]
+    if not mine:
+        changed = [a.id for a in answers.attempts if a.name == name]
+        why = answers.left.get(name, "")
+        why = f"{changed[0]} has settings of its own" if changed else f"left out: {why}" if why else "left out"
+        return Lacking(name, why, is_left_out=True)
+    attempt = mine[0]
+    if not attempt.ran:
+        failed = "failed" if attempt.outcome is Outcome.FAILED else "could not run"
+        return Lacking(name, f"{failed}: {attempt.reason}")
+    if rounds.unread:
+        return Lacking(name, f"of {fmt.plural(len(rounds.unread), 'round')} a message was set aside unread")
+    opened = attempt.rounds.get(reach.kind, frozenset[int]())
+    if unread := rounds.sent - opened:
+        if unkept := unread - rounds.kept:
+            many = fmt.plural(len(unkept), "round was", "rounds were")
+            return Lacking(name, f"{many} not recorded (setting record)")
+        return Lacking(name, f"did not read {describe_rounds(unread, rounds.sent)}")
+    if attempt.outcome is None:
+        return None
+    people = attempt.find_people(reach.kind)
+    if people is None:
+        uncounted = f": {attempt.card.uncounted}" if attempt.card.uncounted else ""
+        return Lacking(name, f"counts no people here{uncounted}", ran=True)
+    if not any(people.tested.values()) or not people.luck.trials:
+        return Lacking(name, "tested nobody beside people who were held out", ran=True)
+    unread_clients = scene.clients - {c for c, held in people.held.items() if held}
+    if unread_clients:
+        return Lacking(name, f"read {len(scene.clients) - len(unread_clients)} of {len(scene.clients)} clients")
+    return None
+
+
+def _describe_lacking(lacking: Sequence[Lacking], answers: Answers, before: str) -> str:
+    """The first few with why, and how long those that were left out take; empty without any."""
+    if not lacking:
+        return ""
+    parts = []
+    for name, why, is_left_out, _ in lacking[:MOST_LACKING]:
+        seconds = answers.seconds.get(name) if is_left_out else None
+        time = f", about {fmt.duration(max(1, round(seconds)))}" if seconds is not None else ""
+        parts.append(f"{name} ({why}{time})")
+    more = f" and {len(lacking) - MOST_LACKING} more" if len(lacking) > MOST_LACKING else ""
+    return f"{before}{', '.join(parts)}{more}"
+
+
+def _read_all(asking: Sequence[Attempt], reach: Reach) -> frozenset[int]:
+    return frozenset[int]().union(*(a.rounds[reach.kind] for a in asking))
 
 
 def _explain_unasked(
     q: Question, reach: Reach, rounds: Rounds, scene: Scene, answers: Answers
 ) -> dict[str, object]:
     """Why no attack read it, and whether one exists that could have."""
-    mine = [a for a in answers.attempts if a.is_about(q.aim, reach)]
+    places = list_twins(reach, scene.traffic)
+    mine = [a for a in answers.attempts if any(a.is_about(q.aim, place) for place in places)]
     if failed := [a for a in mine if a.outcome is Outcome.FAILED]:
         why = "; ".join(f"{a.id} failed: {a.reason}" for a in failed)
         return {"state": State.NOT_ASKED, "findings": [a.id for a in failed], "why": why}
-    kept_out = [a for a in mine if not a.ran and rounds.sent and not rounds.kept]
+    kept_out = [a for a in mine if not a.ran and rounds.sent and not (rounds.kept | rounds.unread)]
     fitting = [
         name
-        for twin in list_twins(reach, scene.traffic)
+        for twin in places
         for name in list_fitting(answers.others, q.aim, twin, scene.modality)
         if not scene.traffic.missing(answers.others[name], "")
     ]
     unopened = [a for a in mine if a.ran]
-    if kept_out or (rounds.sent and not rounds.kept and (fitting or unopened)):
-        lost = "set aside unread" if rounds.sent <= rounds.unread else "not recorded (setting record)"
-        return {"state": State.NOT_ASKED, "why": f"its messages were {lost}"}
+    if kept_out or (rounds.sent and not (rounds.kept | rounds.unread) and (fitting or unopened)):
+        return {"state": State.NOT_ASKED, "why": "its messages were not recorded (setting record)"}
     if fitting:
         fitting = sorted(set(fitting), key=lambda n: (answers.seconds.get(n, math.inf), n))
         reason = next((answers.left[n] for n in fitting if n in answers.left), "")
@@ -314,63 +433,3 @@ def _explain_unasked(
         what = f"{' and '.join(unfit)} data only, and these are {scene.modality} data"
         return {"why": f"attacks with this aim exist for {what}"}
     return {}
-
-
-def list_twins(reach: Reach, traffic: ObservedTraffic) -> list[Reach]:
-    """The same artifact as it is read here, and elsewhere where the server sends it: one message for all."""
-    paths = traffic.paths
-    if FROM_CLIENTS & paths[reach]:
-        return [reach]
-    return [
-        reach,
-        *(
-            r
-            for r, channels in paths.items()
-            if r.kind == reach.kind and r != reach and not FROM_CLIENTS & channels
-        ),
-    ]
-
-
-def _leave_rest(q: Question, rest: frozenset[int], rounds: Rounds, asking: Sequence[Attempt]) -> Question:
-    """The rounds that nothing read, as a question of its own."""
-    unkept = rest - rounds.kept - rounds.unread
-    reasons = []
-    if unread := rest & rounds.unread:
-        reasons.append(f"of {fmt.plural(len(unread), 'round')} a message was set aside unread")
-    if unkept:
-        reasons.append(f"{fmt.plural(len(unkept), 'round was', 'rounds were')} not recorded (setting record)")
-    if kept := (rest & rounds.kept) - rounds.unread:
-        names = ", ".join(a.id for a in asking)
-        reasons.append(
-            f"{fmt.plural(len(kept), 'recorded round was', 'recorded rounds were')} not read by {names}"
-        )
-    update = {"state": State.NOT_ASKED, "why": "; ".join(reasons), "rounds": describe_rounds(rest, rounds.sent)}
-    return q.model_copy(update={"id": q.id + REST} | update)
-
-
-def describe_bound(attack: str, bound: ExposureBound, widest: ExposureBound) -> str:
-    """What an attack found of those it tested, and how many people that leaves."""
-    nobody = "None of" if not bound.hits else f"{bound.hits:,} of"
-    were = "were" if bound.hits > 1 else "was"
-    tested = f"{nobody} {fmt.plural(bound.tested, 'person', 'people')} tested {were} hit by {attack}"
-    left = (
-        f"; with the protections at most {fmt.percent(bound.left)} of planted people are"
-        if bound.left is not None and bound.by == "plants"
-        else ""
-    )
-    return f"{tested}; at most {widest.at_most:,} of {widest.people:,} could be exposed{left}"
-
-
-def describe_rounds(some: AbstractSet[int], every: AbstractSet[int]) -> str:
-    """Rounds in words, counted from 1: "all 15 rounds", "round 15 of 15", "rounds 1 to 14 of 15"."""
-    if not every:
-        return "all rounds"
-    total = max(every) + 1
-    if len(some) == len(every):
-        return "the only round" if len(every) == 1 else f"all {len(every):,} rounds"
-    if len(some) == 1:
-        return f"round {next(iter(some)) + 1:,} of {total:,}"
-    low, high = min(some), max(some)
-    if high - low + 1 == len(some):
-        return f"rounds {low + 1:,} to {high + 1:,} of {total:,}"
-    return f"{len(some):,} of {len(every):,} rounds"

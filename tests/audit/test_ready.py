@@ -31,6 +31,12 @@ CLEAN: dict[str, Any] = {
 }
 
 
+PANEL = [
+    *("hidden_images", "analytic", "played_update", "rmia"),
+    *("label_counts_from_update", "label_counts_from_gradient"),
+]
+
+
 def audit(folder: Path, **changes: Any) -> AuditResult:
     config = validate(Config, CLEAN | changes, "test")
     run = RunDir.create(folder / "run")
@@ -39,12 +45,27 @@ def audit(folder: Path, **changes: Any) -> AuditResult:
     return read_result(run.path)
 
 
-def test_a_federation_whose_noise_hides_everybody_is_ready(tmp_path: Path) -> None:
+def test_no_noise_buys_a_word_for_whoever_leaves_the_panel_out(tmp_path: Path) -> None:
+    """Epsilon hides everybody, and stands in for no attack that did not run."""
     result = audit(tmp_path)
+    assert result.decision is not None and result.decision.word is Word.CANNOT_TELL, result.decision
+    by_id = {q.id: q for q in result.questions}
+    assert by_id["exfiltration.server.local_model"].state is State.BOUNDED  # its panel ran
+    membership = by_id["membership.server.local_model"]
+    assert membership.is_open and "left out" in membership.why and membership.next_attack
+    assert result.policy.panel == 1 and len(result.policy.panel_sha256) == 64
+
+
+@pytest.mark.nightly
+def test_a_federation_whose_noise_hides_everybody_is_ready_where_the_whole_panel_ran(tmp_path: Path) -> None:
+    """Epsilon .03 per client leaves 3 % of what one bit about a client is guessed by, where 5 % are tolerable."""
+    noise = {"name": "dp_gaussian", "clip_norm": 1.0, "noise_multiplier": 100.0}
+    result = audit(tmp_path, attacks=PANEL, protections=[noise])
     assert result.decision is not None and result.decision.word is Word.READY, result.decision
     required = [q for q in result.questions if q.required]
-    assert required and all(q.state is State.BOUNDED for q in required)
+    assert required and all(q.state is State.BOUNDED and q.at_least == 0 for q in required)
     assert "Ready for these 4 clients and this run" in result.decision.sentence
+    assert "By the attacks of panel 1, each run in full" in result.decision.sentence
 
 
 @pytest.mark.dear("an image in a bias", "too little noise")

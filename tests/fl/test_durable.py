@@ -3,6 +3,7 @@
 import ast
 import errno
 import fcntl
+import logging
 import os
 import re
 import tempfile
@@ -220,6 +221,7 @@ def refusing(name: str) -> Callable[..., None]:
 def notes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
     """What is printed on the terminal since it was asked last."""
     monkeypatch.setattr(durable, "_noted", set())
+    monkeypatch.setattr(logging.root, "handlers", [])  # those of libraries that other tests load
     return lambda: capsys.readouterr().err.splitlines()
 
 

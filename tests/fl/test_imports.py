@@ -25,6 +25,7 @@ ALLOWED = {
         "fedaudit.fl.threats.threat",
         "fedaudit.fl.training.layout",
         "fedaudit.fl.runtime.ranges",
+        "fedaudit.fl.runtime.shared_weights",
         "fedaudit.fl.ledger",
         "fedaudit.fl.runtime.distributions",
         "fedaudit.fl.runtime.eager",

@@ -93,7 +93,7 @@ def test_whose_example_is_sent_is_counted_and_hardly_anybody_of_large_groups(siz
     )
     (people,) = attack.count_people(claim, world, np.random.default_rng(0))
     tested, hits = (sum(map(len, of.values())) for of in (people.tested, people.hit))
-    assert tested > 0.9 * sum(people.held.values()) and people.false_alarms == 0.01
+    assert tested > 0.9 * sum(people.held.values())
     assert hits > 0.95 * tested if size == 1 else hits < 0.12 * tested
 
 

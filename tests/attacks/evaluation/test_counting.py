@@ -130,15 +130,13 @@ def test_luck_is_how_often_somebody_is_named_whom_nobody_trained_on() -> None:
     assert people.hit == {} and people.luck.hits == len(sent())
 
 
-def test_plants_are_counted_by_client_and_show_what_is_left_too_where_nothing_protects() -> None:
+def test_plants_are_counted_by_client_where_the_protections_let_them_pass() -> None:
     people = counted(claim())
-    assert set(people.planted) == set(range(CLIENTS)) and people.planted == people.left
+    assert set(people.planted) == set(range(CLIENTS))
     assert sum(s.trials for s in people.planted.values()) == 40
     assert sum(s.hits for s in people.planted.values()) > 20
     origin = np.where(claim()["artifact"] == "replay/n1/0", UNPROTECTED, claim()["origin"].astype(str))
-    apart = counted({**claim(), "origin": origin})
-    assert apart.planted.keys() == {0} and apart.planted[0].trials == 1
-    assert sum(s.trials for s in apart.left.values()) == 39
+    assert sum(s.trials for s in counted({**claim(), "origin": origin}).planted.values()) == 39
 
 
 @pytest.mark.parametrize("attack", [Ridge, Lookup])

@@ -240,7 +240,7 @@ def test_every_example_of_every_client_is_asked_about_and_a_hidden_one_is_hit() 
     assert dict(people.held) == {k: len(WORLD.client_images(k)) for k in range(10)}
     first = WORLD.people("client-0.", int(WORLD.client_images(0).y[0]))[0][0]
     assert people.hit == {0: (first,)}
-    assert people.luck.hits == 0 and people.luck.trials > 500
+    assert people.luck.hits == 0 and 400 < people.luck.trials < 500  # each held-out image once
     assert all(share.hits == share.trials >= 6 for share in people.planted.values()) and len(people.planted) == 10
 
 

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -173,6 +174,7 @@ def test_a_recorder_goes_on_where_nothing_can_be_locked_and_says_so_once(
         raise OSError(getattr(errno, name), "no locks")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(logging.root, "handlers", [])  # those of libraries that other tests load
     recorded(tmp_path)
     assert len(list(manifest(tmp_path))) == 6 and not [x for x in lines(tmp_path) if "error" in x]
     assert capsys.readouterr().err == f"{tmp_path} cannot be locked: let one process alone write to it\n"
@@ -185,5 +187,6 @@ def test_a_recorder_whose_disk_fails_says_so_and_records_nothing(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(logging.root, "handlers", [])
     assert not Inbox(tmp_path).message(0, "downlink", "server", ["client"], {"global_model": MODEL})
     assert "not recorded" in capsys.readouterr().err

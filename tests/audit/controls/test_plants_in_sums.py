@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from fedaudit.attacks.evidence import REPLAYED, UNPROTECTED
+from fedaudit.attacks.people import PeopleCount
 from fedaudit.audit.case.messages import messages
 from fedaudit.audit.case.open import open_case
 from fedaudit.audit.case.run_folder import RunDir
@@ -15,6 +17,7 @@ from fedaudit.audit.phases.attack_bench import Bench, plant
 from fedaudit.audit.phases.one_attack import attack_once
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.settings.config import Config
+from fedaudit.audit.verdict.people import bound_people
 from fedaudit.fl.artifact import Artifact
 from fedaudit.fl.data.participation import Participation
 from fedaudit.fl.kinds import Kind
@@ -70,7 +73,6 @@ def test_people_are_planted_at_every_client_in_a_sum_and_by_themselves(control: 
     found = {(a.sender.index, a.origin) for a in made(control).artifacts}
     assert found == {(k, origin) for k in range(3) for origin in (REPLAYED, UNPROTECTED)}
     assert all(a.seen_by == ("server",) for a in made(control).artifacts)
-    assert all(n.arrived and not n.withheld for n in made(control).count_arrivals(tuple(Kind)).values())
 
 
 def test_a_planted_model_is_read_as_the_mean_of_the_round_by_examples() -> None:
@@ -86,14 +88,14 @@ def test_a_planted_model_is_read_as_the_mean_of_the_round_by_examples() -> None:
             np.testing.assert_allclose(read.payload[name], total / (1 + sum(n.values())), atol=1e-5)
 
 
-def test_an_attack_that_finds_single_uploads_is_seen_to_work_and_what_sums_leave_is_counted() -> None:
+def test_an_attack_that_finds_single_uploads_is_blind_in_a_sum() -> None:
     run, config = ran()
     attack = catalog.load("attacks", "analytic")()
     bench = Bench(open_case(run, config), [attack.card], config.replay)
     [people] = attack_once(attack, "analytic", bench)["people"]
-    planted, left = ([p["hits"] for p in people[name].values()] for name in ("planted", "left"))
-    assert len(planted) == len(left) == 3
-    assert sum(planted) >= 15 and sum(left) <= 2
+    hits = [p["hits"] for p in people["planted"].values()]
+    assert len(hits) == 3 and sum(hits) <= 2
+    assert bound_people(TypeAdapter(PeopleCount).validate_python(people), alpha=0.01).blind.startswith("it found")
 
 
 def test_the_round_of_a_single_client_hides_nothing_of_its_plants() -> None:

@@ -47,15 +47,13 @@ def test_means_sent_before_the_rounds_are_kept_and_read_by_default(tmp_path: Pat
     assert planted and planted[0]["value"] > 0.99
     (people,) = result["people"]
     assert people["planted"] == {str(k): {"hits": EACH, "trials": EACH} for k in range(4)}
-    assert people["planted"] == people["left"]
 
 
-def test_people_are_planted_through_a_protection_and_without(tmp_path: Path) -> None:
+def test_people_are_planted_through_the_runs_protections(tmp_path: Path) -> None:
     noise = {"name": "dp_gaussian", "kinds": ["mashed_batch"], "clip_norm": 1.0, "noise_multiplier": 50.0}
     (people,) = found(tmp_path, protections=[noise])["people"]
-    assert people["planted"] == {str(k): {"hits": EACH, "trials": EACH} for k in range(4)}
-    assert sum(s["hits"] for s in people["left"].values()) <= 6
-    assert sum(s["trials"] for s in people["left"].values()) == 4 * EACH
+    assert sum(s["hits"] for s in people["planted"].values()) <= 6
+    assert sum(s["trials"] for s in people["planted"].values()) == 4 * EACH
 
 
 def test_whoever_shares_examples_as_they_are_is_flagged(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from fedaudit.audit.observer.reach import Rounds, predict_traffic
 from fedaudit.audit.settings import catalog
 from fedaudit.audit.verdict.attempts import Attempt
 from fedaudit.audit.verdict.policy import load_policy
-from fedaudit.audit.verdict.questions import Answers, Scene, answer_questions, list_questions
+from fedaudit.audit.verdict.questions import answer_questions, list_questions
+from fedaudit.audit.verdict.scene import Answers, Scene
 from fedaudit.fl.kinds import Kind, Modality
 from fedaudit.fl.method import Card as MethodCard
 from fedaudit.fl.wire.protection import Protection
@@ -38,6 +39,7 @@ def make_scene(
         modality=modality,
         clients=frozenset(range(CLIENTS)),
         people=CLIENTS * 72,
+        fewest=72,
     )
 
 
@@ -51,6 +53,7 @@ def attempt(
     shown = frozenset(opened) if outcome is Outcome.DEMONSTRATED else frozenset()
     return Attempt(
         id=name,
+        name=name,
         card=CARDS[name],
         outcome=outcome,
         rounds=opened,
@@ -75,8 +78,7 @@ def try_all(scene: Scene, without: Collection[str] = ()) -> list[Attempt]:
 
 def answer(scene: Scene, attempts: Collection[Attempt], answers: Answers | None = None) -> dict[str, Question]:
     """The table by id; attacks that were not attempted were left out."""
-    others = {n: c for n, c in CARDS.items() if n not in {a.id for a in attempts}}
-    given = answers or Answers(attempts=list(attempts), others=others)
+    given = answers or Answers(attempts=list(attempts), shipped=CARDS)
     return {q.id: q for q in answer_questions(list_questions(scene, DEMANDS), scene, given)}
 
 

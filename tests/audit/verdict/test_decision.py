@@ -58,6 +58,12 @@ def audit(*findings: Finding, questions: list[Question] = SAFE) -> AuditResult:
     return made
 
 
+def expose(**more: Any) -> Question:
+    """A question of which 36 of 719 people were hit at least, where 35 are tolerable."""
+    limits = {"tolerable": 0.05, "at_least": 36, "at_most": 50, "people": 719, "findings": ["f"]}
+    return ask(State.DEMONSTRATED, **limits | more)
+
+
 CLEAN = finding()
 OPEN = [State.INCONCLUSIVE, State.NOT_ASKED, State.NO_ATTACK]
 
@@ -74,6 +80,10 @@ OPEN = [State.INCONCLUSIVE, State.NOT_ASKED, State.NO_ATTACK]
         (audit(CLEAN, finding("medium", "demonstrated")), Word.WITH_CONDITIONS, "finding-to-treat"),
         (audit(CLEAN, finding("low", "demonstrated", "lint")), Word.WITH_CONDITIONS, "finding-to-treat"),
         (audit(CLEAN, finding(outcome="not_applicable")), Word.READY, ""),
+        (audit(CLEAN, questions=[expose()]), Word.NOT_READY, "people-exposed"),
+        (audit(CLEAN, questions=[expose(), ask(State.NOT_ASKED)]), Word.NOT_READY, "people-exposed"),
+        (audit(CLEAN, questions=[*SAFE, expose(required=False)]), Word.READY, ""),
+        (audit(CLEAN, questions=[expose(at_least=9, is_refuting=True)]), Word.NOT_READY, "people-exposed"),
         # an attack that could not tell is no reason of its own: the question says what is known
         (audit(finding(outcome="inconclusive")), Word.READY, ""),
         (audit(CLEAN, questions=[*SAFE, ask(State.NO_ATTACK, required=False)]), Word.READY, ""),
@@ -115,11 +125,21 @@ def test_more_doubt_never_makes_the_word_better() -> None:
             assert order.index(decide(worse, POLICY).word) >= before
 
 
+def test_not_ready_says_how_many_people_were_hit_and_somebody_may_answer_for_them() -> None:
+    name = "membership by the server (local model)"
+    for q, why in [(expose(), "the policy tolerates 5"), (expose(at_least=9, is_refuting=True), "an epsilon")]:
+        text = decide(audit(CLEAN, questions=[q]), POLICY).sentence
+        assert f"At least {q.at_least} of 719 people are hit because their data were in: {name}; {why}" in text
+    for id in ("f", "membership.server.local_model"):
+        accepted = Terms(accepted={id: "A. Person, until 2030"})
+        assert decide(audit(CLEAN, questions=[expose()]), POLICY, accepted).word is Word.WITH_CONDITIONS
+
+
 def test_ready_says_for_whom_how_many_and_what_it_leaves_out() -> None:
     lacking = make_question("inversion", "public", "global_model", State.NO_ATTACK, "none", required=False)
     text = decide(audit(CLEAN, questions=[*SAFE, lacking]), POLICY).sentence
     assert "Ready for these 10 clients and this run." in text and "1 of 2 questions answered" in text
-    assert "At most 35 of 719 people (4.9\u00a0%)" in text and "95 % confidence" in text
+    assert "By the attacks of panel 1, each run in full, at most 35 of 719 people (4.9\u00a0%)" in text
     assert "other clients, of which up to 25.9\u00a0% could leak unseen" in text  # 1 - .05^(1/10)
     assert "attacks we lack: inversion, public: global model" in text
 

@@ -1,4 +1,4 @@
-"""The head count: the vectors of the specification, nobody twice, and nobody by luck."""
+"""The head count: people hit by the attack that hits most of them for sure, and nobody by luck."""
 
 from dataclasses import replace
 
@@ -6,79 +6,71 @@ import pytest
 
 from fedaudit.attacks.models._targets import GLOBAL, UPDATE
 from fedaudit.attacks.people import PeopleCount, Share
-from fedaudit.audit.verdict.heads import count_beyond_luck, count_exposed_people, count_heads
+from fedaudit.audit.verdict.heads import count_exposed_people, count_heads
 from fedaudit.fl.kinds import Kind
 from tests.audit.verdict.test_leaks import find_leaks, run_attack
 
 
-def hit_people(
-    hit: dict[int, tuple[int, ...]], luck: Share | None = None, each: int = 50, false_alarms: float = 0.0
-) -> PeopleCount:
-    """Two clients of a hundred people each, of whom the first `each` were tested."""
+def hit_people(hits: int, luck: Share, *, tested: int = 719, people: int = 719) -> PeopleCount:
+    """One client of so many people, of whom the first were tested, and the first of these hit."""
     return PeopleCount(
         hit_means="named",
-        tested={c: tuple(range(100 * c, 100 * c + each)) for c in (0, 1)},
-        hit=hit,
-        held={0: 100, 1: 100},
-        luck=luck or Share(trials=100),
-        false_alarms=false_alarms,
+        tested={0: tuple(range(tested))},
+        hit={0: tuple(range(hits))},
+        held={0: people},
+        luck=luck,
     )
 
 
 @pytest.mark.parametrize(
-    ("hits", "tested", "expected", "interval"),
-    [(30, 719, 15.9, (8, 23)), (14, 719, 0.0, (0, 7)), (12, 150, 44.0, (18, 81))],
+    ("hits", "luck", "expected", "interval"),
+    [
+        (110, (8, 300), 90.8, (73, 102)),
+        (33, (8, 300), 13.8, (0, 25)),
+        (14, (20, 1000), 0.0, (0, 7)),
+        (0, (1, 300), 0.0, (0, 0)),
+    ],
 )
-def test_head_counts_are_those_of_the_specification(
-    hits: int, tested: int, expected: float, interval: tuple[int, int]
+def test_a_head_count_is_what_luck_leaves_between_the_two_limits(
+    hits: int, luck: tuple[int, int], expected: float, interval: tuple[int, int]
 ) -> None:
-    heads = count_beyond_luck(hits=hits, tested=tested, people=719, luck=0.02)
-    assert heads.expected == pytest.approx(expected, abs=0.05) and heads.interval == interval
+    heads = count_heads([hit_people(hits, Share(hits=luck[0], trials=luck[1]))])
+    assert heads is not None and heads.interval == interval
+    assert heads.expected == pytest.approx(expected, abs=0.05)
 
 
-def test_whom_two_attacks_hit_counts_once() -> None:
-    one, other = hit_people({0: (1, 2)}), hit_people({0: (2, 3)})
-    heads = count_heads([one, other])
-    assert heads is not None and heads.expected == 3 * 200 / 100
-    assert count_heads([one, one]) == count_heads([one])
-
-
-def test_two_attacks_may_be_lucky_twice() -> None:
-    first = hit_people({0: tuple(range(20))}, luck=Share(hits=20, trials=100))
-    second = hit_people({1: tuple(range(100, 116))}, luck=Share(hits=20, trials=100))
-    heads = count_heads([first, second])  # 36 hits, and 1 - .8^2 of a hundred people by luck
-    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)
-
-
-def test_no_attack_takes_away_the_people_whom_another_shows() -> None:
-    sure = hit_people({0: tuple(range(36))}, luck=Share(hits=1, trials=100))
-    lucky = hit_people({0: tuple(range(36))}, luck=Share(hits=35, trials=100))
+def test_of_several_attacks_the_one_counts_that_hits_most_people_for_sure() -> None:
+    sure = hit_people(60, Share(hits=2, trials=400))
+    loud = hit_people(200, Share(hits=100, trials=400))
+    both = count_heads([loud, sure])
+    assert both is not None and both == count_heads([sure, loud]) and 50 < both.expected < 60
     alone = count_heads([sure])
-    assert alone is not None and alone.interval[0] > 50
-    assert count_heads([sure, lucky]) == count_heads([lucky, sure]) == alone
-    some = {0: tuple(range(13)), 1: tuple(range(100, 122))}  # by luck, whoever they are
-    other = replace(lucky, hit=some)
-    both = count_heads([sure, other])
-    assert both is not None and both.expected == alone.expected and both.interval[0] > 45
+    assert alone is not None and alone.expected == both.expected and both.interval[0] <= alone.interval[0]
 
 
-def test_a_threshold_without_held_out_people_has_the_luck_it_was_set_for() -> None:
-    heads = count_heads([hit_people({0: (1,)}, luck=Share(), false_alarms=0.01)])
-    assert heads is not None and heads.expected == pytest.approx(0, abs=1e-9)
+def test_people_who_were_not_tested_are_like_the_others_and_may_be_none_of_them() -> None:
+    heads = count_heads([hit_people(12, Share(trials=400), tested=150)])
+    assert heads is not None and heads.expected == pytest.approx(12 * 719 / 150)
+    assert heads.interval[0] <= 12 and heads.interval[1] > 90
+
+
+def test_whose_luck_nobody_knows_hits_nobody_for_sure_and_perhaps_everybody() -> None:
+    heads = count_heads([hit_people(9, Share())])
+    assert heads is not None and (heads.expected, heads.interval) == (0, (0, 719))
 
 
 def test_without_people_no_number_of_people_is_given() -> None:
     assert count_heads([]) is None
-    assert count_heads([hit_people({}, each=0)]) is None
+    assert count_heads([hit_people(0, Share(trials=100), tested=0)]) is None
 
 
 def test_only_the_kind_of_message_on_which_an_attack_worked_adds_people() -> None:
     people = [
-        replace(hit_people({0: (1, 2)}), kind=Kind.LOCAL_MODEL),
-        replace(hit_people({0: (3, 4), 1: (100, 101)}), kind=Kind.GLOBAL_MODEL),
+        replace(hit_people(20, Share(trials=400)), kind=Kind.LOCAL_MODEL),
+        replace(hit_people(40, Share(trials=400)), kind=Kind.GLOBAL_MODEL),
     ]
     heads = [
         count_exposed_people(find_leaks(run_attack("loss_threshold", 0.9, (), people, {"model": model})))
         for model in (UPDATE, GLOBAL)
     ]
-    assert [h.expected for h in heads if h] == [2 * 200 / 100, 4 * 200 / 100]
+    assert [h.expected for h in heads if h] == [20, 40]

@@ -86,24 +86,37 @@ def test_likeness_counts_only_beside_recognition_at_the_same_place() -> None:
     alike = evidence("ssim", 0.7, unit="index", baselines=blind, condition={"n": 1})
     seldom = evidence(value=0.2, condition={"n": 1})
     often, elsewhere = (evidence(value=0.6, condition={"n": 1}), evidence(value=0.6, condition={"n": 2}))
-    assert judge([alike, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
+    assert judge([alike, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE  # no rule grades it alone
     assert judge([alike, seldom, *CONTROLS], POLICY).rule == "re-identified-high"
     together = judge([alike, often, *CONTROLS], POLICY)
     assert (together.rule, together.where) == ("image-of-a-person", "n = 1")
     assert judge([alike, elsewhere, *CONTROLS], POLICY).rule == "re-identified-critical"
 
 
-def test_a_negative_control_that_fires_spoils_even_a_strong_result() -> None:
+def test_a_negative_control_is_one_more_baseline_and_silences_nothing() -> None:
     alarm = evidence(value=0.3, control="negative")
-    verdict = judge([evidence(value=0.9), PLANTED, alarm], POLICY)
-    assert verdict.outcome == Outcome.INCONCLUSIVE and verdict.severity == Severity.NONE
-    assert "leaks where there are none" in verdict.reason
+    strong = judge([evidence(value=0.9), PLANTED, alarm], POLICY)
+    assert (strong.outcome, strong.rule) == (Outcome.DEMONSTRATED, "re-identified-critical")
+    assert judge([evidence(value=0.3), PLANTED, alarm], POLICY).outcome is Outcome.NOT_DEMONSTRATED
+    assert judge([evidence(value=0.3), PLANTED, SILENT], POLICY).rule == "re-identified-high"
+
+
+@pytest.mark.parametrize(("fired", "rule"), [(0, "image-among-numbers"), (1, "image-among-numbers"), (8, "")])
+def test_one_chance_match_among_eight_trials_does_not_silence_images_in_clear(fired: int, rule: str) -> None:
+    """Momentum over five images: an image of seven of eight clients stands there, and once one of nobody's."""
+    nobody = Baseline(name="an image of nobody's", value=0.0)
+    images = evidence("image_present", 7 / 8, trials=8, interval=(0.47, 0.99), baselines=(nobody,))
+    silent = evidence(
+        "image_present", fired / 8, trials=8, interval=(0, 1), control="negative", baselines=(nobody,)
+    )
+    planted = evidence("image_present", 1, trials=8, interval=(0.63, 1), control="positive", baselines=(nobody,))
+    assert judge([images, silent, planted], POLICY).rule == rule
 
 
 NOTHING = evidence(value=0.012, half=0.008)
 
 
-def test_nothing_found_with_good_controls_and_power_is_not_demonstrated() -> None:
+def test_nothing_found_with_good_controls_is_not_demonstrated() -> None:
     verdict = judge([NOTHING, *CONTROLS], POLICY)
     assert (verdict.outcome, verdict.severity) == (Outcome.NOT_DEMONSTRATED, Severity.NONE)
 
@@ -112,7 +125,6 @@ def test_a_measure_that_could_have_shown_nothing_takes_nothing_from_one_that_cou
     blunt = [evidence("rank5", value=0.03, half=0.05), evidence("psnr", value=0.5, half=1.0, unit="dB")]
     alone, beside = judge([NOTHING, *CONTROLS], POLICY), judge([NOTHING, *blunt, *CONTROLS], POLICY)
     assert (beside.outcome, beside.reason) == (Outcome.NOT_DEMONSTRATED, alone.reason)
-    assert judge([*blunt, *CONTROLS], POLICY).outcome == Outcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -120,13 +132,13 @@ def test_a_measure_that_could_have_shown_nothing_takes_nothing_from_one_that_cou
     [
         ([NOTHING, SILENT], "No planted leak"),
         ([NOTHING, evidence(value=0.02, half=0.02, control="positive")], "missed its planted leak"),
-        ([evidence(value=0.03, half=0.05), *CONTROLS], "so few trials"),
-        ([evidence(value=0.03, interval=None), *CONTROLS], "no leak of what"),
         (CONTROLS, "nothing that could be graded"),
         ([], "nothing that could be graded"),
     ],
 )
-def test_finding_nothing_without_proof_of_power_is_inconclusive(found: list[Evidence], phrase: str) -> None:
+def test_finding_nothing_without_proof_that_the_attack_works_is_inconclusive(
+    found: list[Evidence], phrase: str
+) -> None:
     verdict = judge(found, POLICY)
     assert verdict.outcome == Outcome.INCONCLUSIVE and phrase in verdict.reason
 
@@ -166,14 +178,12 @@ def test_a_policy_of_ones_own_is_read_by_path_and_checked(tmp_path: object) -> N
     path = Path(str(tmp_path)) / "strict.yaml"
     text = (
         "name: strict\nversion: '2'\n"
-        "power: {largest_detectable: 0.01, reason: smaller leaks matter here}\n"
         "rules:\n  - {id: any, severity: critical, reason: nothing may leak at all,\n"
         "     all: [{measure: named, statistic: excess, above: 0}]}\n"
     )
     path.write_text(text)
     strict = load_policy(str(path))
     assert judge([evidence(value=0.05), *CONTROLS], strict).rule == "any"
-    assert judge([NOTHING, *CONTROLS], strict).outcome == Outcome.INCONCLUSIVE
     for wrong, phrase in (
         (text.replace("above: 0", "abov: 0"), r"unknown key rules\[0\].all\[0\].abov"),
         (text.replace(", above: 0", ""), "must have at_least or above"),
@@ -199,4 +209,4 @@ def test_what_a_policy_has_no_rule_about_is_not_called_nothing() -> None:
     for trials, evidently in ((1000, leak), (4, replace(leak, trials=4, interval=(0.1, 0.9)))):
         reason = judge([evidently, *CONTROLS], bare).reason
         assert "which no rule of policy bare grades" in reason and "othing " not in reason, trials
-    assert judge([NOTHING, *CONTROLS], bare).reason.startswith("Nothing was found")
+    assert "nothing beyond the baselines" in judge([NOTHING, *CONTROLS], bare).reason

@@ -1,6 +1,7 @@
-"""Upper bounds of people: the vectors of the specification, their limits, and simulated audits."""
+"""How many people were hit, at least and at most: the vectors of the specification, and simulated audits."""
 
-import time
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,20 +11,22 @@ from scipy import stats
 from fedaudit.attacks.people import PeopleCount, Share
 from fedaudit.attacks.stats import choose_threshold_rank
 from fedaudit.audit.verdict.people import (
+    bound_above,
+    bound_below,
     bound_by_privacy,
-    bound_exposure,
-    bound_flagged,
-    bound_left,
-    bound_luck,
     bound_people,
-    bound_people_below,
     bound_sensitivity,
     count_needed_held_out,
     count_needed_people,
+    find_luck,
+    judge_limits,
+    list_baselines,
+    share_alpha,
     share_unseen,
 )
 from fedaudit.fl.threats.threat import Aim
-from tests.audit.verdict.bounding import draw_bounds
+from fedaudit.reports.questions import State
+from tests.audit.verdict.bounding import draw_clean_audit, draw_world
 
 PLANTED = {client: Share(hits=20, trials=20) for client in range(10)}
 
@@ -35,9 +38,8 @@ def make_people(
     each: int = 30,
     hit: int = 0,
     planted: dict[int, Share] | None = None,
-    left: dict[int, Share] | None = None,
     luck: Share | None = None,
-    false_alarms: float = 0.0,
+    controls: tuple[Share, ...] = (),
 ) -> PeopleCount:
     """So many people tested at every client; those hit are the first client's."""
     rows = {c: tuple(range(c * held, c * held + each)) for c in range(clients)}
@@ -47,107 +49,148 @@ def make_people(
         hit={0: rows[0][:hit]},
         held=dict.fromkeys(range(clients), held),
         luck=luck or Share(hits=0, trials=1000),
+        controls=controls,
         planted=PLANTED if planted is None else planted,
-        left=left or {},
-        false_alarms=false_alarms,
     )
 
 
 @pytest.mark.parametrize(
-    ("hits", "tested", "people", "luck", "sensitivity", "bound"),
+    ("hits", "tested", "luck", "alpha", "expected"),
     [
-        (0, 59, 719, 0, 1, 34),
-        (3, 150, 719, 0, 0.9, 38),
-        (3, 150, 719, 0.02, 0.9, 23),
-        (0, 719, 719, 0, 1, 0),
-        (0, 10, 10, 0, 0.9, 1),
+        (0, 719, (2, 200), 0.01, 0),
+        (20, 719, (4, 400), 0.01, 0),
+        (68, 647, (2, 647), 0.005, 56),
+        (110, 719, (4, 400), 0.001, 79),
+        (400, 400, (2, 200), 0.0025, 377),
+        (0, 0, (0, 0), 0.05, 0),
+        (9, 10, (0, 0), 0.05, 0),  # whose luck nobody knows has hit nobody
     ],
 )
-def test_bounds_are_those_of_the_specification(
-    hits: int, tested: int, people: int, luck: float, sensitivity: float, bound: int
+def test_the_fewest_who_were_hit_are_those_of_the_specification(
+    hits: int, tested: int, luck: tuple[int, int], alpha: float, expected: int
 ) -> None:
-    assert bound_people(hits, tested, people, luck=luck, sensitivity=sensitivity, alpha=0.05) == bound
+    assert bound_below(hits, tested, Share(hits=luck[0], trials=luck[1]), alpha) == expected
+
+
+@pytest.mark.parametrize(
+    ("hits", "tested", "people", "luck", "sensitivity", "expected"),
+    [
+        (0, 719, 719, (0, 400), 1, 0),
+        (7, 719, 719, (4, 400), 1, 6),
+        (20, 719, 719, (4, 400), 1, 19),
+        (86, 719, 719, (4, 400), 1, 85),
+        (7, 719, 719, (4, 400), 0.6, 16),
+        (0, 59, 719, (0, 400), 1, 39),
+        (3, 150, 719, (2, 400), 0.9, 41),
+        (3, 300, 719, (2, 400), 0.75, 23),
+    ],
+)
+def test_the_most_who_are_hit_are_those_of_the_specification(
+    hits: int, tested: int, people: int, luck: tuple[int, int], sensitivity: float, expected: int
+) -> None:
+    assert bound_above(hits, tested, people, Share(hits=luck[0], trials=luck[1]), sensitivity) == expected
 
 
 @pytest.mark.parametrize("sensitivity", [1.0, 0.7])
 @pytest.mark.parametrize("hits", [0, 3, 11])
-def test_a_bound_is_the_last_number_under_which_so_few_hits_are_not_too_rare(
+def test_a_limit_is_the_last_number_under_which_so_few_hits_are_not_too_rare(
     hits: int, sensitivity: float
 ) -> None:
     """Against sums over every draw, in 60 of 200 people."""
+    luck = Share(hits=5, trials=150)
+    rate = float(stats.beta.ppf(0.02, 5, 146))
 
     def at_most(hits: int, exposed: int) -> float:
-        chance = sensitivity + (1 - sensitivity) * 0.03
+        chance = sensitivity + (1 - sensitivity) * rate
         total = 0.0
         for drawn in range(min(60, exposed) + 1):
             seen = np.arange(min(drawn, hits) + 1)
-            both = stats.binom.pmf(seen, drawn, chance) @ stats.binom.cdf(hits - seen, 60 - drawn, 0.03)
+            both = stats.binom.pmf(seen, drawn, chance) @ stats.binom.cdf(hits - seen, 60 - drawn, rate)
             total += float(stats.hypergeom.pmf(drawn, 200, exposed, 60) * both)
         return total
 
-    bound = bound_people(hits, 60, 200, luck=0.03, sensitivity=sensitivity)
+    bound = bound_above(hits, 60, 200, luck, sensitivity)
     assert at_most(hits, bound) > 0.03 >= at_most(hits, bound + 1)
-    below = bound_people_below(hits, 60, 200, luck=0.03, sensitivity=sensitivity)
-    assert below == 0 or 1 - at_most(hits - 1, below) > 0.03 >= 1 - at_most(hits - 1, below - 1)
-    assert (below > 0) == (hits == 11)
 
 
-def test_a_bound_of_a_hundred_thousand_people_takes_no_time_and_more_hits_never_lower_it() -> None:
-    started = time.process_time()
-    bounds = [
-        bound_people(hits, 2000, 100_000, luck=0.01, sensitivity=0.84) for hits in (0, 20, 40, 400, 1900, 2000)
+def test_more_hits_never_lower_a_limit_and_the_numbers_of_a_limit_agree() -> None:
+    few = Share(hits=10, trials=1000)
+    limits = [bound_above(hits, 2000, 100_000, few) for hits in (0, 20, 40, 400, 1900, 2000)]
+    assert limits == sorted(limits) and limits[-1] == 100_000
+    for wrong in [(-1, 10, 20), (11, 10, 20), (5, 30, 20)]:
+        with pytest.raises(ValueError, match="0 <= hits <= tested <= people"):
+            bound_above(*wrong, few)
+
+
+def test_the_share_of_planted_people_that_is_seen_is_that_of_the_specification_and_nothing_below_half() -> None:
+    assert bound_sensitivity(Share(hits=180, trials=200)) == pytest.approx(0.839920, abs=1e-6)
+    assert bound_sensitivity(Share(hits=63, trials=100)) == pytest.approx(0.509270, abs=1e-6)
+    assert [bound_sensitivity(Share(hits=h, trials=n)) for h, n in ((61, 100), (0, 0))] == [0, 0]
+
+
+def test_one_held_out_person_at_ten_clients_is_not_ten_people() -> None:
+    """40 hits in 4,000 trials of 400 people, by 40 of them, by four in all ten of theirs, and by nobody."""
+    none = Share(trials=10)
+    spread = Share.join_people([Share(hits=1, trials=10)] * 40 + [none] * 360)
+    assert (spread.hits, spread.trials) == (40, 4000)
+    alike = Share.join_people([Share(hits=10, trials=10)] * 4 + [none] * 396)
+    assert (alike.hits, alike.trials) == (pytest.approx(3.99), pytest.approx(399))
+    assert Share.join_people([none] * 400) == Share(trials=400)
+    assert Share.join_people([Share(hits=1, trials=1), Share(trials=1)]) == Share(hits=1, trials=2)
+    assert Share.join_people([]) == Share()
+
+
+def test_a_control_is_one_more_baseline_and_a_small_one_is_pooled() -> None:
+    held_out, few, many = Share(hits=2, trials=647), Share(hits=1, trials=8), Share(hits=30, trials=400)
+    assert list_baselines(held_out) == [held_out]
+    assert list_baselines(held_out, [few]) == [Share(hits=3, trials=655)]
+    assert list_baselines(held_out, [few, many]) == [Share(hits=3, trials=655), many]
+
+
+def test_one_chance_match_in_a_control_does_not_silence_five_images_in_clear() -> None:
+    """Momentum over five images, at half of .04 / 24: 68 of 647 hit, beside a control of 0, 1 and 3 of 8."""
+    luck, alpha = Share(hits=2, trials=647), 0.04 / 48
+    limits = [
+        bound_below(68, 647, b, alpha) for n in (0, 1, 3) for b in list_baselines(luck, [Share(hits=n, trials=8)])
     ]
-    assert bounds == sorted(bounds) and bounds[-1] == 100_000
-    assert time.process_time() - started < 5
+    assert limits == [53, 51, 47]
+    rows = {0: tuple(range(647))}
+    people = PeopleCount(
+        hit_means="", tested=rows, hit={0: rows[0][:68]}, held={0: 647}, luck=luck,
+        controls=(Share(hits=3, trials=8),), planted={0: Share(hits=20, trials=20)},
+    )  # fmt: skip
+    assert bound_people(people, alpha=alpha).at_least == 47
 
 
-def test_who_tests_nobody_or_sees_nothing_excludes_nothing() -> None:
-    assert bound_people(0, 0, 719, luck=0, sensitivity=1) == 719
-    assert bound_people(0, 719, 719, luck=0, sensitivity=0) == 719
-    with pytest.raises(ValueError, match="0 <= hits <= tested <= people"):
-        bound_people(3, 2, 719, luck=0, sensitivity=1)
+def test_the_panel_shares_most_of_what_may_be_wrong_and_other_attacks_take_none_of_it() -> None:
+    assert share_alpha(is_panel=True, looks=24) == pytest.approx(0.04 / 24)
+    others = [share_alpha(is_panel=False, looks=48) * 48]
+    own = [share_alpha(is_panel=False, looks=48, place=place) * 48 for place in range(1, 2000)]
+    assert sum(others) + sum(own) <= 0.01 and own == sorted(own, reverse=True)
 
 
-def test_sensitivity_is_the_lower_end_of_the_plants() -> None:
-    assert bound_sensitivity({0: Share(hits=180, trials=200)}) == pytest.approx(0.840, abs=5e-4)
-    assert bound_sensitivity({0: Share(hits=54, trials=60)}) == pytest.approx(0.774, abs=5e-4)
-    assert bound_sensitivity({}) == 0
+@pytest.mark.parametrize(
+    ("epsilon", "luck", "share", "most"),
+    [
+        (0.688, 0.01, 0.009997, 7),
+        (1.783, 0.01, 0.049976, 35),
+        (1.79, 0.5, 0.833040, 598),
+        (0.0488, 0.5, 0.047628, 34),
+        (1.79, 0.1, 0.554384, 398),
+        (4, 0.01, 0.541395, 389),
+    ],
+)
+def test_privacy_limits_the_share_beyond_the_luck_of_the_harm(
+    epsilon: float, luck: float, share: float, most: int
+) -> None:
+    found = bound_by_privacy(epsilon, 0.0, luck)
+    assert found == pytest.approx(share, abs=1e-6) and math.floor(719 * found + 1e-9) == most
 
 
-def test_an_attack_that_is_blind_to_one_client_has_no_sensitivity() -> None:
-    planted = PLANTED | {3: Share(hits=9, trials=20)}
-    assert bound_sensitivity(planted) == 0 < bound_sensitivity(planted | {3: Share(hits=10, trials=20)})
-
-
-def test_luck_is_the_lower_end_and_what_is_left_the_upper() -> None:
-    assert bound_luck(Share()) == bound_luck(Share(trials=50)) == 0
-    luck = bound_luck(Share(hits=20, trials=1000))
-    assert stats.binom.sf(19, 1000, luck) == pytest.approx(0.01)
-    shares = [bound_left({0: Share(hits=hits, trials=200)}) for hits in (0, 2, 5)]
-    assert shares == pytest.approx([0.015, 0.031, 0.052], abs=5e-4)
-
-
-def test_the_threshold_of_membership_is_the_specifications_rank() -> None:
-    assert [choose_threshold_rank(n) for n in (449, 1000, 2000)] == [11, 19, 32]
-    with pytest.raises(ValueError, match="needs non-members"):
-        choose_threshold_rank(0)
-
-
-def test_a_threshold_that_is_chosen_so_has_at_least_its_rate_of_false_alarms_99_times_of_100() -> None:
-    scores = np.sort(np.random.default_rng(1).random((4000, 449)), axis=1)[:, ::-1]
-    rates = 1 - scores[:, choose_threshold_rank(449) - 1]
-    assert 0.984 < (rates >= 0.01).mean() < 0.998
-
-
-def test_as_many_flagged_as_false_alarms_bound_by_what_chance_adds() -> None:
-    assert bound_flagged(7, 719, 719, 0.01) == int(719 * (stats.beta.isf(0.04, 8, 712) - 0.01) / 0.99) == 6
-    assert bound_flagged(719, 719, 719, 0.01) == 719
-
-
-def test_privacy_bounds_the_share_beyond_luck() -> None:
-    shares = [bound_by_privacy(epsilon, 0.0, 0.01) for epsilon in (0.688, 1.783, 4)]
-    assert shares == pytest.approx([0.01, 0.05, 0.54], abs=2e-3)
+def test_luck_is_that_of_the_harm() -> None:
     assert bound_by_privacy(0, 0, 0.3) == pytest.approx(0) and bound_by_privacy(900, 0, 0.01) == 1
+    aims = (Aim.MEMBERSHIP, Aim.RECONSTRUCTION, Aim.ATTRIBUTE, Aim.LINKAGE)
+    assert [find_luck(aim, 20) for aim in aims] == [0.01, 0.01, 0.5, 0.05]
 
 
 def test_other_clients_may_leak_where_none_was_seen_to() -> None:
@@ -155,160 +198,138 @@ def test_other_clients_may_leak_where_none_was_seen_to() -> None:
     assert share_unseen(0) == 1
 
 
-def test_a_census_without_a_hit_bounds_nobody_and_a_sample_more() -> None:
-    census = bound_exposure(make_people(each=72), Aim.INVERSION)
-    assert (census.at_most, census.by, census.people) == (0, "census", 720)
-    sample = bound_exposure(make_people(each=15), Aim.INVERSION, tolerable=0.01)
-    assert sample.by == "sample" and sample.at_most == 15
+@pytest.mark.parametrize(
+    ("hits", "tested", "luck", "looks", "tolerable", "low", "high", "state"),
+    [  # the cases of the specification
+        (110, 719, (8, 300), 96, 0.05, 51, 102, State.DEMONSTRATED),
+        (46, 714, (8, 300), 96, 0.05, 0, 38, State.INCONCLUSIVE),
+        (33, 719, (8, 300), 96, 0.05, 0, 25, State.BOUNDED),
+        (220, 719, (30, 300), 96, 0.15, 88, 171, State.INCONCLUSIVE),
+        (105, 575, (11, 431), 96, 0.05, 63, 99, State.DEMONSTRATED),
+        (326, 575, (110, 431), 96, 0.05, 122, 205, State.DEMONSTRATED),
+        (647, 647, (0, 9400), 96, 0, 645, 647, State.DEMONSTRATED),
+        (68, 647, (2, 647), 48, 0, 53, 68, State.DEMONSTRATED),
+        (0, 647, (1, 300), 96, 0.05, 0, 0, State.BOUNDED),
+    ],
+)
+def test_a_harm_is_demonstrated_bounded_or_neither_by_its_two_limits(
+    hits: int, tested: int, luck: tuple[int, int], looks: int, tolerable: float, low: int, high: int, state: State
+) -> None:
+    share = Share(hits=luck[0], trials=luck[1])
+    at_least = bound_below(hits, tested, share, 0.04 / looks)
+    at_most = max(at_least, bound_above(hits, tested, tested, share))
+    assert (at_least, at_most) == (low, high)
+    assert judge_limits(at_least, at_most, tested, tolerable) is state
+    if state is State.BOUNDED:
+        assert judge_limits(at_least, None, tested, tolerable) is State.INCONCLUSIVE
+
+
+def test_a_census_without_a_hit_leaves_nobody_and_a_sample_some() -> None:
+    census = bound_people(make_people(each=72), alpha=0.01)
+    assert (census.at_least, census.at_most, census.people, census.blind) == (0, 0, 720, "")
+    sample = bound_people(make_people(each=15), alpha=0.01, tolerable=0.01)
+    assert sample.at_most == 14
     assert sample.more is not None and 100 < sample.more <= 720 - 150
 
 
+def test_no_limit_from_above_is_below_the_one_from_below() -> None:
+    """No draw of held-out people, controls, hits and samples makes one; here with a level that is no level."""
+    rng = np.random.default_rng(4)
+    for _ in range(150):
+        each, trials = int(rng.integers(1, 73)), int(rng.integers(20, 600))
+        luck = Share(hits=int(rng.integers(0, trials + 1)), trials=trials)
+        people = make_people(each=each, hit=int(rng.integers(0, each + 1)), luck=luck)
+        bound = bound_people(people, alpha=0.99)
+        assert bound.at_most is not None and bound.at_least <= bound.at_most <= bound.people
+
+
 def test_so_many_people_more_settle_it_and_one_less_does_not() -> None:
-    more = bound_exposure(make_people(each=6), Aim.INVERSION, tolerable=0.01).more
+    more = bound_people(make_people(each=6), alpha=0.01, tolerable=0.01).more
     assert more is not None and more % 10 == 0
-    bounds = [bound_exposure(make_people(each=6 + more // 10 - fewer), Aim.INVERSION) for fewer in (0, 1)]
-    assert (bounds[0].at_most or 0) <= 0.01 * 720 < (bounds[1].at_most or 0)
+    limits = [bound_people(make_people(each=6 + more // 10 - fewer), alpha=0.01) for fewer in (0, 1)]
+    assert (limits[0].at_most or 0) <= 7 < (limits[1].at_most or 0)
 
     def bound(hits: int, tested: int) -> int:
-        return bound_people(hits, tested, 719, luck=0, sensitivity=0.84)
+        return bound_above(hits, tested, 719, Share(trials=400))
 
-    needed = count_needed_people(0, 60, 719, bound, most=0.05 * 719, luck=0)
-    assert needed is not None and bound(0, needed) <= 0.05 * 719 < bound(0, needed - 1)
-    assert count_needed_people(50, 60, 719, bound, most=0.05 * 719, luck=0) is None
+    needed = count_needed_people(0, 40, 719, bound, most=35, luck=0)
+    assert needed is not None and bound(0, needed) <= 35 < bound(0, needed - 1)
+    assert count_needed_people(50, 60, 719, bound, most=35, luck=0) is None
 
 
 def test_a_client_of_whom_nobody_was_tested_counts_whole() -> None:
     people = make_people(each=72)
-    unread = PeopleCount(**(vars(people) | {"tested": {c: r for c, r in people.tested.items() if c}}))
-    assert bound_exposure(unread, Aim.INVERSION).at_most == 72
+    unread = replace(people, tested={c: r for c, r in people.tested.items() if c})
+    assert bound_people(unread, alpha=0.01).at_most == 72
 
 
 def test_the_client_that_was_tested_least_decides() -> None:
     """90 % of nine clients were tested, a third of the tenth: those exposed may all be its people."""
     people = make_people(each=65)
-    sparse = PeopleCount(**(vars(people) | {"tested": people.tested | {9: people.tested[9][:24]}}))
-    bound = bound_exposure(sparse, Aim.INVERSION)
-    assert bound.at_most == bound_exposure(make_people(each=24), Aim.INVERSION).at_most
+    sparse = replace(people, tested={**people.tested, 9: people.tested[9][:24]})
+    bound = bound_people(sparse, alpha=0.01)
+    assert bound.at_most == bound_people(make_people(each=24), alpha=0.01).at_most
 
 
 def test_people_beside_the_only_one_claimed_count_whole() -> None:
     """Of a message of 575 people one is claimed, and named: at most one exposed person would be false."""
     people = make_people(each=72)
-    free = bound_exposure(people, Aim.RECONSTRUCTION, tolerable=0.01)
-    beside = PeopleCount(**(vars(people) | {"unclaimed": {0: 71, 3: 2}}))
-    bound = bound_exposure(beside, Aim.RECONSTRUCTION, tolerable=0.01)
+    free = bound_people(people, alpha=0.01, tolerable=0.01)
+    bound = bound_people(replace(people, unclaimed={0: 71, 3: 2}), alpha=0.01, tolerable=0.01)
     assert bound.at_most == (free.at_most or 0) + 73 and bound.more is None
-    everybody = PeopleCount(**(vars(people) | {"unclaimed": dict.fromkeys(people.held, 72)}))
-    assert bound_exposure(everybody, Aim.RECONSTRUCTION).at_most == 720
-
-
-def test_an_exact_copy_is_there_or_not() -> None:
-    few = {c: Share(hits=6, trials=6) for c in range(10)}
-    people = make_people(each=72, planted=few)
-    assert bound_exposure(people, Aim.EXFILTRATION).at_most == 0
-    assert bound_exposure(people, Aim.RECONSTRUCTION).at_most == 1
+    everybody = replace(people, unclaimed=dict.fromkeys(people.held, 72))
+    assert bound_people(everybody, alpha=0.01).at_most == 720
 
 
 @pytest.mark.parametrize(
     ("planted", "reason"),
     [
-        ({}, "No leak was planted through the code of 10 of 10 clients."),
-        ({c: s for c, s in PLANTED.items() if c != 4}, "No leak was planted through the code of client 4."),
+        ({}, "no leak was planted through the code of 10 of 10 clients"),
+        ({c: s for c, s in PLANTED.items() if c != 4}, "no leak was planted through the code of client 4"),
         (
             PLANTED | {4: Share(hits=2, trials=20)},
-            "The attack found 182 of 200 planted leaks, and fewer than half at 1 of 10 clients: too few",
+            "it found 182 of 200 planted people, and fewer than half at 1 of 10 clients",
         ),
-        ({c: Share(hits=4, trials=20) for c in range(10)}, "The attack found 40 of 200 planted leaks"),
+        ({c: Share(hits=4, trials=20) for c in range(10)}, "it found 40 of 200 planted people"),
+        (PLANTED, ""),
     ],
 )
-def test_an_attack_that_was_not_seen_to_work_bounds_nothing_and_says_why(
+def test_an_attack_that_was_not_seen_to_work_is_blind_and_its_hits_count_all_the_same(
     planted: dict[int, Share], reason: str
 ) -> None:
-    bound = bound_exposure(make_people(each=72, planted=planted), Aim.INVERSION)
-    assert bound.at_most is None and bound.reason.startswith(reason)
-    assert bound_exposure(make_people(each=0), Aim.INVERSION).reason == "Nobody was tested."
+    bound = bound_people(make_people(each=72, hit=60, planted=planted), alpha=0.01)
+    assert bound.blind.startswith(reason) and bool(bound.blind) is bool(reason)
+    assert 50 < bound.at_least <= (bound.at_most or 0) <= 60
 
 
-def test_plants_that_the_protections_hide_bound_the_question_alone() -> None:
-    hidden = {c: Share(hits=0, trials=20) for c in range(10)}
-    bound = bound_exposure(make_people(each=15, left=hidden), Aim.MEMBERSHIP)
-    assert (bound.at_most, bound.by) == (int(720 * (1 - 0.05 ** (1 / 200))), "plants")
-    shown = bound_exposure(make_people(each=15, left=PLANTED), Aim.MEMBERSHIP)
-    assert shown.by == "sample" and shown.left == 1
+def test_who_tested_nobody_or_held_nobody_out_limits_nothing() -> None:
+    assert bound_people(make_people(each=0), alpha=0.01).reason == "nobody was tested"
+    none = bound_people(replace(make_people(hit=9), luck=Share()), alpha=0.01)
+    assert (none.at_least, none.at_most) == (0, None) and "no held-out person" in none.reason
 
 
-def test_members_flagged_are_counted_beyond_the_false_alarms() -> None:
-    members = make_people(each=72, hit=7, false_alarms=0.01)
-    assert bound_exposure(members, Aim.MEMBERSHIP).at_most == bound_flagged(7, 720, 720, 0.01)
-
-
-def test_a_leak_above_what_is_tolerable_is_cleared_in_at_most_five_of_a_hundred_audits() -> None:
-    rng = np.random.default_rng(11)
-    spread, few, clean = (
-        float((draw_bounds(rng, 200, clients=10, tested=150, **how) <= 0.05).mean())
-        for how in ({"exposed": 37}, {"exposed": 37, "in_few_clients": True}, {})
-    )
-    assert spread <= 0.05 and few <= 0.05 and clean > 0.7
-
-
-# clients -> chance that a clean question is bounded at n = 150, 200, 300; leaks above 5 %: spread, in few clients
-TABLE = {5: (0.86, 0.98, 1.00), 10: (0.79, 0.93, 0.99), 20: (0.77, 0.92, 0.99)}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("clients", TABLE)
-def test_the_table_of_bounded_questions_comes_out_again(clients: int) -> None:
-    """72 people a client, sensitivity .9, luck .01, 200 plants; the number held out is ours."""
-    rng = np.random.default_rng(7)
-    for tested, expected in zip((150, 200, 300), TABLE[clients], strict=True):
-        clean = (draw_bounds(rng, 1000, clients=clients, tested=tested) <= 0.05).mean()
-        assert clean == pytest.approx(expected, abs=0.06)
-        for in_few_clients in (False, True):
-            leak = draw_bounds(
-                rng,
-                1000,
-                clients=clients,
-                tested=tested,
-                exposed=72 * clients // 20 + 1,
-                in_few_clients=in_few_clients,
-            )
-            assert (leak <= 0.05).mean() <= 0.02
-
-
-@pytest.mark.nightly
-def test_a_fifth_of_all_people_never_passes() -> None:
-    rng = np.random.default_rng(8)
-    assert (draw_bounds(rng, 1000, clients=10, tested=150, exposed=144) > 0.05).all()
+def test_a_threshold_is_one_that_a_hundredth_of_held_out_people_reach() -> None:
+    assert [choose_threshold_rank(n) for n in (10, 100, 101, 449, 2000)] == [1, 1, 2, 5, 20]
+    with pytest.raises(ValueError, match="non-members"):
+        choose_threshold_rank(0)
 
 
 def test_a_threshold_of_as_many_held_out_people_as_are_asked_for_settles_a_clean_census() -> None:
-    """In about 95 of 100 draws, and in fewer with half as many: nobody is exposed, all scores are of one law."""
-    rng, people, tolerable = np.random.default_rng(0), 880, 0.05
-    needed = count_needed_held_out(people, 0.01, tolerable)
+    """In about 95 of 100 draws, and in fewer with a hundred: nobody is exposed, all scores are of one law."""
+    rng, people, most = np.random.default_rng(0), 720, 14
+    needed = count_needed_held_out(people, 0.02, most)
     assert needed is not None
 
     def settle(held_out: int) -> float:
-        rank, settled = choose_threshold_rank(held_out), []
+        rank, settled = math.ceil(0.02 * held_out), []
         for _ in range(400):
             threshold = np.sort(rng.random(held_out))[-rank]
-            hits = int((rng.random(people) >= threshold).sum())
-            settled.append(bound_flagged(hits, people, people, 0.01) <= tolerable * people)
+            hits = int((rng.random(people) > threshold).sum())
+            settled.append(bound_above(hits, people, people, Share(hits=rank, trials=held_out)) <= most)
         return float(np.mean(settled))
 
-    assert settle(needed) > 0.92 > 0.88 > settle(needed // 2)
-    assert count_needed_held_out(50, 0.01, tolerable) is None  # a census of so few bounds nothing
-
-
-def test_where_everybody_was_tested_held_out_people_are_asked_for_and_only_by_a_threshold() -> None:
-    def ask(hit: int, held_out: int, false_alarms: float = 0.01) -> int | None:
-        luck = Share(hits=7, trials=held_out)
-        people = make_people(held=88, each=88, hit=hit, luck=luck, false_alarms=false_alarms)
-        return bound_exposure(people, Aim.MEMBERSHIP, tolerable=0.05).held_out
-
-    assert ask(47, 216) == count_needed_held_out(880, 0.01, 0.05)
-    assert ask(20, 216) is None  # bounded
-    assert ask(47, 2_000) is None  # it had more
-    assert ask(47, 216, false_alarms=0.0) is None
+    assert settle(needed) > 0.92 > 0.8 > settle(100)
+    assert count_needed_held_out(50, 0.2, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -321,7 +342,6 @@ def test_where_everybody_was_tested_held_out_people_are_asked_for_and_only_by_a_
         {"hit": {0: (1, 1)}},
         {"hit": {1: (1,)}},
         {"unclaimed": {0: 2}},
-        {"false_alarms": 1.0},
         {"luck": {"hits": 2.0, "trials": 1}},
         {"planted": {0: {"hits": -1.0, "trials": 1}}},
     ],
@@ -336,3 +356,54 @@ def test_people_whom_no_attack_can_have_tested_are_refused(wrong: dict) -> None:
     assert reader.validate_python(right).held == {0: 2}
     with pytest.raises(ValueError):
         reader.validate_python(right | wrong)
+
+
+def simulate(repetitions: int, clients: int, share: float, alike: float) -> dict[str, float]:
+    """How often each limit is wrong, and each state reached, of 600 people of whom a share is exposed."""
+    rng = np.random.default_rng([clients, int(1000 * share), int(10 * alike)])
+    counts = dict.fromkeys(("below", "below of 48", "above", "clear", "exposed"), 0)
+    for _ in range(repetitions):
+        hits, truth, luck = draw_world(rng, clients=clients, people=600, exposed=share, alike=alike)
+        low = bound_below(hits, 600, luck, 0.04 / 48)
+        high = max(low, bound_above(hits, 600, 600, luck))
+        counts["below"] += bound_below(hits, 600, luck, 0.05) > truth
+        counts["below of 48"] += low > truth
+        counts["above"] += high < truth
+        state = judge_limits(low, high, 600, 0.05)
+        counts["clear"] += state is State.BOUNDED
+        counts["exposed"] += state is State.DEMONSTRATED
+    return {name: n / repetitions for name, n in counts.items()}
+
+
+def test_a_leak_above_what_is_tolerable_is_never_cleared_and_a_clean_run_is() -> None:
+    clean, leak = simulate(60, 10, 0.0, 0.5), simulate(60, 10, 0.1, 0.5)
+    assert clean["clear"] > 0.95 and not clean["exposed"]
+    assert leak["exposed"] > 0.95 and not leak["clear"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+@pytest.mark.parametrize("clients", [4, 10, 20, 40])
+def test_simulated_limits_err_as_seldom_as_the_specification_says(clients: int, alike: float) -> None:
+    """300 repetitions, held-out people scored at all clients; the 95 % error of a share of .05 is about .025."""
+    at = {share: simulate(300, clients, share, alike) for share in (0.0, 0.02, 0.05, 0.0667, 0.08, 0.1, 0.2)}
+    assert all(r["below"] <= 0.063 + 0.025 and r["below of 48"] <= 0.01 for r in at.values())
+    assert all(r["above"] <= 0.06 + 0.025 for r in at.values())
+    assert at[0.0]["clear"] == 1 and at[0.02]["clear"] >= 0.99 and at[0.05]["clear"] <= 0.2
+    assert all(at[share]["clear"] == 0 for share in (0.0667, 0.08, 0.1, 0.2))
+    assert at[0.08]["exposed"] >= 0.7 and at[0.1]["exposed"] >= 0.98 and at[0.2]["exposed"] == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("held_out", "cells", "attacks", "expected"),
+    [(100, 6, 4, 0.16), (300, 6, 4, 0.93), (600, 6, 4, 0.93), (300, 12, 8, 0.65), (600, 12, 8, 0.87)],
+)
+def test_a_clean_audit_is_ready_as_often_as_the_specification_says(
+    held_out: int, cells: int, attacks: int, expected: float
+) -> None:
+    """Every third cell tolerates 1 %, at luck .002; ten clients, 600 people."""
+    rng = np.random.default_rng([held_out, cells, attacks])
+    found = [draw_clean_audit(rng, held_out=held_out, cells=cells, attacks=attacks) for _ in range(150)]
+    assert np.mean([clear for clear, _ in found]) == pytest.approx(expected, abs=0.13)
+    assert np.mean([false for _, false in found]) <= 0.04 + 0.03

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from fedaudit.attacks.people import Share
+from fedaudit.audit.checks._check import ENOUGH, ConstantKind
 from fedaudit.audit.observer.reach import Reach, observed_rounds, read_traffic
 from fedaudit.audit.verdict.aims import FAMILIES, FROM_CLIENTS, find_family, list_aims
-from fedaudit.audit.verdict.attempts import is_about
-from fedaudit.audit.verdict.questions import Answers, describe_rounds, list_questions
+from fedaudit.audit.verdict.attempts import Attempt, is_about
+from fedaudit.audit.verdict.questions import list_questions
+from fedaudit.audit.verdict.scene import Answers, describe_rounds
 from fedaudit.fl.artifact import Channel
 from fedaudit.fl.kinds import NUMBERS, Kind, Modality, Row, Tells
 from fedaudit.fl.protections.secure_aggregation import SecureAggregation
 from fedaudit.fl.threats.threat import Aim, Position
-from fedaudit.reports.bound import Status
+from fedaudit.reports.bound import PrivacyBound, Status
 from fedaudit.reports.questions import MESSAGES, Question, State
 from fedaudit.reports.result import Finding, Outcome, Severity
 from tests.audit.verdict.scenes import CARDS, DEMANDS, METHODS, answer, attempt, make_people, make_scene, try_all
@@ -118,18 +120,16 @@ def test_an_image_attack_asks_nothing_of_text() -> None:
     assert {"token_set", "span_check"} <= set(read.findings) and read.state is State.INCONCLUSIVE
 
 
-def test_rounds_that_were_not_recorded_or_not_read_are_a_question_of_their_own() -> None:
-    latest = attempt("loss_threshold", {MODEL: {2}, GLOBAL: {2}})
-    found = answer(make_scene("fedavg"), [latest])
-    q, rest = (found[f"membership.server.local_model{r}"] for r in ("", ".other_rounds"))
-    assert (q.rounds, rest.rounds) == ("round 3 of 3", "rounds 1 to 2 of 3")
-    assert (
-        rest.required
-        and rest.state is State.NOT_ASKED
-        and rest.why == "2 recorded rounds were not read by loss_threshold"
-    )
-    last = answer(make_scene("fedavg", kept={2}), [latest])["membership.server.local_model.other_rounds"]
-    assert last.why == "2 rounds were not recorded (setting record)"
+def test_a_round_that_nothing_read_leaves_a_question_without_an_upper_limit() -> None:
+    def ask(rounds: set[int], kept: set[int]) -> Question:
+        tried = attempt("played_update", {MODEL: rounds}, people=make_people())
+        return answer(make_scene("fedavg", kept=kept), [tried])["membership.server.local_model"]
+
+    assert ask({0, 1, 2}, {0, 1, 2}).state is State.BOUNDED
+    latest = ask({2}, {0, 1, 2})
+    assert (latest.state, latest.at_most, latest.rounds) == (State.INCONCLUSIVE, None, "round 3 of 3")
+    assert latest.why == "the panel lacks played_update (did not read rounds 1 to 2 of 3)"
+    assert ask({2}, {2}).why == "the panel lacks played_update (2 rounds were not recorded (setting record))"
     none = answer(make_scene("fedavg", kept=()), [])["membership.server.local_model"]
     assert none.state is State.NOT_ASKED and none.why == "its messages were not recorded (setting record)"
 
@@ -173,10 +173,9 @@ def test_a_census_without_a_hit_bounds_a_question() -> None:
 @pytest.mark.parametrize(
     ("people", "phrase"),
     [
-        ({"tested": 20}, "could be exposed"),  # 1 % asks for nearly a census
-        ({"hit": 20}, "20 of 360 people tested were hit"),
-        ({"planted": 10.0}, "too few to rely on"),
-        ({"clients": 4}, "read 4 of 5 clients"),
+        ({"tested": 20}, "at most 10 of 360 are, net of luck"),  # 1 % asks for nearly a census
+        ({"planted": 10.0}, "analytic is blind here: it found 50 of 200 planted people"),
+        ({"clients": 4}, "analytic (read 4 of 5 clients)"),
     ],
 )
 def test_what_no_number_bounds_stays_open(people: dict[str, Any], phrase: str) -> None:
@@ -185,29 +184,62 @@ def test_what_no_number_bounds_stays_open(people: dict[str, Any], phrase: str) -
     assert q.is_open
 
 
+def test_more_people_hit_than_is_tolerable_demonstrate_whatever_a_rule_says() -> None:
+    q = ask_analytic(hit=20)
+    assert q.state is State.DEMONSTRATED and 3 < q.at_least <= (q.at_most or 0) <= 20
+    assert (
+        q.why == f"analytic hit 20 of 360 people tested, at least {q.at_least} of them because their data were in"
+    )
+    few = ask_analytic(hit=3)
+    assert few.state is State.BOUNDED and few.at_most == 3
+
+
 def test_an_open_question_says_how_many_more_people_would_settle_it_and_how_long_that_takes() -> None:
     q = ask_analytic(tested=20)
     assert q.at_most is not None and q.at_most > 3 and q.more and q.seconds
     assert q.seconds == pytest.approx(100.0 * q.more / 100)
 
 
-def test_all_that_say_how_many_must_bound_and_the_most_sensitive_comes_first() -> None:
-    strong = attempt("analytic", {MODEL: ALL}, people=make_people())
-    weak = attempt("dlg", {MODEL: ALL}, people=make_people(hit=20, planted=36.0))
-    none = attempt("idlg", {MODEL: ALL})
-    found = answer(make_scene("fedavg"), [none, weak, strong])["reconstruction.server.local_model"]
-    assert found.state is State.INCONCLUSIVE and found.findings == ["analytic", "dlg", "idlg"]
-    found = answer(make_scene("fedavg"), [none, strong])["reconstruction.server.local_model"]
-    assert found.state is State.BOUNDED
+def test_an_attack_of_the_panel_that_is_left_out_changed_or_failed_leaves_no_upper_limit() -> None:
+    """However many others ran: nobody buys a limit with the attacks that they name."""
+    weak = [
+        attempt(n, {MODEL: ALL}, people=make_people()) for n in ("loss_threshold", "entropy", "gradient_cosine")
+    ]
+    played = attempt("played_update", {MODEL: ALL}, people=make_people())
+
+    def ask(*tried: Attempt) -> Question:
+        return answer(make_scene("fedavg"), tried)["membership.server.local_model"]
+
+    assert ask(*weak, played).state is State.BOUNDED and ask(played).state is State.BOUNDED
+    for tried, why in [
+        (weak, "played_update (left out)"),
+        ([*weak, replace(played, is_changed=True)], "played_update (played_update has settings of its own)"),
+        ([*weak, attempt("played_update", {}, Outcome.FAILED)], "played_update (failed: why)"),
+        ([*weak, attempt("played_update", {}, Outcome.NOT_APPLICABLE)], "played_update (could not run: why)"),
+        ([*weak, attempt("played_update", {MODEL: ALL})], "played_update (counts no people here)"),
+    ]:
+        q = ask(*tried)
+        assert (q.state, q.at_most, q.why) == (State.INCONCLUSIVE, None, f"the panel lacks {why}")
+    assert ask(*weak).next_attack == "played_update"
 
 
-def test_an_attack_that_failed_leaves_its_question_open() -> None:
-    failed = attempt("dlg", {}, Outcome.FAILED)
-    strong = attempt("analytic", {MODEL: ALL}, people=make_people())
-    q = answer(make_scene("fedavg"), [strong, failed])["reconstruction.server.local_model"]
-    assert q.state is State.INCONCLUSIVE and q.why == "dlg failed: why"
-    alone = answer(make_scene("fedavg"), [failed])["reconstruction.server.local_model"]
-    assert alone.state is State.NOT_ASKED and "dlg failed" in alone.why
+def test_an_attack_beside_the_panel_can_only_make_an_answer_worse() -> None:
+    analytic = attempt("analytic", {MODEL: ALL}, people=make_people())
+    scene = make_scene("fedavg")
+    for people in (make_people(hit=20, planted=36.0), make_people(hit=20, tested=40), make_people(tested=20)):
+        beside = attempt("dlg", {MODEL: ALL}, people=people)
+        found = answer(scene, [analytic, beside])["reconstruction.server.local_model"]
+        assert found.state is not State.BOUNDED
+    for silent in (attempt("dlg", {MODEL: ALL}), attempt("dlg", {}, Outcome.FAILED)):
+        assert answer(scene, [analytic, silent])["reconstruction.server.local_model"].state is State.BOUNDED
+
+
+def test_few_examples_call_for_a_search() -> None:
+    analytic = attempt("analytic", {MODEL: ALL}, people=make_people())
+    for fewest, state in ((9, State.BOUNDED), (8, State.INCONCLUSIVE), (None, State.INCONCLUSIVE)):
+        scene = replace(make_scene("fedavg"), fewest=fewest)
+        q = answer(scene, [analytic])["reconstruction.server.local_model"]
+        assert q.state is state and ("inverting_gradients" in q.why) is (state is State.INCONCLUSIVE)
 
 
 def test_attacks_that_could_not_work_are_none() -> None:
@@ -217,38 +249,47 @@ def test_attacks_that_could_not_work_are_none() -> None:
     assert q.state is State.NO_ATTACK and q.why == "ridge could not: why"
 
 
-def bounded_uploads(*names: str) -> dict[str, Question]:
-    tried = [attempt(n, dict.fromkeys(CARDS[n].targets, ALL), people=make_people()) for n in names]
-    return answer(make_scene("fedavg"), tried)
-
-
-def test_what_is_computed_from_bounded_uploads_is_bounded_and_not_before() -> None:
-    found = bounded_uploads("analytic")
-    for observer in ("server", "client", "public"):
-        q = found[f"inversion.{observer}.global_model"]
-        assert q.state is State.BOUNDED and "computed from local model" in q.why, q.why
-    open_ones = bounded_uploads("hidden_images")
-    assert open_ones["inversion.public.global_model"].state is State.NO_ATTACK
-    both = bounded_uploads("label_counts_from_update")  # num_examples tells of attributes, too, and is open
-    assert both["attribute.server.local_model"].state is State.BOUNDED
-    assert both["attribute.client.global_model"].state is State.NOT_ASKED
-
-
-def test_what_worked_on_a_message_outweighs_that_it_is_computed_from_bounded_ones() -> None:
-    uploads = attempt("gradient_cosine", {MODEL: ALL}, people=make_people())
-    shown = attempt("loss_threshold", {GLOBAL: ALL}, Outcome.DEMONSTRATED)
-    found = answer(make_scene("fedavg"), [uploads, shown])
+def test_nothing_is_bounded_since_something_else_is() -> None:
+    """A released model is computed from bounded uploads, and is looked at all the same."""
+    tried = [
+        attempt(n, dict.fromkeys(CARDS[n].targets, ALL), people=make_people())
+        for n in ("analytic", "played_update", "hidden_images")
+    ]
+    found = answer(make_scene("fedavg"), tried)
     assert found["membership.server.local_model"].state is State.BOUNDED
     for observer in ("server", "client", "public"):
-        assert found[f"membership.{observer}.global_model"].state is State.DEMONSTRATED
+        assert found[
+            f"membership.{observer}.global_model"
+        ].why == "left out: loss_threshold, confidence, entropy, rmia, lira" or (
+            found[f"membership.{observer}.global_model"].state is State.NOT_ASKED
+        )
+        assert found[f"inversion.{observer}.global_model"].state is State.NO_ATTACK
 
 
 def test_the_same_message_is_the_same_at_another_reader() -> None:
-    tried = attempt("loss_threshold", {GLOBAL: ALL}, people=make_people())
+    tried = attempt("rmia", {GLOBAL: ALL}, people=make_people())
     found = answer(make_scene("fedavg"), [tried])
-    for observer in ("client", "public"):
+    for observer in ("server", "client", "public"):
         q = found[f"membership.{observer}.global_model"]
-        assert q.state is State.BOUNDED and q.at_most == 0 and "the same message is read by the server" in q.why
+        assert (q.state, q.at_most, q.findings) == (State.BOUNDED, 0, ["rmia"])
+
+
+def ask_beside(bound: PrivacyBound, *tried: Attempt) -> dict[str, Question]:
+    """The table of FedAvg after these attacks, with a bound."""
+    given = Answers(attempts=tried, shipped=CARDS, limits=[bound])
+    return answer(make_scene("fedavg"), tried, given)
+
+
+BLIND = [
+    attempt(name, {MODEL: ALL}, people=make_people(planted=0.0))
+    for name in (
+        "played_update",
+        "analytic",
+        "hidden_images",
+        "label_counts_from_update",
+        "label_counts_from_gradient",
+    )
+]
 
 
 @pytest.mark.parametrize(
@@ -261,12 +302,36 @@ def test_the_same_message_is_the_same_at_another_reader() -> None:
         (make_bound(Status.REFUTED, math.inf, CLEAR), False),
     ],
 )
-def test_a_verified_epsilon_towards_the_reader_bounds_and_no_other(bound: Any, bounded: bool) -> None:
-    given = Answers(attempts=[], limits=[bound])
-    found = answer(make_scene("fedavg"), [], given)
+def test_a_verified_epsilon_towards_the_reader_stands_in_for_attacks_that_see_nothing(
+    bound: PrivacyBound, bounded: bool
+) -> None:
+    found = ask_beside(bound, *BLIND)
     assert (found["membership.server.local_model"].state is State.BOUNDED) is bounded
     assert found["reconstruction.server.local_model"].state is not State.BOUNDED  # 1 % is .688
-    assert found["exfiltration.server.local_model"].state is not State.BOUNDED  # nobody looked
+
+
+def test_no_epsilon_stands_in_for_an_attack_that_did_not_run() -> None:
+    bound = make_bound(Status.VERIFIED, 0.04, unit="client")
+    everything = {id for id, q in ask_beside(bound, *BLIND).items() if q.state is State.BOUNDED}
+    assert {"membership.server.local_model", "attribute.server.local_model"} <= everything
+    for left in BLIND:
+        q = next(
+            q for id, q in ask_beside(bound, *(a for a in BLIND if a is not left)).items() if id in everything
+            and q.aim is left.card.aim
+            and q.kind == MODEL
+        )  # fmt: skip
+        assert q.state is not State.BOUNDED and left.name in q.why, q.why
+
+
+def test_an_epsilon_lowers_a_limit_and_more_hits_than_it_allows_refute_it() -> None:
+    def ask(hit: int, epsilon: float) -> Question:
+        played = attempt("played_update", {MODEL: ALL}, people=make_people(hit=hit, luck=10))
+        return ask_beside(make_bound(Status.VERIFIED, epsilon), played)["membership.server.local_model"]
+
+    assert [ask(15, epsilon).at_most for epsilon in (4.0, 1.7, 1.0)] == [14, 14, 6]
+    refuted = ask(26, 0.1)
+    assert refuted.state is State.DEMONSTRATED and 0 < refuted.at_least <= 18
+    assert "the epsilon is refuted" in refuted.why and (refuted.at_most or 0) >= refuted.at_least
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(3.9, 0.0), (3.94, 0.0), (1.0, 2e-5), (1.0, 2e-4)])
@@ -277,35 +342,28 @@ def test_an_epsilon_bounds_copies_of_records_where_anybody_s_is_hardly_ever_in_a
     bound = make_bound(Status.VERIFIED, epsilon).model_copy(update={"delta": delta})
     scene = make_scene("fedavg")
     looked = [attempt("hidden_images", {MODEL: ALL})]
-    q = answer(scene, looked, Answers(attempts=looked, limits=[bound]))["exfiltration.server.local_model"]
+    q = answer(scene, looked, Answers(attempts=looked, shipped=CARDS, limits=[bound]))[
+        "exfiltration.server.local_model"
+    ]
     chance = 0.001 * math.exp(epsilon) + scene.people * delta - 0.001
     assert (q.state is State.BOUNDED) is (chance <= 0.05)
     if chance <= 0.05:
         assert q.at_most == 0 and "anybody's record" in q.why
 
 
-@pytest.mark.parametrize(
-    ("hit", "planted", "known", "bounded"),
-    [(0, 40.0, True, True), (40, 40.0, True, False), (0, 10.0, False, False)],
-)
-def test_what_is_computed_from_an_artifact_is_bounded_with_it_though_something_was_shown(
-    hit: int, planted: float, known: bool, bounded: bool
-) -> None:
-    """If what showed it also says how many people that exposes, at most, and these are few enough."""
-    people = make_people(hit=hit, planted=planted)
-    shown = attempt("gradient_cosine", {MODEL: ALL}, Outcome.DEMONSTRATED, people=people)
-    other = attempt("loss_threshold", {MODEL: ALL}, people=make_people())
-    found = answer(make_scene("fedavg"), [shown, other])
-    q = found["membership.server.local_model"]
-    assert q.state is State.DEMONSTRATED and (q.at_most is not None) is known
-    for observer in ("server", "client", "public"):
-        assert (found[f"membership.{observer}.global_model"].state is State.BOUNDED) is bounded
+def test_a_limit_stands_beside_what_was_shown() -> None:
+    shown = attempt("played_update", {MODEL: ALL}, Outcome.DEMONSTRATED, people=make_people(hit=40))
+    q = answer(make_scene("fedavg"), [shown])["membership.server.local_model"]
+    assert q.state is State.DEMONSTRATED and 18 < q.at_least <= (q.at_most or 0) <= 40
+    blind = attempt("played_update", {MODEL: ALL}, Outcome.DEMONSTRATED, people=make_people(hit=40, planted=10.0))
+    q = answer(make_scene("fedavg"), [blind])["membership.server.local_model"]
+    assert q.state is State.DEMONSTRATED and q.at_most is None
 
 
 @pytest.mark.parametrize(("held_out", "asked"), [(60, True), (2_000, False)])
 def test_a_census_that_its_threshold_leaves_open_says_what_would_settle_it(held_out: int, asked: bool) -> None:
-    people = replace(make_people(hit=19), luck=Share(hits=3, trials=held_out), false_alarms=0.01)
-    tried = attempt("loss_threshold", {MODEL: ALL}, people=people)
+    people = replace(make_people(hit=40), luck=Share(hits=0.05 * held_out, trials=held_out))
+    tried = attempt("played_update", {MODEL: ALL}, people=people)
     q = answer(make_scene("fedavg"), [tried])["membership.server.local_model"]
     assert q.state is State.INCONCLUSIVE and q.more is None
     assert ("people whom nobody trained on should settle it" in q.why) is asked
@@ -336,11 +394,18 @@ def test_what_was_seen_to_work_outweighs_any_epsilon() -> None:
 
 
 def test_epsilon_for_a_record_bounds_nothing_about_a_group() -> None:
-    for unit, state in (("client", State.BOUNDED), ("record", State.NO_ATTACK)):
-        given = Answers(attempts=[], limits=[make_bound(Status.VERIFIED, 0.5, unit=unit)])
-        found = answer(make_scene("fedavg"), [], given)
+    for unit, state in (("client", State.BOUNDED), ("record", State.INCONCLUSIVE)):
+        found = ask_beside(make_bound(Status.VERIFIED, 0.04, unit=unit), *BLIND)
         assert found["attribute.server.local_model"].state is state
         assert found["reconstruction.server.local_model"].state is State.BOUNDED
+
+
+def test_one_bit_about_a_client_is_guessed_by_half_so_that_it_takes_a_smaller_epsilon() -> None:
+    """Epsilon 1.79 was said to leave 5 % of such facts; it leaves 83 %."""
+    found = ask_beside(make_bound(Status.VERIFIED, 1.78, unit="client"), *BLIND)
+    assert found["membership.server.local_model"].state is State.BOUNDED
+    q = found["attribute.server.local_model"]
+    assert q.state is State.INCONCLUSIVE and q.at_most == 299
 
 
 def raw_finding(id: str) -> Finding:
@@ -367,16 +432,31 @@ def test_examples_that_are_sent_need_no_attack_and_true_counts_carry_nothing() -
     assert answer(make_scene("fedavg"), [], false)["exfiltration.server.num_examples"].state is State.DEMONSTRATED
 
 
-def test_true_counts_say_nothing_of_rounds_of_which_none_was_recorded() -> None:
+def test_true_counts_say_nothing_of_rounds_that_were_not_recorded() -> None:
     true = Answers(attempts=[], checked=frozenset({Kind.NUM_EXAMPLES}))
     name = "exfiltration.server.num_examples"
-    found = answer(make_scene("fedavg", kept=[2]), [], true)
-    assert (found[name].state, found[name].rounds) == (State.BOUNDED, "round 3 of 3")
-    assert (found[f"{name}.other_rounds"].state, found[f"{name}.other_rounds"].rounds) == (
-        State.NOT_ASKED,
-        "rounds 1 to 2 of 3",
-    )
-    assert answer(make_scene("fedavg", kept=[]), [], true)[name].state is State.NOT_ASKED
+    assert answer(make_scene("fedavg"), [], true)[name].state is State.BOUNDED
+    for kept in ([2], []):
+        assert not answer(make_scene("fedavg", kept=kept), [], true)[name].is_answered
+
+
+def test_what_a_server_sends_is_of_nobody_where_all_that_it_heard_is() -> None:
+    """And where one round, or one kind, depends on somebody's examples, it is asked about as all else."""
+    scene = make_scene("fedavg")
+    uploads = scene.traffic.kinds[Channel.UPLINK]
+    names = ("membership.server.local_model", "membership.public.global_model", "inversion.client.global_model")
+
+    def ask(rounds: dict[Kind, frozenset[int]]) -> set[State]:
+        played = {k: ConstantKind(kind=str(k), rounds=tuple(r), plays=ENOUGH) for k, r in rounds.items()}
+        found = answer(scene, [], Answers(attempts=[], shipped=CARDS, constant=played))
+        return {found[name].state for name in names}
+
+    whole = dict.fromkeys(uploads, frozenset(ALL))
+    if timed := scene.traffic.kinds[Channel.OBSERVED]:
+        assert State.BOUNDED in ask(whole) and ask(whole) != {State.BOUNDED}  # when a client answers is known
+    whole |= dict.fromkeys(timed, frozenset(ALL))
+    assert ask(whole) == {State.BOUNDED}
+    assert State.BOUNDED not in ask(whole | {MODEL: frozenset({0, 1})})
 
 
 def test_secure_aggregation_leaves_the_server_the_sum_which_is_asked_about_as_well() -> None:
@@ -465,33 +545,12 @@ def test_rounds_are_kept_whole_or_not_and_a_model_made_of_nobody_asks_nothing() 
     assert hidden.reaches == [Reach(Position.SERVER, GLOBAL), Reach(Position.CLIENT, GLOBAL)]
 
 
-def test_a_round_of_which_a_message_was_set_aside_stays_open_beside_what_was_read() -> None:
-    scene = replace(make_scene("fedavg"), people=719, in_small_groups=0)
+def test_a_round_of_which_a_message_was_set_aside_has_no_limit_beside_what_was_read() -> None:
+    scene = replace(make_scene("fedavg"), people=719)
     path = (Channel.UPLINK, MODEL)
     scene = replace(scene, rounds={**scene.rounds, path: scene.rounds[path]._replace(unread=frozenset({0}))})
     asked = answer(scene, try_all(scene))
-    for aim in ("attribute", "membership"):  # by a census, and by attacks that opened every round
-        left = asked[f"{aim}.server.local_model.other_rounds"]
-        assert left.state is State.NOT_ASKED and left.why == "of 1 round a message was set aside unread"
-        assert left.required == asked[f"{aim}.server.local_model"].required
-
-
-@pytest.mark.parametrize(("small", "state"), [(0, State.BOUNDED), (35, State.BOUNDED), (36, State.INCONCLUSIVE)])
-def test_who_stands_in_small_groups_bounds_what_can_be_learned_of_groups(small: int, state: State) -> None:
-    scene = replace(make_scene("fedavg"), people=719, in_small_groups=small)
-    asked = answer(scene, try_all(scene))
-    q = asked["attribute.server.local_model"]
-    assert (q.state is State.BOUNDED) is (state is State.BOUNDED)
-    if state is State.BOUNDED:
-        assert q.at_most == small and "census" in q.why
-    assert asked["membership.server.local_model"].state is not State.BOUNDED
-    if state is not State.BOUNDED:  # a fact about a larger group tells of nobody, whatever an attack shows
-        assert asked["attribute.server.local_model"].at_most == small
-    unknown = answer(replace(scene, in_small_groups=None), try_all(scene))
-    assert unknown["attribute.server.local_model"].state is not State.BOUNDED
-
-
-def test_a_fact_that_was_learned_outweighs_the_census() -> None:
-    scene = replace(make_scene("fedavg"), people=719, in_small_groups=0)
-    shown = attempt("label_counts_from_update", {MODEL: ALL}, Outcome.DEMONSTRATED)
-    assert answer(scene, [shown])["attribute.server.local_model"].state is State.DEMONSTRATED
+    for aim in ("attribute", "membership"):
+        q = asked[f"{aim}.server.local_model"]
+        assert q.state is State.INCONCLUSIVE and q.at_most is None
+        assert "of 1 round a message was set aside unread" in q.why

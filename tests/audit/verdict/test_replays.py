@@ -88,7 +88,7 @@ def test_noise_that_clients_send_is_not_condemned_by_replays_that_leak() -> None
 
 def test_so_few_trials_that_they_agree_with_anything_let_no_replay_set_a_severity() -> None:
     verdict = judge([SURE, sent(0.03, 0.97)], POLICY)
-    assert verdict.outcome == Outcome.INCONCLUSIVE
+    assert verdict.outcome == Outcome.NOT_DEMONSTRATED
 
 
 def test_the_very_cells_made_again_are_compared_and_never_graded() -> None:

@@ -40,9 +40,8 @@ FAULTS = [
     Fault(
         "the last partial batch is dropped",
         "fl/training/local.py",
-        "for batch in torch.split(permutation, config.batch_size):",
-        "for batch in torch.split(permutation[: max(1, len(y) // config.batch_size) * config.batch_size],"
-        " config.batch_size):",
+        "for batch in torch.split(permutation, sizes):",
+        "for batch in list(torch.split(permutation, sizes))[: max(1, len(y) // config.batch_size)]:",
     ),
     Fault(
         "clients weighted alike where sizes count",

@@ -202,7 +202,7 @@ def test_pooling_before_the_activation_changes_no_bit(activation: Callable[[Tens
 
 
 def test_mlp_refuses_having_no_hidden_layer() -> None:
-    with pytest.raises(UserError, match="hidden must have at least 1 entries"):
+    with pytest.raises(UserError, match="hidden must have at least 1 entry"):
         net("mlp", MNIST, hidden=())
 
 
