@@ -102,14 +102,14 @@ def test_planted_leaks_are_estimated_by_a_step_that_is_timed_and_then_by_what_th
 
 def test_what_copies_of_an_attack_take_is_part_of_what_it_takes() -> None:
     def work(_: int) -> float:
-        return sum(i * i % 7 for i in range(1_000_000))
+        since = time.process_time()
+        sum(i * i % 7 for i in range(1_000_000))
+        return time.process_time() - since
 
     began = processor_seconds()
-    work(0)
-    alone, began = processor_seconds() - began, processor_seconds()
     with one_thread(), share_cores(2):
-        collect(range(4), work)
-    assert processor_seconds() - began > 2 * alone
+        taken = sum(collect(range(4), work))
+    assert processor_seconds() - began > 0.8 * taken > 0  # wherever each was done
 
 
 class Slow(Linear):
