@@ -67,7 +67,9 @@ def halves(images: int, models: int, rng: np.random.Generator) -> NDArray[np.boo
 
 def lacking(knowledge: Knowledge) -> str:
     """Why no shadow models can be trained, as a sentence; empty when they can."""
-    if knowledge.trainer is None or len(knowledge.auxiliary or ()) < 2 * knowledge.classes:
+    aux = knowledge.auxiliary
+    there = 0 if aux is None else len(np.unique(aux.y))  # a network may have outputs for more classes
+    if knowledge.trainer is None or aux is None or not there or len(aux) < 2 * there:
         return (
             "shadow models need auxiliary images, two a class at least, and the federation holds "
             f"back {len(knowledge.auxiliary or ())}"
