@@ -12,7 +12,7 @@ ones (`alone`), since the truth that an attack is held against is the image itse
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,11 +194,11 @@ class Lab:
     @cached_property
     def smallest_batch(self) -> int:
         """Examples that the clients' network needs in a training batch."""
-        first = [rows[:1] for rows in self.owned.values() if len(rows)][:1]
-        questions = [
-            partial(find_smallest_batch, x=self.site.examples(self.holdings.data.train, r)[0]) for r in first
-        ]
-        return max(map(self.site.inspect, questions), default=1)
+        first = next((rows[:1] for rows in self.owned.values() if len(rows)), None)
+        if first is None:
+            return 1
+        x, _ = self.site.examples(self.holdings.data.train, first)
+        return find_smallest_batch(self.site.trained, x)
 
     def train(self, client: int, round: int, received: Message) -> Reply:
         """A visit: what the client's function returns for what it received that round."""

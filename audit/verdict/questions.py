@@ -187,7 +187,7 @@ def _answer(
     found = _Limits(q, scene, answers, panel, lacking, bounds)
     shown = [a.id for a in asking if a.has_shown(reach.kind)]
     exact = _answer_exactly(q, reach, rounds, scene, answers)
-    known = found.known | ({"at_most": max(0, found.at_least)} if exact else {})
+    known = found.fields | ({"at_most": max(0, found.at_least)} if exact else {})
     if answer := answer_by_check(q, answers.findings):
         return q.model_copy(update=known | answer)
     state = judge_limits(found.at_least, known["at_most"], found.people, q.tolerable)
@@ -270,7 +270,7 @@ class _Limits:
         self.at_most = None if at_most is None else max(at_most, self.at_least)
 
     @property
-    def known(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Fields of the question."""
         return {
             "at_least": self.at_least,

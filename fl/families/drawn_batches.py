@@ -36,7 +36,8 @@ def draw_batch(client: Client, visit: Tree, config: Drawing, epochs: int) -> boo
             return False
         visit |= {"rows": torch.randperm(len(client.y), generator=order), "place": 0, "epoch": visit["epoch"] + 1}
     left = visit["rows"][visit["place"] :]
-    size, *_ = split_into_batches(len(left), config.batch_size, joins=has_batch_statistics(client.net))
+    ahead = min(len(left), 2 * config.batch_size)  # what lies further ahead does not change the next batch
+    size, *_ = split_into_batches(ahead, config.batch_size, joins=has_batch_statistics(client.net))
     rows = left[:size].to(client.y.device)
     x = client.x[rows]
     x = crop_flip(x, order) if client.augment == "crop_flip" else x
